@@ -176,7 +176,7 @@ func (a *Agent) assembleScheduler() error {
 	if err := vpp.Register(a.scheduler, a.dataplane.Client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
 	}
-	if _, err := linux.Register(a.scheduler, linux.Options{VethName: desired.VethObject, Later: a.chains.Later}); err != nil {
+	if _, err := linux.Register(a.scheduler, linux.Options{VethName: desired.VethObject, ChainChanges: a.chains.Later}); err != nil {
 		return fmt.Errorf("kinds of the kernel: %w", err)
 	}
 	return nil
@@ -414,7 +414,7 @@ func (a *Agent) observe(o podmanager.Outcome) {
 
 // inspect identifies the network namespace at a path.
 func inspect(_ context.Context, path string) (pod.Netns, error) {
-	inode, device, err := linux.Inspect(path)
+	inode, device, err := linux.InspectNamespace(path)
 	return pod.Netns{Path: path, Inode: inode, Device: device}, err
 }
 

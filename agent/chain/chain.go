@@ -33,14 +33,14 @@ const (
 //
 //	ADD --> open: MTU and moved routes may change --> ended: they stay as they are, any other state is drift
 type Tracker struct {
-	Later *linux.Later // the changes that the kernel's kinds accept
+	Later *linux.ChainChanges // the changes that the kernel's kinds accept
 
 	config  Config
 	results *statefile.Buffer[Result]
 
 	mu    sync.Mutex
 	open  map[pod.Key]time.Time // when they end
-	ended map[pod.Key]map[string]linux.Changes
+	ended map[pod.Key]map[string]linux.LinkChanges
 }
 
 // Config is what a Tracker needs.
@@ -53,16 +53,16 @@ type Config struct {
 
 // Result is the result of a chain, by the name of the interface in the dataplane.
 type Result struct {
-	Key       pod.Key                  `json:"key"`
-	Changes   map[string]linux.Changes `json:"changes,omitempty"`
-	isRemoved bool                     // the attachment is
+	Key       pod.Key                      `json:"key"`
+	Changes   map[string]linux.LinkChanges `json:"changes,omitempty"`
+	isRemoved bool                         // the attachment is
 }
 
 // New returns a tracker without chains.
 func New(c Config) *Tracker {
 	return &Tracker{
-		Later: new(linux.Later), config: c, results: statefile.NewBuffer(c.State, entries),
-		open: make(map[pod.Key]time.Time), ended: make(map[pod.Key]map[string]linux.Changes),
+		Later: new(linux.ChainChanges), config: c, results: statefile.NewBuffer(c.State, entries),
+		open: make(map[pod.Key]time.Time), ended: make(map[pod.Key]map[string]linux.LinkChanges),
 	}
 }
 
@@ -103,7 +103,7 @@ func (t *Tracker) begin(at *pod.Attachment, until time.Time) {
 	t.open[at.Key] = until
 	for _, i := range at.Interfaces {
 		if isLinuxEnd(i) {
-			t.Later.Set(i.Object, linux.Changes{Open: true})
+			t.Later.Set(i.Object, linux.LinkChanges{Open: true})
 		}
 	}
 }
@@ -123,7 +123,7 @@ func (t *Tracker) Observe(o podmanager.Outcome) {
 		delete(t.open, o.Key)
 		delete(t.ended, o.Key)
 		for _, i := range o.Attachment.Interfaces {
-			t.Later.Set(i.Object, linux.Changes{})
+			t.Later.Set(i.Object, linux.LinkChanges{})
 		}
 		if hasEnded {
 			t.results.Add(Result{Key: o.Key, isRemoved: true})
@@ -161,14 +161,14 @@ func (t *Tracker) isOpen(key pod.Key) bool {
 }
 
 // read compares the interfaces of an attachment with their desired values.
-func (t *Tracker) read(at *pod.Attachment) (map[string]linux.Changes, error) {
+func (t *Tracker) read(at *pod.Attachment) (map[string]linux.LinkChanges, error) {
 	routes := t.routes(at)
-	all := make(map[string]linux.Changes)
+	all := make(map[string]linux.LinkChanges)
 	for _, i := range at.Interfaces {
 		if !isLinuxEnd(i) {
 			continue
 		}
-		changes, err := linux.ReadChanges(wire.Namespace(at.Netns), i.Name, i.MTU, routes[i.Object])
+		changes, err := linux.ReadLinkChanges(wire.Namespace(at.Netns), i.Name, i.MTU, routes[i.Object])
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: %w", i.Name, err)
 		}
@@ -197,7 +197,7 @@ func (t *Tracker) routes(at *pod.Attachment) map[string][]wire.LinuxRoute {
 	return routes
 }
 
-func (t *Tracker) end(at *pod.Attachment, changes map[string]linux.Changes) {
+func (t *Tracker) end(at *pod.Attachment, changes map[string]linux.LinkChanges) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, isOpen := t.open[at.Key]; !isOpen {

@@ -62,7 +62,7 @@ func linked(t *testing.T, mtu int) *pod.Attachment {
 		}
 		setMTU(t, mtu)
 	})
-	inode, device, err := linux.Inspect(path)
+	inode, device, err := linux.InspectNamespace(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestResultsOfRemovedAttachmentsAreDeleted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	chains, s := newTracker(t, path)
 	key := pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}
-	changes := map[string]linux.Changes{"weft-a": {MTU: 1400, Tables: map[netip.Prefix]int{netip.MustParsePrefix("0.0.0.0/0"): 100}}}
+	changes := map[string]linux.LinkChanges{"weft-a": {MTU: 1400, Tables: map[netip.Prefix]int{netip.MustParsePrefix("0.0.0.0/0"): 100}}}
 	chains.results.Add(Result{Key: key, Changes: changes})
 	_, s = restarted(t, s, path)
 	_, s = restarted(t, s, path)

@@ -419,7 +419,7 @@ func (f *Follower) repairLinks(ctx context.Context) {
 	for _, e := range f.Network.Externals.All() {
 		ref := kvscheduler.Ref{Kind: wire.KindLink, Name: e.Interface}
 		status, _ := f.Scheduler.View().Status(ref)
-		failed, fault := status.Phase == kvscheduler.Failed, linux.LinkFault(e.Interface)
+		failed, fault := status.Phase == kvscheduler.Failed, linux.CheckLinkUp(e.Interface)
 		switch {
 		case fault == nil && status.Phase == kvscheduler.InSync, fault != nil && failed:
 			continue // the scheduler knows

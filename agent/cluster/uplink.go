@@ -43,7 +43,7 @@ func (u Uplink) fault() string {
 	if !u.Address.IsValid() {
 		return errUnreachable.Error()
 	}
-	name, mtu, err := linux.LinkOf(u.Address)
+	name, mtu, err := linux.LinkByAddress(u.Address)
 	switch {
 	case err != nil:
 		return err.Error()
@@ -61,7 +61,7 @@ func (u Uplink) fault() string {
 func (u Uplink) ownedFault() string {
 	now, err := linux.ReadCard(u.Name)
 	if err == nil {
-		err = linux.LinkFault(u.Name)
+		err = linux.CheckLinkUp(u.Name)
 	}
 	switch {
 	case err != nil:
@@ -178,7 +178,7 @@ func (s *NodeSource) findUplink(ctx context.Context, addresses []netip.Addr) (Up
 		bound = 0 // none
 	}
 	look := func() (Uplink, error) {
-		name, mtu, err := linux.LinkOf(address)
+		name, mtu, err := linux.LinkByAddress(address)
 		if err != nil {
 			s.Health.Set(health.Started, false, "starting: waits for the uplink: "+err.Error())
 		}

@@ -55,9 +55,9 @@ type Monitor struct {
 	Config
 
 	mu        sync.Mutex
-	changes   map[linux.Change]bool    // of the kernel, to be checked; a pod can make very many of one kind
-	disturbed map[kvscheduler.Ref]bool // to be checked
-	wake      chan struct{}            // holds a token when something is to be checked
+	changes   map[linux.Notification]bool // of the kernel, to be checked; a pod can make very many of one kind
+	disturbed map[kvscheduler.Ref]bool    // to be checked
+	wake      chan struct{}               // holds a token when something is to be checked
 
 	// Only run uses what follows.
 	known    map[string]bool // drift that was reported, or whose repair failed, by key
@@ -76,7 +76,7 @@ type checkPause struct {
 func New(c Config) *Monitor {
 	return &Monitor{
 		Config:  c,
-		changes: make(map[linux.Change]bool), disturbed: make(map[kvscheduler.Ref]bool), wake: make(chan struct{}, 1),
+		changes: make(map[linux.Notification]bool), disturbed: make(map[kvscheduler.Ref]bool), wake: make(chan struct{}, 1),
 		known: make(map[string]bool), pauses: make(map[kvscheduler.Ref]checkPause), failures: make(map[string]string),
 	}
 }
@@ -84,7 +84,7 @@ func New(c Config) *Monitor {
 // Run checks until ctx ends.
 func (d *Monitor) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	if n, err := linux.Notify(); err != nil {
+	if n, err := linux.Subscribe(); err != nil {
 		d.Log.Warn("changes of the kernel are found by the audit only", "period", d.Period, "err", err)
 	} else {
 		group.Go(func() error { return n.Run(ctx, d.kernelChanged) })
@@ -95,7 +95,7 @@ func (d *Monitor) Run(ctx context.Context) error {
 }
 
 // followNamespaces subscribes to the kernel's notifications in the namespaces of pods.
-func (d *Monitor) followNamespaces(ctx context.Context, n *linux.Notifications) error {
+func (d *Monitor) followNamespaces(ctx context.Context, n *linux.Subscription) error {
 	for ref, status := range d.Scheduler.Watch(ctx, wire.KindNamespace) {
 		if status.Phase != kvscheduler.InSync {
 			n.Forget(ref.Name)
@@ -137,7 +137,7 @@ func (d *Monitor) checks(ctx context.Context) error {
 var everything = kvscheduler.Ref{}
 
 // kernelChanged records a change. It is called for each notification, so it does nothing else.
-func (d *Monitor) kernelChanged(c linux.Change) {
+func (d *Monitor) kernelChanged(c linux.Notification) {
 	d.mu.Lock()
 	d.changes[c] = true
 	d.mu.Unlock()
@@ -148,7 +148,7 @@ func (d *Monitor) kernelChanged(c linux.Change) {
 func (d *Monitor) takeDisturbed() map[kvscheduler.Ref]bool {
 	d.mu.Lock()
 	changes, disturbed := d.changes, d.disturbed
-	d.changes, d.disturbed = make(map[linux.Change]bool), make(map[kvscheduler.Ref]bool)
+	d.changes, d.disturbed = make(map[linux.Notification]bool), make(map[kvscheduler.Ref]bool)
 	d.mu.Unlock()
 	if len(changes) == 0 {
 		return disturbed
@@ -171,9 +171,9 @@ func (d *Monitor) takeDisturbed() map[kvscheduler.Ref]bool {
 }
 
 // isChanged reports whether the link of a value changed.
-func isChanged(value any, changes map[linux.Change]bool) bool {
+func isChanged(value any, changes map[linux.Notification]bool) bool {
 	is := func(namespace, name string) bool {
-		return changes[linux.Change{Namespace: namespace, Link: name}] || namespace != "" && changes[linux.Change{Namespace: namespace}]
+		return changes[linux.Notification{Namespace: namespace, Link: name}] || namespace != "" && changes[linux.Notification{Namespace: namespace}]
 	}
 	switch v := value.(type) {
 	case wire.Veth:

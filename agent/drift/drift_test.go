@@ -26,7 +26,7 @@ func newIdleMonitor(t *testing.T) *Monitor {
 func TestNotificationsOfOneKindAreKeptOnce(t *testing.T) {
 	d := newIdleMonitor(t)
 	for range 100_000 {
-		d.kernelChanged(linux.Change{Namespace: "/run/netns/a"})
+		d.kernelChanged(linux.Notification{Namespace: "/run/netns/a"})
 	}
 	if len(d.changes) != 1 || len(d.wake) != 1 {
 		t.Errorf("%d changes and %d tokens are kept, want 1 and 1", len(d.changes), len(d.wake))
@@ -37,11 +37,11 @@ func TestLostNotificationsAreCheckedLessAndLessOften(t *testing.T) {
 	d := newIdleMonitor(t)
 	var lengths []time.Duration
 	for range 3 {
-		d.kernelChanged(linux.Change{Lost: true})
+		d.kernelChanged(linux.Notification{Lost: true})
 		d.checkDisturbed(t.Context())
 		p := d.pauses[everything]
 		lengths = append(lengths, p.length)
-		d.kernelChanged(linux.Change{Lost: true})
+		d.kernelChanged(linux.Notification{Lost: true})
 		d.checkDisturbed(t.Context())
 		if again := d.pauses[everything]; again.length != p.length || !again.isQueued {
 			t.Errorf("in the pause of %s: another check, or none at its end: %+v", p.length, again)

@@ -266,7 +266,7 @@ func (q *questions) secondSource(at *pod.Attachment) (lacks string, grace time.D
 // IsGone reports whether a path no longer leads to the network namespace that it led to. A path that cannot be inspected, because too
 // many files are open for example, is not gone.
 func IsGone(n pod.Netns) bool {
-	inode, device, err := linux.Inspect(n.Path)
+	inode, device, err := linux.InspectNamespace(n.Path)
 	if err != nil {
 		return errors.Is(err, linux.ErrGone) || errors.Is(err, linux.ErrHost)
 	}

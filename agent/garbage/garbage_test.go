@@ -22,7 +22,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // The agent deletes the attachment of a namespace that is gone, so a namespace that exists must not be reported as gone.
 func TestOnlyWhatLeadsElsewhereIsGone(t *testing.T) {
 	path, other := netnstest.New(t), netnstest.New(t)
-	inode, device, err := linux.Inspect(path)
+	inode, device, err := linux.InspectNamespace(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func makeNamespace(t *testing.T, path string) pod.Netns {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = netns.Remove(path) })
-	inode, device, err := linux.Inspect(path)
+	inode, device, err := linux.InspectNamespace(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func newGarbage(t *testing.T) (o *Server, deleted *[]string) {
 		at := &pod.Attachment{Key: pod.Key{Network: "weft", ContainerID: id, IfName: "eth0"}, Pod: pod.ID{Namespace: "lab", Name: id}, Netns: pod.Netns{Path: path}}
 		if id != "b" {
 			var err error
-			if at.Netns.Inode, at.Netns.Device, err = linux.Inspect(path); err != nil {
+			if at.Netns.Inode, at.Netns.Device, err = linux.InspectNamespace(path); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -295,7 +295,7 @@ func (r *Rebuilder) findMemif(p vpp.Port, f attach.Found) (attach.Found, error) 
 		return f, err
 	}
 	f.Netns = allocation.Netns
-	inode, device, err := linux.Inspect(f.Netns.Path)
+	inode, device, err := linux.InspectNamespace(f.Netns.Path)
 	switch {
 	case err != nil:
 		return f, err

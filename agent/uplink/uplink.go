@@ -172,7 +172,7 @@ func Release(c config.Config) (links []string, err error) {
 //
 //	Find: read the card ---> Take: write its file ---> first resync: linux.uplink moves addresses and routes
 //	                                                            |
-//	    key removed, uninstalled, weft-agent release-uplink: linux.GiveUplinkBack, remove the file
+//	    key removed, uninstalled, weft-agent release-uplink: linux.ReleaseUplink, remove the file
 //
 // The file is durable before the first move, and is removed after everything is returned. After a kill in between the agent completes
 // either by the file; both can be repeated. After a reboot the kernel has everything on the card again, and the file is outdated. It is
@@ -234,7 +234,7 @@ func (h *heldCard) uplink() wire.Uplink { return wire.Uplink{Card: h.Card, To: h
 
 // giveBack returns the addresses and routes to the card.
 func (h *heldCard) giveBack() error {
-	if err := linux.GiveUplinkBack(h.uplink()); err != nil {
+	if err := linux.ReleaseUplink(h.uplink()); err != nil {
 		return fmt.Errorf("return uplink %s to the kernel: %w", h.Card.Link, err)
 	}
 	return nil

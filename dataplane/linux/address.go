@@ -17,18 +17,18 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-func addressDescriptor() kvscheduler.Descriptor[wire.LinuxAddress, Place] {
-	return kvscheduler.Descriptor[wire.LinuxAddress, Place]{
+func addressDescriptor() kvscheduler.Descriptor[wire.LinuxAddress, netnsID] {
+	return kvscheduler.Descriptor[wire.LinuxAddress, netnsID]{
 		Name: wire.KindLinuxAddress, Lane: Lane,
 		Equal:    func(want, have wire.LinuxAddress) bool { return want == have },
 		Validate: validateAddress,
 		Deps: func(_ string, v wire.LinuxAddress) []kvscheduler.Dep {
-			return dependencies(refOf(v.On), kvscheduler.Exists, v.Namespace)
+			return linkDeps(parseRef(v.On), kvscheduler.Exists, v.Namespace)
 		},
 		Recreate: func(have, want wire.LinuxAddress) bool { return true },
 		Bucket:   func(_ string, v wire.LinuxAddress) string { return v.On },
 		After:    []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
-		Backend: resident[wire.LinuxAddress]{
+		Backend: namespaced[wire.LinuxAddress]{
 			kind:      wire.KindLinuxAddress,
 			namespace: func(v wire.LinuxAddress) string { return v.Namespace },
 			put:       addAddress,
@@ -43,24 +43,24 @@ func addressDescriptor() kvscheduler.Descriptor[wire.LinuxAddress, Place] {
 func validateAddress(name string, v wire.LinuxAddress) error {
 	a := v.Prefix.Addr()
 	if !v.Prefix.IsValid() || a.Is4In6() || a.IsUnspecified() || a.IsMulticast() {
-		return fmt.Errorf("prefix %s is not an address of a link", v.Prefix)
+		return fmt.Errorf("prefix %s is not a unicast address", v.Prefix)
 	}
 	return validateOn(v.On, v.Link, name, wire.LinuxAddressKey(v.On, v.Prefix))
 }
 
-// validateOn checks what all objects on a link share: the link, the link's object, and the key made of that.
+// validateOn checks the fields that all objects on a link share: the link, its object, and the name derived from the value.
 func validateOn(on, link, name, key string) error {
 	if _, err := kvscheduler.ParseRef(on); err != nil {
-		return fmt.Errorf("object of the link: %w", err)
+		return fmt.Errorf("key of the link's object: %w", err)
 	}
-	if r, _ := kvscheduler.ParseRef(key); r.Name != name {
-		return fmt.Errorf("the value makes the name %s", r.Name)
+	if derived := parseRef(key).Name; derived != name {
+		return fmt.Errorf("name %s does not match the value, expected %s", name, derived)
 	}
 	return validateLink(link)
 }
 
-// refOf reads a key that validateOn has seen.
-func refOf(key string) kvscheduler.Ref {
+// parseRef parses a key that is known to be valid.
+func parseRef(key string) kvscheduler.Ref {
 	r, _ := kvscheduler.ParseRef(key)
 	return r
 }
@@ -78,21 +78,20 @@ func addAddress(h *handle, _ string, v wire.LinuxAddress) error {
 		return refused(fmt.Errorf("add address %s to %s: %w", v.Prefix, v.Link, err))
 	}
 	if v.Prefix.Addr().Is6() {
-		h.awaitTaken(v.Prefix.Addr())
+		h.awaitLocalRoute(v.Prefix.Addr())
 	}
 	return nil
 }
 
-// longestTaking is how long the kernel may take until it takes what is for a new address; a worker of its does that, most often
-// in less than a millisecond.
-const longestTaking = 2 * time.Second
+// localRouteTimeout bounds the wait for the local route of a new IPv6 address. A kernel worker adds it, mostly within 1 ms.
+const localRouteTimeout = 2 * time.Second
 
-// awaitTaken returns when the kernel takes what is for an IPv6 address. It says that the address is there before that, and drops
-// meanwhile what comes for it: a pod's first answers would be lost. Where that takes too long, the address is there all the same.
-func (h *handle) awaitTaken(a netip.Addr) {
+// awaitLocalRoute waits for the local route of an IPv6 address, or until the timeout. The kernel confirms a new address earlier, and
+// drops packets to it until it has the route: a pod would lose its first replies.
+func (h *handle) awaitLocalRoute(a netip.Addr) {
 	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: ipNet(netip.PrefixFrom(a, a.BitLen()))}
-	for over := time.Now().Add(longestTaking); time.Now().Before(over); <-time.After(100 * time.Microsecond) {
-		routes, err := whole(func() ([]netlink.Route, error) {
+	for deadline := time.Now().Add(localRouteTimeout); time.Now().Before(deadline); <-time.After(100 * time.Microsecond) {
+		routes, err := retryDump(func() ([]netlink.Route, error) {
 			return h.RouteListFiltered(netlink.FAMILY_V6, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 		})
 		if err != nil || len(routes) > 0 {
@@ -101,7 +100,7 @@ func (h *handle) awaitTaken(a netip.Addr) {
 	}
 }
 
-// linkFor finds a link that is to get something of the family of a.
+// linkFor finds a link and prepares it for addresses of the family of a.
 func (h *handle) linkFor(name string, a netip.Addr) (netlink.Link, error) {
 	l, err := h.link(name)
 	if err == nil && a.Is6() {
@@ -110,7 +109,7 @@ func (h *handle) linkFor(name string, a netip.Addr) (netlink.Link, error) {
 	return l, err
 }
 
-// enableIPv6 undoes for one link what runtimes do to whole namespaces. It runs on a thread inside the link's.
+// enableIPv6 enables IPv6 on one link: some runtimes disable it in a whole namespace. It runs on a thread in that namespace.
 func enableIPv6(link string) error {
 	path := "/proc/sys/net/ipv6/conf/" + link + "/disable_ipv6"
 	if now, err := os.ReadFile(path); err == nil && len(now) > 0 && now[0] == '0' {
@@ -127,57 +126,57 @@ func deleteAddress(h *handle, v wire.LinuxAddress) error {
 	if err != nil {
 		return err
 	}
-	lost, err := h.lostWith(l, v.Prefix)
+	flushed, err := h.flushedWith(l, v.Prefix)
 	if err == nil {
 		err = h.AddrDel(l, kernelAddress(v.Prefix))
 	}
-	return errors.Join(err, h.restore(lost))
+	return errors.Join(err, h.restore(flushed))
 }
 
-// onLink are static entries of a link.
-type onLink struct {
+// linkEntries are static neighbours and routes of a link.
+type linkEntries struct {
 	neighbours []netlink.Neigh
 	routes     []netlink.Route
 }
 
-// lostWith lists what the kernel takes off a link with its last IPv4 address, though it was not made for that address: static
-// neighbours, and our routes that have another source or none.
-func (h *handle) lostWith(l netlink.Link, p netip.Prefix) (lost onLink, err error) {
+// flushedWith lists the entries that the kernel flushes with the last IPv4 address of a link but that do not depend on it: static
+// neighbours, and Weft's routes with another source or none.
+func (h *handle) flushedWith(l netlink.Link, p netip.Prefix) (flushed linkEntries, err error) {
 	if p.Addr().Is6() {
-		return lost, nil
+		return flushed, nil
 	}
-	addresses, err := whole(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_V4) })
+	addresses, err := retryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_V4) })
 	if err != nil || len(addresses) != 1 || prefixOf(addresses[0].IPNet) != p {
-		return lost, err
+		return flushed, err
 	}
-	neighbours, err := whole(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, netlink.FAMILY_V4) })
+	neighbours, err := retryDump(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, netlink.FAMILY_V4) })
 	if err != nil {
-		return lost, err
+		return flushed, err
 	}
 	filter := &netlink.Route{LinkIndex: l.Attrs().Index, Protocol: protocol}
-	routes, err := whole(func() ([]netlink.Route, error) {
+	routes, err := retryDump(func() ([]netlink.Route, error) {
 		return h.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
 	})
 	for _, n := range neighbours {
 		if n.State&netlink.NUD_PERMANENT != 0 {
-			lost.neighbours = append(lost.neighbours, n)
+			flushed.neighbours = append(flushed.neighbours, n)
 		}
 	}
 	for _, r := range routes {
 		if addrOf(r.Src) != p.Addr() {
-			lost.routes = append(lost.routes, r)
+			flushed.routes = append(flushed.routes, r)
 		}
 	}
-	return lost, err
+	return flushed, err
 }
 
-// restore puts back what is not there any more.
-func (h *handle) restore(lost onLink) (err error) {
-	for _, n := range lost.neighbours {
+// restore adds missing entries.
+func (h *handle) restore(entries linkEntries) (err error) {
+	for _, n := range entries.neighbours {
 		err = errors.Join(err, h.NeighSet(&n))
 	}
-	for _, r := range lost.routes {
-		r.Flags &= int(netlink.FLAG_ONLINK) // the others are states, which cannot be set
+	for _, r := range entries.routes {
+		r.Flags &= int(netlink.FLAG_ONLINK) // the other flags are states, which cannot be set
 		if e := h.RouteAdd(&r); !errors.Is(e, unix.EEXIST) {
 			err = errors.Join(err, e)
 		}
@@ -190,7 +189,7 @@ func findAddress(h *handle, _ string, v wire.LinuxAddress) (wire.LinuxAddress, b
 	if err != nil {
 		return v, false, err
 	}
-	list, err := whole(func() ([]netlink.Addr, error) { return h.AddrList(l, family(v.Prefix.Addr().Is4())) })
+	list, err := retryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, family(v.Prefix.Addr().Is4())) })
 	for _, a := range list {
 		if prefixOf(a.IPNet) == v.Prefix {
 			return v, true, err
@@ -199,24 +198,24 @@ func findAddress(h *handle, _ string, v wire.LinuxAddress) (wire.LinuxAddress, b
 	return v, false, err
 }
 
-// listAddresses leaves out the link-local ones, which the kernel makes by itself.
+// listAddresses skips link-local addresses, which the kernel makes itself.
 func listAddresses(h *handle, v wire.LinuxAddress) (map[string]wire.LinuxAddress, error) {
 	l, ours, err := h.nodeLink(v.Link)
 	if err != nil || !ours {
 		return nil, err
 	}
-	list, err := whole(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_ALL) })
+	list, err := retryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_ALL) })
 	found := map[string]wire.LinuxAddress{}
 	for _, a := range list {
 		if a.Scope == unix.RT_SCOPE_UNIVERSE {
 			v.Prefix = prefixOf(a.IPNet)
-			found[refOf(wire.LinuxAddressKey(v.On, v.Prefix)).Name] = v
+			found[parseRef(wire.LinuxAddressKey(v.On, v.Prefix)).Name] = v
 		}
 	}
 	return found, err
 }
 
-// kernelAddress skips duplicate address detection: the dataplane is the only neighbour, and a pod cannot wait for it.
+// kernelAddress disables duplicate address detection: the dataplane is the only neighbour, and a pod needs its address at once.
 func kernelAddress(p netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: ipNet(p)}
 	if p.Addr().Is6() {
@@ -229,7 +228,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// prefixOf is the inverse of ipNet; the zero prefix for nil.
+// prefixOf is the inverse of ipNet. It returns the zero prefix for nil.
 func prefixOf(n *net.IPNet) netip.Prefix {
 	if n == nil {
 		return netip.Prefix{}
@@ -244,7 +243,6 @@ func addrOf(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-// family is netlink's word for that of an address.
 func family(is4 bool) int {
 	if is4 {
 		return netlink.FAMILY_V4
@@ -252,15 +250,15 @@ func family(is4 bool) int {
 	return netlink.FAMILY_V6
 }
 
-// addressRange is all addresses from one to another, of one family. It may end at the family's highest.
+// addressRange is an inclusive range of addresses of one family.
 type addressRange struct{ first, last netip.Addr }
 
-// rangesOf are the ranges of one family that prefixes cover: in order, apart from each other by an address at least.
+// rangesOf returns the sorted, disjoint and non-adjacent ranges that the prefixes of one family cover.
 func rangesOf(prefixes []netip.Prefix, is4 bool) []addressRange {
 	var all []addressRange
 	for _, p := range prefixes {
 		if p.Addr().Is4() == is4 {
-			all = append(all, addressRange{p.Addr(), lastOf(p)})
+			all = append(all, addressRange{p.Addr(), lastAddress(p)})
 		}
 	}
 	slices.SortFunc(all, func(a, b addressRange) int { return cmp.Or(a.first.Compare(b.first), a.last.Compare(b.last)) })
@@ -276,8 +274,8 @@ func rangesOf(prefixes []netip.Prefix, is4 bool) []addressRange {
 	return merged
 }
 
-// lastOf is the highest address of a prefix.
-func lastOf(p netip.Prefix) netip.Addr {
+// lastAddress returns the highest address of a prefix.
+func lastAddress(p netip.Prefix) netip.Addr {
 	raw := p.Addr().AsSlice()
 	for bit := p.Bits(); bit < p.Addr().BitLen(); bit++ {
 		raw[bit/8] |= 0x80 >> (bit % 8)
@@ -286,36 +284,36 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// prefixes are the fewest that cover just the range.
+// prefixes returns the fewest prefixes that cover exactly the range.
 func (r addressRange) prefixes() (list []netip.Prefix) {
 	for at := r.first; at.IsValid() && !r.last.Less(at); {
 		p := netip.PrefixFrom(at, at.BitLen())
 		for p.Bits() > 0 {
 			wider := netip.PrefixFrom(at, p.Bits()-1)
-			if wider.Masked().Addr() != at || r.last.Less(lastOf(wider)) {
+			if wider.Masked().Addr() != at || r.last.Less(lastAddress(wider)) {
 				break
 			}
 			p = wider
 		}
 		list = append(list, p)
-		at = lastOf(p).Next()
+		at = lastAddress(p).Next()
 	}
 	return list
 }
 
-func neighbourDescriptor() kvscheduler.Descriptor[wire.LinuxNeighbour, Place] {
-	return kvscheduler.Descriptor[wire.LinuxNeighbour, Place]{
+func neighbourDescriptor() kvscheduler.Descriptor[wire.LinuxNeighbour, netnsID] {
+	return kvscheduler.Descriptor[wire.LinuxNeighbour, netnsID]{
 		Name: wire.KindLinuxNeighbour, Lane: Lane,
 		Equal:    func(want, have wire.LinuxNeighbour) bool { return want == have },
 		Validate: validateNeighbour,
 		Deps: func(_ string, v wire.LinuxNeighbour) []kvscheduler.Dep {
-			return dependencies(refOf(v.On), kvscheduler.Follow, v.Namespace)
+			return linkDeps(parseRef(v.On), kvscheduler.Follow, v.Namespace)
 		},
 		Recreate: func(have, want wire.LinuxNeighbour) bool {
 			return have.Namespace != want.Namespace || have.Link != want.Link
 		},
 		After: []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
-		Backend: resident[wire.LinuxNeighbour]{
+		Backend: namespaced[wire.LinuxNeighbour]{
 			kind:      wire.KindLinuxNeighbour,
 			namespace: func(v wire.LinuxNeighbour) string { return v.Namespace },
 			put:       setNeighbour,
@@ -330,21 +328,21 @@ func neighbourDescriptor() kvscheduler.Descriptor[wire.LinuxNeighbour, Place] {
 func validateNeighbour(name string, v wire.LinuxNeighbour) error {
 	switch {
 	case !v.Address.IsValid() || v.Address.Is4In6() || v.Address.IsUnspecified() || v.Address.IsMulticast() || v.Address.Zone() != "":
-		return fmt.Errorf("address %s is not that of a neighbour", v.Address)
+		return fmt.Errorf("address %s is not a unicast address without zone", v.Address)
 	case !v.MAC.IsUnicast():
-		return fmt.Errorf("MAC %q is not that of one interface", v.MAC)
+		return fmt.Errorf("MAC %q is not a unicast MAC", v.MAC)
 	}
 	return validateOn(v.On, v.Link, name, wire.LinuxNeighbourKey(v.On, v.Address))
 }
 
-// setNeighbour also replaces what the kernel has learned.
+// setNeighbour adds a permanent entry. It replaces an entry that the kernel has learned.
 func setNeighbour(h *handle, _ string, v wire.LinuxNeighbour) error {
 	l, err := h.linkFor(v.Link, v.Address)
 	if err == nil {
 		err = h.NeighSet(kernelNeighbour(l, v))
 	}
 	if err != nil {
-		return refused(fmt.Errorf("set neighbour %s of %s: %w", v.Address, v.Link, err))
+		return refused(fmt.Errorf("set neighbour %s on %s: %w", v.Address, v.Link, err))
 	}
 	return nil
 }
@@ -362,7 +360,7 @@ func findNeighbour(h *handle, _ string, v wire.LinuxNeighbour) (wire.LinuxNeighb
 	if err != nil {
 		return v, false, err
 	}
-	list, err := whole(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, family(v.Address.Is4())) })
+	list, err := retryDump(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, family(v.Address.Is4())) })
 	for _, n := range list {
 		if addrOf(n.IP) == v.Address && n.State&netlink.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(v.MAC) {
 			v.MAC = wire.MAC(n.HardwareAddr)
@@ -372,18 +370,18 @@ func findNeighbour(h *handle, _ string, v wire.LinuxNeighbour) (wire.LinuxNeighb
 	return v, false, err
 }
 
-// listNeighbours lists those that the kernel did not learn.
+// listNeighbours lists permanent entries.
 func listNeighbours(h *handle, v wire.LinuxNeighbour) (map[string]wire.LinuxNeighbour, error) {
 	l, ours, err := h.nodeLink(v.Link)
 	if err != nil || !ours {
 		return nil, err
 	}
-	list, err := whole(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, netlink.FAMILY_ALL) })
+	list, err := retryDump(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, netlink.FAMILY_ALL) })
 	found := map[string]wire.LinuxNeighbour{}
 	for _, n := range list {
 		if n.State&netlink.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(v.MAC) {
 			v.Address, v.MAC = addrOf(n.IP), wire.MAC(n.HardwareAddr)
-			found[refOf(wire.LinuxNeighbourKey(v.On, v.Address)).Name] = v
+			found[parseRef(wire.LinuxNeighbourKey(v.On, v.Address)).Name] = v
 		}
 	}
 	return found, err

@@ -18,10 +18,10 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// ReadCard reads what the kernel has on a network card of the caller's namespace, so that it can be moved and given back. A card
-// with something that would be lost on the way is refused.
+// ReadCard reads the addresses, routes and settings of a network card in the caller's namespace, which an uplink moves and restores. It
+// returns an error for a card with a configuration that cannot be moved.
 func ReadCard(link string) (card wire.Card, err error) {
-	err = visit("", Place{}, func(h *handle) error {
+	err = inNamespace("", netnsID{}, func(h *handle) error {
 		l, err := h.link(link)
 		if err != nil {
 			return err
@@ -29,7 +29,7 @@ func ReadCard(link string) (card wire.Card, err error) {
 		a := l.Attrs()
 		switch {
 		case a.EncapType != "ether":
-			return fmt.Errorf("link %s is of type %s, and not Ethernet", link, a.EncapType)
+			return fmt.Errorf("link %s has type %s, not Ethernet", link, a.EncapType)
 		case a.MasterIndex != 0:
 			return fmt.Errorf("link %s belongs to a bridge, a bond or a VRF of the kernel", link)
 		}
@@ -49,15 +49,15 @@ func ReadCard(link string) (card wire.Card, err error) {
 	return card, err
 }
 
-// settable are the flags of an address that survive its removal and addition.
+// settable are the flags of an address that can be set.
 const settable = unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MCAUTOJOIN
 
-// cardAddresses lists the addresses of a card that move, in the order in which they are to be added. Link-local addresses are
-// derived from the card's MAC and stay. Temporary addresses are left out: the kernel makes them itself.
+// cardAddresses lists the addresses of a card that move, in the order in which they have to be added. Link-local addresses stay. The
+// kernel makes temporary addresses itself.
 func cardAddresses(h *handle, l netlink.Link) (addresses []wire.CardAddress, err error) {
 	var list []netlink.Addr
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		found, listErr := whole(func() ([]netlink.Addr, error) { return h.AddrList(l, family) })
+		found, listErr := retryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, family) })
 		list, err = append(list, found...), errors.Join(err, listErr)
 	}
 	if err != nil {
@@ -69,14 +69,14 @@ func cardAddresses(h *handle, l netlink.Link) (addresses []wire.CardAddress, err
 		case !p.IsValid() || p.Addr().IsLinkLocalUnicast() || a.Flags&unix.IFA_F_TEMPORARY != 0 && p.Addr().Is6():
 			continue
 		case a.Peer != nil:
-			return nil, fmt.Errorf("address %s of %s has a peer", p, l.Attrs().Name)
+			return nil, fmt.Errorf("address %s of %s has a peer and cannot be moved", p, l.Attrs().Name)
 		}
 		addresses = append(addresses, wire.CardAddress{
 			Prefix: p, Broadcast: addrOf(a.Broadcast), Label: a.Label, Scope: a.Scope, Flags: a.Flags & settable,
 			Valid: lifetime(a.ValidLft), Preferred: lifetime(a.PreferedLft),
 		})
 	}
-	// The kernel puts a new address of IPv4 last, and one of IPv6 first.
+	// The kernel appends a new IPv4 address and prepends a new IPv6 address.
 	at := slices.IndexFunc(addresses, func(a wire.CardAddress) bool { return a.Prefix.Addr().Is6() })
 	if at >= 0 {
 		slices.Reverse(addresses[at:])
@@ -84,7 +84,7 @@ func cardAddresses(h *handle, l netlink.Link) (addresses []wire.CardAddress, err
 	return addresses, nil
 }
 
-// lifetime is 0 for one without end.
+// lifetime returns 0 for an infinite lifetime.
 func lifetime(seconds int) uint32 {
 	if seconds <= 0 || seconds == int(^uint32(0)) {
 		return 0
@@ -92,14 +92,14 @@ func lifetime(seconds int) uint32 {
 	return uint32(seconds)
 }
 
-// kernelCardAddress is the inverse of what cardAddresses reads. There is no detection of duplicates: the address was in use all
-// the time.
+// kernelCardAddress returns the kernel's form of an address of cardAddresses. It disables duplicate address detection: the node never
+// stopped using the address.
 func kernelCardAddress(a wire.CardAddress) *netlink.Addr {
 	k := &netlink.Addr{IPNet: ipNet(a.Prefix), Label: a.Label, Scope: a.Scope, Flags: a.Flags}
 	if a.Prefix.Addr().Is6() {
 		k.Flags |= unix.IFA_F_NODAD
 	}
-	k.Broadcast = netip.IPv4Unspecified().AsSlice() // none: without this the library adds one
+	k.Broadcast = netip.IPv4Unspecified().AsSlice() // no broadcast address; the library adds one otherwise
 	if a.Broadcast.IsValid() {
 		k.Broadcast = a.Broadcast.AsSlice()
 	}
@@ -115,7 +115,7 @@ func kernelCardAddress(a wire.CardAddress) *netlink.Addr {
 	return k
 }
 
-// cardRoutes are the routes of the main table by a card, but for those that the kernel makes for link-local addresses.
+// cardRoutes lists the routes of a card that move. It returns an error for a route that cannot be moved.
 func cardRoutes(h *handle, l netlink.Link, card wire.Card) ([]wire.CardRoute, error) {
 	list, err := routesByCard(h, l)
 	if err != nil {
@@ -126,9 +126,10 @@ func cardRoutes(h *handle, l netlink.Link, card wire.Card) ([]wire.CardRoute, er
 		to, name := destinationOf(r), l.Attrs().Name
 		switch {
 		case r.Table != unix.RT_TABLE_MAIN:
-			return nil, fmt.Errorf("route to %s by %s is in table %d: only those of the main table can move", to, name, r.Table)
+			return nil, fmt.Errorf("route to %s through %s is in table %d: only routes of the main table can be moved", to, name, r.Table)
 		case len(r.MultiPath) > 0 || r.Via != nil || r.Encap != nil || r.Type != unix.RTN_UNICAST:
-			return nil, fmt.Errorf("route to %s by %s has several paths, another family's gateway, an encapsulation or a type: it cannot move", to, name)
+			return nil, fmt.Errorf("route to %s through %s cannot be moved: it has several paths, a gateway of the other family, an encapsulation or a type",
+				to, name)
 		}
 		if !card.Address(wire.FamilyOf(to.Addr())).IsValid() {
 			continue // the family stays with the kernel
@@ -141,20 +142,21 @@ func cardRoutes(h *handle, l netlink.Link, card wire.Card) ([]wire.CardRoute, er
 	return routes, nil
 }
 
-// routesByCard are all routes that a packet may leave by the card on, of all tables but the local one.
+// routesByCard lists the routes through a card of all tables but the local one, without those that the kernel makes for link-local and
+// multicast addresses.
 func routesByCard(h *handle, l netlink.Link) ([]netlink.Route, error) {
 	var found []netlink.Route
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := whole(func() ([]netlink.Route, error) {
+		list, err := retryDump(func() ([]netlink.Route, error) {
 			return h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 		})
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
 		for _, r := range list {
-			by := func(n *netlink.NexthopInfo) bool { return n.LinkIndex == l.Attrs().Index }
-			is := r.LinkIndex == l.Attrs().Index || slices.ContainsFunc(r.MultiPath, by)
-			if is && r.Table != unix.RT_TABLE_LOCAL && !isOfLinkLocal(r) && r.Flags&unix.RTM_F_CLONED == 0 {
+			isPath := func(n *netlink.NexthopInfo) bool { return n.LinkIndex == l.Attrs().Index }
+			byCard := r.LinkIndex == l.Attrs().Index || slices.ContainsFunc(r.MultiPath, isPath)
+			if byCard && r.Table != unix.RT_TABLE_LOCAL && !isOfLinkLocal(r) && r.Flags&unix.RTM_F_CLONED == 0 {
 				found = append(found, r)
 			}
 		}
@@ -162,20 +164,19 @@ func routesByCard(h *handle, l netlink.Link) ([]netlink.Route, error) {
 	return found, nil
 }
 
-// isOfLinkLocal tells a route that the kernel makes for a link-local address, or for multicast.
 func isOfLinkLocal(r netlink.Route) bool {
 	to := destinationOf(r).Addr()
 	return to.Is6() && (to.IsLinkLocalUnicast() || to.IsMulticast()) && r.Protocol == unix.RTPROT_KERNEL
 }
 
-// Features that change while the dataplane has a card. Received packets must not be merged to more than the MTU: the dataplane
-// forwards frames as they came. A veth passes unfinished checksums on, which a wire does not.
+// Features that are off while the dataplane owns a card. Received packets must not be merged to more than the MTU: the dataplane
+// forwards frames unchanged. A veth passes on packets without a checksum.
 var (
 	mergingFeatures  = []string{"rx-gro", "rx-lro", "rx-gro-hw"}
 	checksumFeatures = []string{"tx-checksum-ip-generic"}
 )
 
-// cardFeatures are those that change, as they are. A card whose driver has none keeps them all.
+// cardFeatures returns the features that are on and have to be off. It returns none if the driver has no features.
 func cardFeatures(l netlink.Link) (map[string]bool, error) {
 	names := mergingFeatures
 	if isVeth(l) {
@@ -184,15 +185,15 @@ func cardFeatures(l netlink.Link) (map[string]bool, error) {
 	return activeFeatures(l, names)
 }
 
-// mergingOf are the features of a link that merge received packets and are on.
+// mergingOf returns the active features of a link that merge received packets.
 func mergingOf(l netlink.Link) (map[string]bool, error) { return activeFeatures(l, mergingFeatures) }
 
-// setGRO turns GRO on, as the kernel has it for a new card.
+// setGRO turns GRO on, the kernel's default.
 func setGRO(l netlink.Link) error {
 	return setFeatures(l.Attrs().Name, map[string]bool{mergingFeatures[0]: true}, func(bool) bool { return true })
 }
 
-// activeFeatures are those of the named features that are on and can be changed.
+// activeFeatures returns the named features that are on and can be changed.
 func activeFeatures(l netlink.Link, names []string) (map[string]bool, error) {
 	var states map[string]ethtool.FeatureState
 	err := withEthtool(func(tool *ethtool.Ethtool) (err error) {
@@ -203,7 +204,7 @@ func activeFeatures(l netlink.Link, names []string) (map[string]bool, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the features of %s: %w", l.Attrs().Name, err)
+		return nil, fmt.Errorf("read features of %s: %w", l.Attrs().Name, err)
 	}
 	features := make(map[string]bool)
 	for _, name := range names {
@@ -214,7 +215,7 @@ func activeFeatures(l netlink.Link, names []string) (map[string]bool, error) {
 	return features, nil
 }
 
-// setFeatures makes features what want says of them.
+// setFeatures sets each feature to the state that want returns for its former state.
 func setFeatures(link string, features map[string]bool, want func(was bool) bool) error {
 	if len(features) == 0 {
 		return nil
@@ -230,7 +231,7 @@ func setFeatures(link string, features map[string]bool, want func(was bool) bool
 	return nil
 }
 
-// isOff tells whether all of the features are off.
+// isOff reports whether all features are off.
 func isOff(link string, features map[string]bool) (bool, error) {
 	if len(features) == 0 {
 		return true, nil
@@ -241,7 +242,7 @@ func isOff(link string, features map[string]bool) (bool, error) {
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("read the features of %s: %w", link, err)
+		return false, fmt.Errorf("read features of %s: %w", link, err)
 	}
 	for name := range features {
 		if now[name] {
@@ -260,28 +261,27 @@ func withEthtool(use func(*ethtool.Ethtool) error) error {
 	return use(tool)
 }
 
-// acceptRA is the setting by which a link follows router advertisements.
+// acceptRA returns the file of the setting that makes a link accept router advertisements.
 func acceptRA(link string) string { return "/proc/sys/net/ipv6/conf/" + link + "/accept_ra" }
 
-// deafTableName is the table of nftables that keeps the kernel from what a card receives. Packet sockets, and so the dataplane,
-// get each frame before.
-const deafTableName = "weft-uplink"
+// dropTableName is the nftables table that drops packets that a card receives, before the kernel processes them. Packet sockets, such as
+// the dataplane's, get each frame first.
+const dropTableName = "weft-uplink"
 
-func deafTable() *nftables.Table {
-	return &nftables.Table{Family: nftables.TableFamilyNetdev, Name: deafTableName}
+func dropTable() *nftables.Table {
+	return &nftables.Table{Family: nftables.TableFamilyNetdev, Name: dropTableName}
 }
 
-// deafChain drops IPv4, ARP and IPv6. All else stays the kernel's, such as LLDP, 802.1X, and frames with VLAN tags, which have
-// another type.
-func deafChain(link string) tableChain {
+// dropChain drops IPv4, ARP and IPv6. The kernel still processes other frames, such as LLDP, 802.1X and frames with VLAN tags.
+func dropChain(link string) tableChain {
 	first := nftables.ChainPriority(-500)
 	chain := tableChain{Chain: &nftables.Chain{
-		Name: link, Table: deafTable(), Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookIngress, Priority: &first, Device: link,
+		Name: link, Table: dropTable(), Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookIngress, Priority: &first, Device: link,
 	}}
 	for _, kind := range []uint16{unix.ETH_P_IP, unix.ETH_P_ARP, unix.ETH_P_IPV6} {
-		const at = 12 // where an Ethernet frame has its type
+		const etherTypeOffset = 12
 		chain.rules = append(chain.rules, []expr.Any{
-			&expr.Payload{Base: expr.PayloadBaseLLHeader, Offset: at, Len: 2, DestRegister: register1},
+			&expr.Payload{Base: expr.PayloadBaseLLHeader, Offset: etherTypeOffset, Len: 2, DestRegister: register1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: register1, Data: binaryutil.BigEndian.PutUint16(kind)},
 			&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop},
 		})
@@ -289,17 +289,17 @@ func deafChain(link string) tableChain {
 	return chain
 }
 
-// writeDeafTable makes the table in place of the one that may be there, in one step; one that is there stays.
-func writeDeafTable(link string) error {
-	if is, err := isDeaf(link); is || err != nil {
+// writeDropTable creates the table in one transaction unless it exists with its rules.
+func writeDropTable(link string) error {
+	if has, err := hasDropTable(link); has || err != nil {
 		return err
 	}
-	c, err := tables()
+	c, err := nftConn()
 	if err != nil {
 		return err
 	}
-	table, chain := deafTable(), deafChain(link)
-	c.AddTable(table) // so that there is one to delete
+	table, chain := dropTable(), dropChain(link)
+	c.AddTable(table) // a missing table cannot be deleted
 	c.DelTable(table)
 	c.AddTable(table)
 	c.AddChain(chain.Chain)
@@ -307,30 +307,30 @@ func writeDeafTable(link string) error {
 		c.AddRule(&nftables.Rule{Table: table, Chain: chain.Chain, Exprs: rule})
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("write table netdev %s of nftables: %w", deafTableName, err)
+		return fmt.Errorf("write table netdev %s of nftables: %w", dropTableName, err)
 	}
 	return nil
 }
 
-// RemoveUplinkTable has the kernel receive again what a card receives that was the dataplane's. The table outlives the card: newer
-// kernels (6.18 does) apply it to the next link of that name.
+// RemoveUplinkTable lets the kernel process the packets of a card that the dataplane owned. The table outlives the card: newer kernels
+// (6.18 does) apply it to the next link of that name.
 func RemoveUplinkTable() error {
-	err := removeTable(deafTable())
+	err := removeTable(dropTable())
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return nil
 	}
 	return err
 }
 
-// isDeaf tells whether the kernel is kept from what a card receives.
-func isDeaf(link string) (bool, error) {
-	c, err := tables()
+// hasDropTable reports whether the table with the rules for a card exists.
+func hasDropTable(link string) (bool, error) {
+	c, err := nftConn()
 	if err != nil {
 		return false, err
 	}
-	is, err := deafChain(link).isThere(c)
+	exists, err := dropChain(link).exists(c)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
 		return false, nil
 	}
-	return is, err
+	return exists, err
 }

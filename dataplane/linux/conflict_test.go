@@ -16,27 +16,27 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// refusal is the error of one direct Create of a backend.
-func refusal[V comparable](l *lab, b resident[V], name string, v V) error {
+// refusal returns the error of one direct Create of a backend.
+func refusal[V comparable](l *lab, b namespaced[V], name string, v V) error {
 	l.Helper()
-	place := Place{}
-	place.Inode, place.Device, _ = Inspect(l.path)
-	batch := []kvscheduler.Item[V, Place]{{Name: name, Want: v, Handles: []any{struct{}{}, place}}}
+	netns := netnsID{}
+	netns.Inode, netns.Device, _ = InspectNamespace(l.path)
+	batch := []kvscheduler.Item[V, netnsID]{{Name: name, Want: v, Handles: []any{struct{}{}, netns}}}
 	b.Create(l.Context(), batch)
 	return batch[0].Err
 }
 
-func backendOf[V comparable](d kvscheduler.Descriptor[V, Place]) resident[V] {
-	return d.Backend.(resident[V])
+func backendOf[V comparable](d kvscheduler.Descriptor[V, netnsID]) namespaced[V] {
+	return d.Backend.(namespaced[V])
 }
 
-// isPermanent reports whether nobody need try again, and whether nothing was changed.
+// isPermanent reports whether an error is permanent and says that nothing was changed.
 func isPermanent(err error) bool {
 	known := new(kvscheduler.OpError)
 	return errors.As(err, &known) && known.Permanent && known.Outcome == kvscheduler.NotApplied
 }
 
-// conflict is something of others in the way of an object.
+// conflict is a foreign object that an operation conflicts with.
 type conflict struct {
 	name string
 	make func(t *testing.T) // runs inside
@@ -54,18 +54,18 @@ func conflicts() []conflict {
 		{"a default route through another link",
 			func(t *testing.T) { elsewhere(t, &netlink.Route{Dst: ipNet(all4), Scope: netlink.SCOPE_LINK}) },
 			func(l *lab) error { return l.tryRoute("0.0.0.0/0", "169.254.1.1") },
-			"default route leads through dummy0 already"},
+			"a default route through dummy0 already exists"},
 		{"a default route of another metric",
 			func(t *testing.T) {
 				elsewhere(t, &netlink.Route{Dst: ipNet(all4), Scope: netlink.SCOPE_LINK, Priority: 77})
 			},
 			func(l *lab) error { return l.tryRoute("0.0.0.0/0", "169.254.1.1") },
-			"default route leads through dummy0 already"},
+			"a default route through dummy0 already exists"},
 		{"a default route of IPv6",
 			func(t *testing.T) { elsewhere(t, &netlink.Route{Dst: ipNet(all6)}) },
 			func(l *lab) error { return l.tryRoute("::/0", "fe80::1") },
-			"default route leads through dummy0 already"},
-		{"a route by another gateway",
+			"a default route through dummy0 already exists"},
+		{"a route via another gateway",
 			func(t *testing.T) {
 				link, err := netlink.LinkByName("eth0")
 				must(t, err)
@@ -73,24 +73,24 @@ func conflicts() []conflict {
 					Gw: []byte{169, 254, 1, 9}, Flags: int(netlink.FLAG_ONLINK)}))
 			},
 			func(l *lab) error { return l.tryRoute("10.7.0.0/16", "169.254.1.1") },
-			"route leads through eth0 by 169.254.1.9 already"},
+			"a route through eth0 via 169.254.1.9 already exists"},
 		{"a link with another's alias",
 			func(t *testing.T) {
 				link, err := netlink.LinkByName("eth0")
 				must(t, err)
-				must(t, netlink.LinkSetAlias(link, "somebody else"))
+				must(t, netlink.LinkSetAlias(link, "another owner"))
 			},
 			func(l *lab) error { return refusal(l, backendOf(tapPeerDescriptor(nil)), "tap-a", l.peer()) },
-			`eth0 belongs to "somebody else"`},
-		{"a link that is no tap",
+			`eth0 belongs to "another owner"`},
+		{"a link that is not a tap",
 			func(t *testing.T) { addDummy(t, "dummy0") },
 			func(l *lab) error {
 				v := l.peer()
 				v.Name = "dummy0"
 				return refusal(l, backendOf(tapPeerDescriptor(nil)), "tap-a", v)
 			},
-			"dummy0 is no tap but a dummy"},
-		{"a value that the kernel does not take",
+			"dummy0 is a dummy, not a tap"},
+		{"a value that the kernel rejects",
 			func(*testing.T) {},
 			func(l *lab) error {
 				v := wire.Sysctl{On: on, Namespace: l.path, Name: "net/ipv6/conf/eth0/accept_ra", Value: "many"}
@@ -100,7 +100,7 @@ func conflicts() []conflict {
 	}
 }
 
-func TestConflictsAreRefusedForGood(t *testing.T) {
+func TestConflictsArePermanentErrors(t *testing.T) {
 	for _, tt := range conflicts() {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newLab(t)
@@ -128,7 +128,7 @@ func (l *lab) tryRoute(destination, gateway string) error {
 }
 
 // rows: CAL-31
-func TestRouteThatLeadsTheSameWayIsTaken(t *testing.T) {
+func TestForeignRouteWithTheSameNextHopIsAccepted(t *testing.T) {
 	l := newLab(t)
 	l.inside(func() {
 		link, err := netlink.LinkByName("eth0")
@@ -144,11 +144,11 @@ func TestRouteThatLeadsTheSameWayIsTaken(t *testing.T) {
 	l.quiet()
 	l.mustCommit(object{route.key, nil})
 	if after := l.state(); after != foreign {
-		t.Errorf("the route of others is not left alone:\n%s\nwas\n%s", after, foreign)
+		t.Errorf("the foreign route was changed:\n%s\nwas\n%s", after, foreign)
 	}
 }
 
-func TestRouteOfTheKernelIsTaken(t *testing.T) {
+func TestRouteOfTheKernelIsAccepted(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(l.ground()...)
 	l.mustCommit(l.address("10.9.0.1/24")) // brings its route along, with a source
@@ -162,12 +162,12 @@ func TestRouteOfTheKernelIsTaken(t *testing.T) {
 		routes, err := netlink.RouteList(link, netlink.FAMILY_V4)
 		must(t, err)
 		if len(routes) != 1 {
-			t.Errorf("the kernel's route is not left alone: %v", routes)
+			t.Errorf("the kernel's route was changed: %v", routes)
 		}
 	})
 }
 
-func TestIPv6IsSwitchedOnForALinkThatGetsAnAddress(t *testing.T) {
+func TestIPv6IsEnabledOnALinkThatGetsAnAddress(t *testing.T) {
 	l := newLab(t)
 	l.inside(func() {
 		for _, link := range []string{"all", "default", "eth0"} {
@@ -190,7 +190,7 @@ func TestIPv6IsSwitchedOnForALinkThatGetsAnAddress(t *testing.T) {
 	})
 }
 
-func TestNamespaceThatIsGoneIsRefusedForGood(t *testing.T) {
+func TestDeletedNamespaceIsAPermanentError(t *testing.T) {
 	l := newLab(t)
 	route := backendOf(routeDescriptor(nil))
 	v := l.route("0.0.0.0/0", "169.254.1.1").value.(wire.LinuxRoute)
@@ -199,14 +199,14 @@ func TestNamespaceThatIsGoneIsRefusedForGood(t *testing.T) {
 	if want := "network namespace " + v.Namespace + " is gone"; !isPermanent(err) || !strings.Contains(err.Error(), want) {
 		t.Errorf("create: %v", err)
 	}
-	batch := []kvscheduler.Item[wire.LinuxRoute, Place]{{Name: "x", Have: v, Meta: Place{1, 2}}}
+	batch := []kvscheduler.Item[wire.LinuxRoute, netnsID]{{Name: "x", Have: v, Meta: netnsID{1, 2}}}
 	route.Delete(t.Context(), batch)
 	if batch[0].Err != nil {
 		t.Errorf("delete: %v", batch[0].Err)
 	}
 }
 
-func TestPathTakenByAnotherNamespaceIsNotTouched(t *testing.T) {
+func TestPathOfAnotherNamespaceIsNotTouched(t *testing.T) {
 	l := newLab(t)
 	other := newLab(t)
 	all := append(l.ground(), l.address("10.1.0.1/32"))
@@ -234,9 +234,9 @@ func TestPathTakenByAnotherNamespaceIsNotTouched(t *testing.T) {
 	}
 }
 
-func TestInspectTellsNamespacesFromTheRest(t *testing.T) {
+func TestInspectNamespaceAcceptsOnlyNamespaces(t *testing.T) {
 	path := netnstest.New(t)
-	if inode, device, err := Inspect(path); err != nil || inode == 0 || device == 0 {
+	if inode, device, err := InspectNamespace(path); err != nil || inode == 0 || device == 0 {
 		t.Errorf("a namespace: %d, %d, %v", inode, device, err)
 	}
 	dir := t.TempDir()
@@ -247,35 +247,22 @@ func TestInspectTellsNamespacesFromTheRest(t *testing.T) {
 		"the host's own": "/proc/self/ns/net", "a namespace of another type": "/proc/self/ns/mnt", "a file": file,
 		"a FIFO": fifo, "nothing": filepath.Join(dir, "none"), "a folder": dir,
 	} {
-		if _, _, err := Inspect(path); err == nil {
-			t.Errorf("%s passes for a namespace", name)
+		if _, _, err := InspectNamespace(path); err == nil {
+			t.Errorf("%s counts as a namespace", name)
 		}
 	}
 }
 
-func TestLinksAreFoundByAlias(t *testing.T) {
+func TestLinkAliasReadsTheAliasOfALink(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(l.ground()...)
 	if got, exists, err := LinkAlias(l.path, "eth0"); err != nil || !exists || got != alias {
 		t.Errorf("alias %q, %v, %v", got, exists, err)
 	}
 	if _, exists, err := LinkAlias(l.path, "eth7"); err != nil || exists {
-		t.Errorf("a link that is not there: %v, %v", exists, err)
+		t.Errorf("a missing link: %v, %v", exists, err)
 	}
 	if _, _, err := LinkAlias(filepath.Join(t.TempDir(), "none"), "eth0"); !errors.Is(err, ErrGone) {
-		t.Errorf("a namespace that is gone: %v", err)
-	}
-	links, err := Links(l.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, link := range links {
-		if link.Tap && link.Alias == alias {
-			found = append(found, link.Name)
-		}
-	}
-	if strings.Join(found, " ") != "eth0" {
-		t.Errorf("found by alias: %v in %+v", found, links)
+		t.Errorf("a deleted namespace: %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// mountAt mounts what is at source, or a small file system of its own if that is "", until the test ends.
+// mountAt bind mounts source, or a small tmpfs if source is "", until the test ends.
 func mountAt(t *testing.T, source, target string) {
 	t.Helper()
 	needOwners(t)
@@ -29,12 +29,12 @@ func mountAt(t *testing.T, source, target string) {
 	t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) })
 }
 
-func TestWhatIsInTheWayIsNamedAndLeftAlone(t *testing.T) {
+func TestForeignFileIsAnErrorAndKept(t *testing.T) {
 	make := map[string]func(name string) error{
 		"directory": func(name string) error {
 			return errors.Join(os.Mkdir(name, 0o700), os.WriteFile(name+"/f", nil, 0o600))
 		},
-		"regular file":  func(name string) error { return os.WriteFile(name, []byte("theirs"), 0o600) },
+		"regular file":  func(name string) error { return os.WriteFile(name, []byte("foreign"), 0o600) },
 		"symbolic link": func(name string) error { return os.Symlink("/etc/passwd", name) },
 		"named pipe":    func(name string) error { return unix.Mkfifo(name, 0o600) },
 		"socket": func(name string) error {
@@ -57,33 +57,33 @@ func TestWhatIsInTheWayIsNamedAndLeftAlone(t *testing.T) {
 			must(t, make[other](name))
 			was := state(t, name)
 			o := object{wire.FileKey(name), wire.File{Type: want, Mode: 0o640}}
-			if err := l.commit(o); err == nil || !strings.Contains(err.Error(), name+" should be a "+string(want)+", but there is a "+other) {
-				t.Errorf("a %s where a %s should be: %v", other, want, err)
+			if err := l.commit(o); err == nil || !strings.Contains(err.Error(), "create "+string(want)+" "+name+": a "+other+", which Weft did not create,") {
+				t.Errorf("a %s instead of a %s: %v", other, want, err)
 			}
 			must(t, removeFile(t.Context(), name, o.value.(wire.File)))
 			if got := state(t, name); got != was && other != "symbolic link" {
-				t.Errorf("a %s where a %s should be was %s and is %s", other, want, was, got)
+				t.Errorf("a %s instead of a %s was %s and is %s", other, want, was, got)
 			}
 		}
 	}
 }
 
-func TestWhatIsPutInTheWayLaterIsNotTakenForOurs(t *testing.T) {
+func TestForeignFileInThePlaceOfOursIsKept(t *testing.T) {
 	l, root := newFileLab(t)
 	file, dir := root+"/f", root+"/d"
 	l.mustCommit(object{wire.FileKey(file), wire.File{Type: wire.RegularFile, Mode: 0o600}}, directory(dir, wire.File{Mode: 0o700}))
-	must(t, errors.Join(os.Remove(file), os.MkdirAll(file+"/theirs", 0o700), os.Remove(dir), os.WriteFile(dir, nil, 0o600)))
+	must(t, errors.Join(os.Remove(file), os.MkdirAll(file+"/foreign", 0o700), os.Remove(dir), os.WriteFile(dir, nil, 0o600)))
 	l.resyncs()
-	if got := state(t, file+"/theirs") + state(t, dir); got != "drwx-------rw------- " {
-		t.Errorf("after the repair there are %s", got)
+	if got := state(t, file+"/foreign") + state(t, dir); got != "drwx-------rw------- " {
+		t.Errorf("after the repair: %s", got)
 	}
 	l.mustCommit(object{wire.FileKey(file), nil}, object{wire.FileKey(dir), nil})
-	if got := state(t, file+"/theirs") + state(t, dir); got != "drwx-------rw------- " {
-		t.Errorf("after removal there are %s", got)
+	if got := state(t, file+"/foreign") + state(t, dir); got != "drwx-------rw------- " {
+		t.Errorf("after the removal: %s", got)
 	}
 }
 
-func TestAFullDiskLeavesTheOldFile(t *testing.T) {
+func TestAFullDiskKeepsTheOldFile(t *testing.T) {
 	root := t.TempDir()
 	mountAt(t, "", root)
 	l, _ := newFileLab(t)
@@ -103,15 +103,15 @@ func TestAFullDiskLeavesTheOldFile(t *testing.T) {
 	l.quiet()
 }
 
-func TestWhatIsMountedInADirectoryIsNotRemoved(t *testing.T) {
+func TestRemovalKeepsMountPoints(t *testing.T) {
 	elsewhere := t.TempDir()
-	must(t, os.WriteFile(elsewhere+"/theirs", nil, 0o600))
+	must(t, os.WriteFile(elsewhere+"/foreign", nil, 0o600))
 	for name, at := range map[string]string{"itself": "", "in it": "/x", "far down": "/x/y/z"} {
 		for _, source := range []string{"", elsewhere} { // a bind mount is of the same file system
 			dir := t.TempDir() + "/d"
 			must(t, os.MkdirAll(dir+at, 0o700))
 			mountAt(t, source, dir+at)
-			must(t, os.WriteFile(dir+at+"/theirs", nil, 0o600))
+			must(t, os.WriteFile(dir+at+"/foreign", nil, 0o600))
 			err := removeFile(t.Context(), dir, wire.File{Type: wire.Directory})
 			if err == nil || !strings.Contains(err.Error(), "mount") {
 				t.Errorf("%q %s: %v", source, name, err)
@@ -120,12 +120,12 @@ func TestWhatIsMountedInADirectoryIsNotRemoved(t *testing.T) {
 			must(t, removeFile(t.Context(), dir, wire.File{Type: wire.Directory}))
 		}
 	}
-	if got := state(t, elsewhere+"/theirs"); got == "nothing" {
+	if got := state(t, elsewhere+"/foreign"); got == "nothing" {
 		t.Error("a bind mount was emptied")
 	}
 }
 
-// dirOf is where a mount is now: what is far down may have been brought up.
+// dirOf returns the current path of a mount point, which removal may have moved up.
 func dirOf(t *testing.T, dir, at string) string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
@@ -135,11 +135,11 @@ func dirOf(t *testing.T, dir, at string) string {
 			return f[1]
 		}
 	}
-	t.Fatalf("nothing is mounted in %s%s", dir, at)
+	t.Fatalf("no mount point in %s%s", dir, at)
 	return ""
 }
 
-func TestReaderSeesAllOfOneFileWithTheRightMode(t *testing.T) {
+func TestReaderSeesTheOldOrTheNewFile(t *testing.T) {
 	needOwners(t)
 	name := t.TempDir() + "/f"
 	values := make([]wire.File, 2)
@@ -154,13 +154,13 @@ func TestReaderSeesAllOfOneFileWithTheRightMode(t *testing.T) {
 			select {
 			case <-done:
 				if seen == 0 {
-					t.Error("nothing was read")
+					t.Error("no reads")
 				}
 				return
 			default:
 			}
 			v, found, err := readKnown(name, values)
-			v = asKnown(v, values[0])
+			v = mergeFile(v, values[0])
 			if !found || err != nil || v != values[0] && v != values[1] {
 				t.Errorf("found %v, error %v, mode %s, owner %d:%d, %d bytes", found, err, v.Mode, v.UID, v.GID, len(v.Content))
 				return
@@ -174,9 +174,9 @@ func TestReaderSeesAllOfOneFileWithTheRightMode(t *testing.T) {
 	reading.Wait()
 }
 
-func TestSocketOfAnotherNameIsLeftAlone(t *testing.T) {
+func TestLinkToAForeignSocketIsAnErrorAndKept(t *testing.T) {
 	l, root := newFileLab(t)
-	theirs, name := filepath.Join(t.TempDir(), "theirs"), root+"/s"
+	theirs, name := filepath.Join(t.TempDir(), "foreign"), root+"/s"
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", theirs)
 	must(t, err)
 	defer listener.Close()
@@ -190,13 +190,13 @@ func TestSocketOfAnotherNameIsLeftAlone(t *testing.T) {
 		must(t, os.Remove(name))
 	}
 	if got := state(t, theirs); got != was {
-		t.Errorf("their socket was %s and is %s", was, got)
+		t.Errorf("the foreign socket was %s and is %s", was, got)
 	}
 }
 
-func TestAnUnfinishedFileOfACrashIsReplaced(t *testing.T) {
+func TestTemporaryFileOfACrashIsReplaced(t *testing.T) {
 	name := t.TempDir() + "/f"
-	must(t, os.WriteFile(filepath.Dir(name)+"/"+unfinished+"f", []byte("half"), 0o600))
+	must(t, os.WriteFile(filepath.Dir(name)+"/"+tempPrefix+"f", []byte("half"), 0o600))
 	must(t, makeFiles(t, map[string]wire.File{name: {Type: wire.RegularFile, Mode: 0o600, Content: "all"}}))
 	entries, err := os.ReadDir(filepath.Dir(name))
 	if got := state(t, name); err != nil || got != "-rw------- all" || len(entries) != 1 {

@@ -19,13 +19,13 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// FileLane is the scheduler's lane of files: they need not wait for the kernel's network, nor it for them.
+// FileLane is the scheduler's lane of files, which need no netlink.
 const FileLane = "files"
 
 type fileItem = kvscheduler.Item[wire.File, struct{}]
 
-// files is the backend of files. It finds a file only by its name: a component that makes directories with random names finds those without
-// an owner itself.
+// files is the backend of files. It finds files by name only: a component that makes directories with random names has to find unused ones
+// itself.
 type files struct{}
 
 func fileDescriptor() kvscheduler.Descriptor[wire.File, struct{}] {
@@ -37,10 +37,10 @@ func fileDescriptor() kvscheduler.Descriptor[wire.File, struct{}] {
 			if v.On == "" {
 				return nil
 			}
-			return []kvscheduler.Dep{{Label: "what it stands on", On: refOf(v.On)}}
+			return []kvscheduler.Dep{{Label: "directory or process", On: parseRef(v.On)}}
 		},
 		Recreate: func(have, want wire.File) bool { return have.Type != want.Type },
-		Merge:    asKnown,
+		Merge:    mergeFile,
 		Redact:   redactFile,
 		Encode:   encodeFile,
 		Decode:   decodeFile,
@@ -48,27 +48,27 @@ func fileDescriptor() kvscheduler.Descriptor[wire.File, struct{}] {
 	}
 }
 
-// maxBase leaves room for the name of what is not yet finished: the kernel takes 255 bytes.
-const maxBase = 255 - len(unfinished)
+// maxBase leaves room for the prefix of temporary files: the kernel accepts 255 bytes.
+const maxBase = 255 - len(tempPrefix)
 
 func validateFile(name string, v wire.File) error {
 	switch {
 	case !path.IsAbs(name) || path.Clean(name) != name || strings.ContainsRune(name, 0):
 		return fmt.Errorf("name %q is not an absolute, clean path", name)
 	case strings.Count(name, "/") < 2:
-		return fmt.Errorf("%s stands in the root directory, where nothing is ours", name)
+		return fmt.Errorf("%s is in the root directory, where Weft creates no files", name)
 	case len(name) >= unix.PathMax || len(path.Base(name)) > maxBase:
-		return fmt.Errorf("%s is too long: its last part has at most %d bytes", name, maxBase)
+		return fmt.Errorf("path %s is too long: it has less than %d bytes, and its last element at most %d", name, unix.PathMax, maxBase)
 	case v.UID < 0 || v.UID >= math.MaxUint32 || v.GID < 0 || v.GID >= math.MaxUint32:
-		return fmt.Errorf("owner %d, group %d: one is no number of an account", v.UID, v.GID)
+		return fmt.Errorf("owner %d or group %d is not a valid ID", v.UID, v.GID)
 	case v.Content != "" && v.Secret != "":
-		return errors.New("content and secret: a file holds one of them")
+		return errors.New("a file has either content or secret, not both")
 	case v.Type != wire.RegularFile && (v.Content != "" || v.Secret != ""):
-		return fmt.Errorf("type %q has no content", v.Type)
+		return fmt.Errorf("a file of type %q has no content", v.Type)
 	}
 	if v.On != "" {
 		if _, err := kvscheduler.ParseRef(v.On); err != nil {
-			return fmt.Errorf("what it stands on: %w", err)
+			return fmt.Errorf("dependency of the file: %w", err)
 		}
 	}
 	return validateMode(v)
@@ -81,17 +81,16 @@ func validateMode(v wire.File) error {
 		allowed |= fs.ModeSetgid
 	case wire.RegularFile, wire.Socket:
 	default:
-		return fmt.Errorf("type %q is not known", v.Type)
+		return fmt.Errorf("unknown type %q", v.Type)
 	}
 	if v.Mode&^allowed != 0 {
-		return fmt.Errorf("mode %s of a %s has more than permissions", v.Mode, v.Type)
+		return fmt.Errorf("mode %s of a %s has bits other than permissions", v.Mode, v.Type)
 	}
 	return nil
 }
 
-// asKnown gives a file that was read back the form of the value that is known of it: which of its two fields holds the
-// text, and what it stands on.
-func asKnown(dumped, last wire.File) wire.File {
+// mergeFile takes the dependency, and the field that has the text, from the last applied value.
+func mergeFile(dumped, last wire.File) wire.File {
 	dumped.On = last.On
 	if last.Secret == "" {
 		dumped.Content, dumped.Secret = dumped.Content+string(dumped.Secret), ""
@@ -106,7 +105,7 @@ func redactFile(v wire.File) wire.File {
 	return v
 }
 
-// storedFile is a file as the journal keeps it, with its secret.
+// storedFile is the encoding of a file in the journal, which includes the secret.
 type storedFile struct {
 	wire.File
 	Secret string `json:"secret,omitempty"`
@@ -123,35 +122,33 @@ func decodeFile(b []byte) (wire.File, error) {
 	return stored.File, err
 }
 
-// Create makes the files; of sockets, which others make, it sets mode and owner.
+// Create makes the files. It sets mode and owner of sockets, which other processes make.
 func (files) Create(ctx context.Context, batch []fileItem) {
 	for i := range batch {
 		it := &batch[i]
 		if it.Err = refused(ctx.Err()); it.Err == nil {
-			it.Err = refused(at(it.Name, func(s spot) error { return s.put(it.Want) }))
+			it.Err = refused(withEntry(it.Name, func(s dirEntry) error { return s.put(it.Want) }))
 		}
 	}
 }
 
-// Update replaces a regular file, and sets mode and owner of the others.
 func (f files) Update(ctx context.Context, batch []fileItem) { f.Create(ctx, batch) }
 
-// Delete removes directories with all that is in them, and files. A socket is left to who made it: as long as that is
-// there it listens, and what a dataplane leaves behind goes with its directory. What is of another type by now is not ours.
+// Delete removes directories with their contents, and regular files. It keeps sockets: the process that made a socket may listen on it,
+// and a stale socket is removed with its directory. It keeps files that have another type by now.
 func (files) Delete(ctx context.Context, batch []fileItem) {
 	for i := range batch {
 		it := &batch[i]
 		if it.Err = refused(ctx.Err()); it.Err != nil || it.Have.Type == wire.Socket {
 			continue
 		}
-		err := at(it.Name, func(s spot) error { return s.remove(ctx, it.Have.Type) })
-		if err != nil && !isElsewhere(err) {
-			it.Err = err // of a directory a part may be gone
+		err := withEntry(it.Name, func(s dirEntry) error { return s.remove(ctx, it.Have.Type) })
+		if err != nil && !isAbsent(err) {
+			it.Err = err // the outcome is unknown: a part of a directory may be removed
 		}
 	}
 }
 
-// Dump reads the known files back.
 func (f files) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.File, struct{}], error] {
 	var names []string
 	for name := range view.All(wire.KindFile) {
@@ -160,12 +157,11 @@ func (f files) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvsche
 	return f.Read(ctx, view, names)
 }
 
-// Read is Dump for named files. One of another type than is known is left out: making the file then says what is in its
-// way, and nothing that is not ours is removed for it.
+// Read skips files of another type than the known values. Create then returns an error for them and does not remove them.
 func (files) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.File, struct{}], error] {
 	return func(yield func(kvscheduler.Actual[wire.File, struct{}], error) bool) {
 		for _, name := range names {
-			v, found, err := readKnown(name, known[wire.File](view, wire.KindFile, name))
+			v, found, err := readKnown(name, knownValues[wire.File](view, wire.KindFile, name))
 			if err == nil {
 				err = ctx.Err()
 			}
@@ -176,17 +172,17 @@ func (files) Read(ctx context.Context, view kvscheduler.View, names []string) it
 	}
 }
 
-// readKnown reads a file of one of the known types, and no more of it than shows whether it is as known.
+// readKnown reads a file of one of the known types. It reads only as many bytes as a comparison needs.
 func readKnown(name string, known []wire.File) (v wire.File, found bool, err error) {
 	limit := 0
 	for _, k := range known {
 		limit = max(limit, len(k.Content)+len(k.Secret)+1)
 	}
-	err = at(name, func(s spot) error {
+	err = withEntry(name, func(s dirEntry) error {
 		v, err = s.read(limit)
 		return err
 	})
-	if isElsewhere(err) {
+	if isAbsent(err) {
 		return v, false, nil
 	}
 	for _, k := range known {
@@ -195,86 +191,85 @@ func readKnown(name string, known []wire.File) (v wire.File, found bool, err err
 	return v, found, err
 }
 
-// putDirectory makes a directory, or takes the one that is there. It is closed until it has its owner.
-func (s spot) putDirectory(v wire.File) error {
+// putDirectory makes a directory, or updates the existing one. A new directory is private until it has its owner.
+func (s dirEntry) putDirectory(v wire.File) error {
 	err := unix.Mkdirat(s.dir, s.base, 0o700)
 	made := err == nil
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("make directory %s: %w", s.name, err)
 	}
-	fd, st, err := s.hold()
+	fd, st, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
 	if mode := modeOf(st); !mode.IsDir() {
-		return s.inTheWay(mode, v.Type)
+		return s.conflict(mode, v.Type)
 	}
-	err = s.own(fd, v)
+	err = s.setOwnership(fd, v)
 	if err != nil && made {
 		_ = unix.Unlinkat(s.dir, s.base, unix.AT_REMOVEDIR)
 	}
 	return err
 }
 
-// unfinished starts the name of a regular file that is being written. A leftover of a crash is
-// harmless: the next file of the same name replaces it.
-const unfinished = ".weft-unfinished-"
+// tempPrefix starts the name of a regular file that is being written. The next write of the same file replaces a leftover of a crash.
+const tempPrefix = ".weft-unfinished-"
 
-// putRegular writes a new file beside the old one, with its owner and mode, and puts it in its place: who reads has all
-// of one or all of the other, and never what he may not have.
-func (s spot) putRegular(v wire.File) error {
-	if err := s.mayReplace(); err != nil {
+// putRegular writes a temporary file with the new owner and mode, and renames it: readers see the old or the new file, and only with
+// its permissions.
+func (s dirEntry) putRegular(v wire.File) error {
+	if err := s.checkReplaceable(); err != nil {
 		return err
 	}
-	beside := spot{s.dir, unfinished + s.base, s.name}
-	fd, err := beside.begin()
+	temp := dirEntry{s.dir, tempPrefix + s.base, s.name}
+	fd, err := temp.createTemp()
 	if err != nil {
 		return err
 	}
-	if err = beside.write(fd, v); err == nil {
-		if err = unix.Renameat(s.dir, beside.base, s.dir, s.base); err == nil {
+	if err = temp.write(fd, v); err == nil {
+		if err = unix.Renameat(s.dir, temp.base, s.dir, s.base); err == nil {
 			return nil
 		}
-		err = fmt.Errorf("put %s in its place: %w", s.name, err)
+		err = fmt.Errorf("rename temporary file to %s: %w", s.name, err)
 	}
-	return errors.Join(err, beside.discard())
+	return errors.Join(err, temp.removeTemp())
 }
 
-// mayReplace rejects an existing file of a type that is not there by mistake. A symbolic link may have been planted by a pod: it is replaced,
-// and its target is not touched.
-func (s spot) mayReplace() error {
+// checkReplaceable returns an error for an existing file of another type. It accepts a symbolic link, which a pod may have planted: the
+// rename replaces it and keeps its target.
+func (s dirEntry) checkReplaceable() error {
 	mode, err := s.mode()
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err == nil && !mode.IsRegular() && mode&fs.ModeSymlink == 0 {
-		return s.inTheWay(mode, wire.RegularFile)
+		return s.conflict(mode, wire.RegularFile)
 	}
 	return err
 }
 
-// begin makes the empty file that only we can read.
-func (s spot) begin() (fd int, err error) {
+// createTemp makes an empty file that only the agent can read.
+func (s dirEntry) createTemp() (fd int, err error) {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err = unix.Openat(s.dir, s.base, flags, 0o600)
 	if errors.Is(err, unix.EEXIST) {
-		if err = s.discard(); err == nil {
+		if err = s.removeTemp(); err == nil {
 			fd, err = unix.Openat(s.dir, s.base, flags, 0o600)
 		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("begin %s: %w", s.name, err)
+		return 0, fmt.Errorf("create temporary file for %s: %w", s.name, err)
 	}
 	return fd, nil
 }
 
-// write fills the file and closes it. It is on the disk before it gets its name, so that a crash leaves none empty.
-func (s spot) write(fd int, v wire.File) error {
+// write writes, syncs and closes the file. Without the sync, a crash after the rename could leave an empty file.
+func (s dirEntry) write(fd int, v wire.File) error {
 	f := os.NewFile(uintptr(fd), s.base)
 	_, err := f.WriteString(v.Content + string(v.Secret))
 	if err == nil {
-		err = s.own(fd, v)
+		err = s.setOwnership(fd, v)
 	}
 	if err == nil {
 		err = f.Sync()
@@ -285,20 +280,19 @@ func (s spot) write(fd int, v wire.File) error {
 	return nil
 }
 
-// discard removes an unfinished file.
-func (s spot) discard() error {
+func (s dirEntry) removeTemp() error {
 	if err := unix.Unlinkat(s.dir, s.base, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove %s: %w", s.base, err)
 	}
 	return nil
 }
 
-// errNoSocket means that who makes a socket has not made it; it may still come.
-var errNoSocket = errors.New("is not there yet: no process listens on it")
+// errNoSocket means that another process has not created a socket yet. The error is not permanent.
+var errNoSocket = errors.New("does not exist yet: no process listens on it")
 
-// putSocket sets mode and owner of a socket that another component made. Where the dataplane did, it finds nothing to do.
-func (s spot) putSocket(v wire.File) error {
-	fd, st, err := s.hold()
+// putSocket sets mode and owner of a socket that another process made.
+func (s dirEntry) putSocket(v wire.File) error {
+	fd, st, err := s.open()
 	if errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("socket %s %w", s.name, errNoSocket)
 	}
@@ -307,55 +301,55 @@ func (s spot) putSocket(v wire.File) error {
 	}
 	defer unix.Close(fd)
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return s.inTheWay(modeOf(st), v.Type)
+		return s.conflict(modeOf(st), v.Type)
 	}
 	if st.Nlink != 1 { // a hard link to it may belong to a third party
 		return fmt.Errorf("socket %s has %d names (hard links), expected 1: remove it", s.name, st.Nlink)
 	}
-	return s.own(fd, v)
+	return s.setOwnership(fd, v)
 }
 
-// own gives what a descriptor holds its owner, group and mode. It does nothing where they are right already.
-func (s spot) own(fd int, v wire.File) error {
+// setOwnership sets owner, group and mode of an open file unless they are right.
+func (s dirEntry) setOwnership(fd int, v wire.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("look at %s: %w", s.name, err)
+		return fmt.Errorf("stat %s: %w", s.name, err)
 	}
 	if int(st.Uid) != v.UID || int(st.Gid) != v.GID {
-		if err := s.give(fd, v); err != nil {
+		if err := s.chown(fd, v); err != nil {
 			return err
 		}
 	} else if permissions(&st) == bits(v.Mode) {
 		return nil
 	}
-	if err := unix.Chmod(held(fd), bits(v.Mode)); err != nil {
+	if err := unix.Chmod(fdPath(fd), bits(v.Mode)); err != nil {
 		return fmt.Errorf("set mode %s of %s: %w", v.Mode, s.name, err)
 	}
-	// The kernel drops setgid without a word for who may not set it.
+	// Without the capability, the kernel clears setgid and returns no error.
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("look at %s: %w", s.name, err)
+		return fmt.Errorf("stat %s: %w", s.name, err)
 	}
 	if got := permissions(&st); got != bits(v.Mode) {
-		return fmt.Errorf("set mode %s of %s: the kernel made it %#o", v.Mode, s.name, got)
+		return fmt.Errorf("set mode %s of %s: the kernel set %#o", v.Mode, s.name, got)
 	}
 	return nil
 }
 
-// give changes owner and group. What the old group was allowed is taken away before, so that the new one never has it,
-// and the new mode comes after: a change of owner may cost mode bits.
-func (s spot) give(fd int, v wire.File) error {
-	if err := unix.Chmod(held(fd), bits(v.Mode)&0o700); err != nil {
-		return fmt.Errorf("close %s: %w", s.name, err)
+// chown changes owner and group. It first removes the permissions of group and others, so that the new group never has those of the
+// old one. The caller sets the mode afterwards, since a change of owner may clear mode bits.
+func (s dirEntry) chown(fd int, v wire.File) error {
+	if err := unix.Chmod(fdPath(fd), bits(v.Mode)&0o700); err != nil {
+		return fmt.Errorf("restrict mode of %s: %w", s.name, err)
 	}
 	if err := unix.Fchownat(fd, "", v.UID, v.GID, unix.AT_EMPTY_PATH); err != nil {
-		return fmt.Errorf("give %s to %d:%d: %w", s.name, v.UID, v.GID, err)
+		return fmt.Errorf("change owner of %s to %d:%d: %w", s.name, v.UID, v.GID, err)
 	}
 	return nil
 }
 
 func permissions(st *unix.Stat_t) uint32 { return st.Mode & 0o7777 }
 
-// bits is a mode as the kernel has it.
+// bits returns the kernel's form of a mode.
 func bits(m fs.FileMode) uint32 {
 	b := uint32(m.Perm())
 	if m&fs.ModeSetgid != 0 {

@@ -2,7 +2,6 @@ package linux
 
 import (
 	"io/fs"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -11,43 +10,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-func TestInvalidFilesAreFoundBeforeTheKernelSeesThem(t *testing.T) {
-	base := wire.File{Type: wire.RegularFile, Mode: 0o644, Content: "text", On: wire.FileKey("/run/a")}
-	for _, tt := range []struct {
-		what, name string
-		change     func(*wire.File)
-		want       string
-	}{
-		{"a good file", "/run/a/f", func(*wire.File) {}, ""},
-		{"a good directory", "/run/a", func(v *wire.File) { v.Type, v.Content, v.Mode = wire.Directory, "", 0o750|fs.ModeSetgid }, ""},
-		{"a relative path", "run/a", func(*wire.File) {}, "not an absolute, clean path"},
-		{"a path that climbs", "/run/a/../b", func(*wire.File) {}, "not an absolute, clean path"},
-		{"a path with a NUL", "/run/a\x00b", func(*wire.File) {}, "not an absolute, clean path"},
-		{"the root", "/", func(*wire.File) {}, "stands in the root directory"},
-		{"a directory of the system", "/etc", func(*wire.File) {}, "stands in the root directory"},
-		{"a long name", "/run/" + strings.Repeat("n", maxBase+1), func(*wire.File) {}, "too long"},
-		{"another type", "/run/a", func(v *wire.File) { v.Type = "pipe"; v.Content = "" }, `type "pipe" is not known`},
-		{"setuid", "/run/a/f", func(v *wire.File) { v.Mode |= fs.ModeSetuid }, "more than permissions"},
-		{"setgid of a file", "/run/a/f", func(v *wire.File) { v.Mode |= fs.ModeSetgid }, "more than permissions"},
-		{"no owner", "/run/a/f", func(v *wire.File) { v.UID = -1 }, "no number of an account"},
-		{"an unknown group", "/run/a/f", func(v *wire.File) { v.GID = 1<<32 - 1 }, "no number of an account"},
-		{"two contents", "/run/a/f", func(v *wire.File) { v.Secret = "s3cret" }, "a file holds one of them"},
-		{"a socket with content", "/run/a/f", func(v *wire.File) { v.Type = wire.Socket }, "has no content"},
-		{"a directory with a secret", "/run/a", func(v *wire.File) { v.Type, v.Content, v.Secret = wire.Directory, "", "s3cret" }, "has no content"},
-		{"nothing that it stands on", "/run/a/f", func(v *wire.File) { v.On = "a" }, "what it stands on"},
-	} {
-		v, got := base, ""
-		tt.change(&v)
-		if err := validateFile(tt.name, v); err != nil {
-			got = err.Error()
-		}
-		if tt.want == "" && got != "" || !strings.Contains(got, tt.want) || strings.Contains(got, "s3cret") {
-			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
-		}
-	}
-}
-
-func TestWhateverIsThereBecomesWhatIsWanted(t *testing.T) {
+func TestAnyExistingFileBecomesTheDesiredOne(t *testing.T) {
 	needOwners(t)
 	root := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -70,7 +33,7 @@ func TestWhateverIsThereBecomesWhatIsWanted(t *testing.T) {
 	})
 }
 
-func TestASecretFileIsStoredWholeAndShownHidden(t *testing.T) {
+func TestSecretOfAFileIsStoredAndRedacted(t *testing.T) {
 	d := fileDescriptor()
 	for _, v := range []wire.File{
 		{Type: wire.RegularFile, Mode: 0o400, UID: 1, GID: 2, Secret: "s3cret", On: wire.FileKey("/run/a")},
@@ -89,12 +52,12 @@ func TestASecretFileIsStoredWholeAndShownHidden(t *testing.T) {
 	}
 }
 
-func TestWhatWasReadBackIsAsSecretAsWhatIsKnown(t *testing.T) {
+func TestContentThatWasReadIsSecretIfTheKnownOneIs(t *testing.T) {
 	read := wire.File{Type: wire.RegularFile, Secret: "text"}
-	if got := asKnown(read, wire.File{Secret: "other", On: "linux.file//run/a"}); got.Secret != "text" || got.Content != "" || got.On == "" {
+	if got := mergeFile(read, wire.File{Secret: "other", On: "linux.file//run/a"}); got.Secret != "text" || got.Content != "" || got.On == "" {
 		t.Errorf("of a secret file: %+v", got)
 	}
-	if got := asKnown(read, wire.File{Content: "other"}); got.Secret != "" || got.Content != "text" {
+	if got := mergeFile(read, wire.File{Content: "other"}); got.Secret != "" || got.Content != "text" {
 		t.Errorf("of another: %+v", got)
 	}
 }

@@ -30,7 +30,7 @@ func TestInterruptedDumpIsTriedAgain(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tries := 0
-			got, err := whole(func() ([]int, error) {
+			got, err := retryDump(func() ([]int, error) {
 				err := tt.errs[min(tries, len(tt.errs)-1)]
 				tries++
 				return []int{tries}, err
@@ -56,7 +56,7 @@ func TestVisitLeavesNoDescriptorAndComesHome(t *testing.T) {
 	}
 	outside, before := len(links()), descriptors(t)
 	for range 50 {
-		err := visit(path, Place{}, func(h *handle) error {
+		err := inNamespace(path, netnsID{}, func(h *handle) error {
 			_, err := h.link("eth0")
 			return err
 		})
@@ -72,7 +72,7 @@ func TestVisitLeavesNoDescriptorAndComesHome(t *testing.T) {
 
 func TestPanicInAVisitIsAnError(t *testing.T) {
 	path := netnstest.New(t)
-	if err := visit(path, Place{}, func(*handle) error { panic("at the disco") }); err == nil {
+	if err := inNamespace(path, netnsID{}, func(*handle) error { panic("at the disco") }); err == nil {
 		t.Error("no error")
 	}
 }

@@ -92,14 +92,14 @@ func TestAPodFollowsNoRouterAdvertisement(t *testing.T) {
 	awaitFrame(t, pod, 0x88b5) // what came before it has been dealt with
 	l.inside(func() {
 		link := mustFind(t, "eth1")
-		routes, err := whole(func() ([]netlink.Route, error) { return netlink.RouteList(link, netlink.FAMILY_V6) })
+		routes, err := retryDump(func() ([]netlink.Route, error) { return netlink.RouteList(link, netlink.FAMILY_V6) })
 		must(t, err)
 		for _, r := range routes {
 			if r.Gw != nil || r.Dst == nil || r.Dst.IP.Equal(advertised.AsSlice()) {
 				t.Errorf("the pod has the route %s", r)
 			}
 		}
-		addresses, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V6) })
+		addresses, err := retryDump(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V6) })
 		must(t, err)
 		for _, a := range addresses {
 			if !a.IP.IsLinkLocalUnicast() {

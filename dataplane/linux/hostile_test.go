@@ -148,7 +148,7 @@ func leadOut(t *testing.T, owned bool) {
 		pod + "/sub/d/secret":     ours,
 		pod + "/sub/d/memif.sock": {Type: wire.Socket, Mode: 0o600, UID: 7, GID: 7},
 	}
-	stop := asPod(swaps(pod, []string{"secret", "interfaces.json", "sub", "sub/d", "sub/secret", unfinished + "secret"}, o)...)
+	stop := asPod(swaps(pod, []string{"secret", "interfaces.json", "sub", "sub/d", "sub/secret", tempPrefix + "secret"}, o)...)
 	defer stop()
 	made := 0
 	for range 20 {

@@ -28,7 +28,7 @@ func TestALinkTellsWhatItWasGiven(t *testing.T) {
 	if !slices.Equal(s.Addresses, []netip.Prefix{four, six}) {
 		t.Errorf("addresses %v, want %s and %s, and none that the kernel made", s.Addresses, four, six)
 	}
-	inode, device, err := Inspect(l.path)
+	inode, device, err := InspectNamespace(l.path)
 	must(t, err)
 	if s.Inode != inode || s.Device != device || s.Alias != alias || !s.Tap || s.MAC != mac1 || s.MTU != 1400 {
 		t.Errorf("link %+v", s)
@@ -84,7 +84,7 @@ func TestANamespaceIsNotTheHostsWhoeverVisitsIt(t *testing.T) {
 			t.Fatalf("the process's first thread is not among %d that visit", most)
 		}
 		visits.Go(func() {
-			must(t, visit(path, Place{}, func(*handle) error {
+			must(t, inNamespace(path, netnsID{}, func(*handle) error {
 				first <- unix.Gettid() == unix.Getpid()
 				<-leave
 				return nil
@@ -92,7 +92,7 @@ func TestANamespaceIsNotTheHostsWhoeverVisitsIt(t *testing.T) {
 		})
 		among = <-first
 	}
-	if _, _, err := Inspect(path); err != nil {
+	if _, _, err := InspectNamespace(path); err != nil {
 		t.Error(err)
 	}
 }

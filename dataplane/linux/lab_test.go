@@ -24,9 +24,9 @@ const alias = "weft:default/a/eth0"
 // lab is a pod's namespace with a tap, as the dataplane leaves it, and a scheduler.
 type lab struct {
 	*testing.T
-	path  string
-	s     *kvscheduler.Scheduler
-	later Later
+	path    string
+	s       *kvscheduler.Scheduler
+	changes ChainChanges
 }
 
 func newLab(t *testing.T) *lab {
@@ -40,7 +40,7 @@ func newLab(t *testing.T) *lab {
 	l := &lab{T: t, path: netnstest.New(t)}
 	l.inside(func() { addTap(t, "eth0") })
 	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
-	if _, err := Register(l.s, Options{Later: &l.later}); err != nil {
+	if _, err := Register(l.s, Options{ChainChanges: &l.changes}); err != nil {
 		t.Fatal(err)
 	}
 	// Taps are dataplane/vpp's; here it is enough that they are desired.
@@ -146,7 +146,7 @@ func (l *lab) different() []string {
 
 func (l *lab) namespace() object {
 	l.Helper()
-	inode, device, err := Inspect(l.path)
+	inode, device, err := InspectNamespace(l.path)
 	if err != nil {
 		l.Fatal(err)
 	}

@@ -12,20 +12,20 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// linkDescriptor is of links that others make: to create one is to find it there, to delete it is to leave it as it was used. VPP
-// sets a link down when it lets go of it, so one that was to be up is set up again.
-func linkDescriptor() kvscheduler.Descriptor[wire.Link, Place] {
-	return kvscheduler.Descriptor[wire.Link, Place]{
+// linkDescriptor describes links that other components make. Create finds a link and sets it up. Delete leaves it up, since VPP sets a
+// link down when it releases it, and turns GRO on.
+func linkDescriptor() kvscheduler.Descriptor[wire.Link, netnsID] {
+	return kvscheduler.Descriptor[wire.Link, netnsID]{
 		Name: wire.KindLink, Lane: Lane,
 		Equal: func(want, have wire.Link) bool {
 			return want.Name == have.Name && (have.Up || !want.Up) && (have.Unmerged || !want.Unmerged)
 		},
 		Validate: validateFoundLink,
-		Backend: resident[wire.Link]{
+		Backend: namespaced[wire.Link]{
 			kind:      wire.KindLink,
 			namespace: func(wire.Link) string { return "" },
-			put:       findAndSetUp,
-			remove:    findAndLeaveUp,
+			put:       setUpLink,
+			remove:    releaseLink,
 			find: func(h *handle, _ string, v wire.Link) (wire.Link, bool, error) {
 				l, err := h.link(v.Name)
 				if err != nil {
@@ -38,7 +38,7 @@ func linkDescriptor() kvscheduler.Descriptor[wire.Link, Place] {
 	}
 }
 
-func findAndLeaveUp(h *handle, v wire.Link) error {
+func releaseLink(h *handle, v wire.Link) error {
 	l, err := h.link(v.Name)
 	if err == nil && v.Unmerged {
 		err = setGRO(l)
@@ -51,18 +51,18 @@ func findAndLeaveUp(h *handle, v wire.Link) error {
 
 func validateFoundLink(name string, v wire.Link) error {
 	if name != v.Name {
-		return fmt.Errorf("the name is that of the link, %s", v.Name)
+		return fmt.Errorf("name %s is not that of the link, %s", name, v.Name)
 	}
 	return validateLink(v.Name)
 }
 
-func findAndSetUp(h *handle, _ string, v wire.Link) error {
+func setUpLink(h *handle, _ string, v wire.Link) error {
 	l, err := h.link(v.Name)
 	if err != nil {
 		return refused(err)
 	}
 	if kind := l.Attrs().EncapType; kind != "ether" {
-		return permanent(fmt.Errorf("link %s is of type %s, and not Ethernet", v.Name, kind))
+		return permanent(fmt.Errorf("link %s has type %s, not Ethernet", v.Name, kind))
 	}
 	if v.Unmerged {
 		merging, err := mergingOf(l)
@@ -79,9 +79,9 @@ func findAndSetUp(h *handle, _ string, v wire.Link) error {
 	return setUp(h, l, true)
 }
 
-// LinkFault says why a link of the agent's own namespace carries nothing now; nil: it may.
-func LinkFault(name string) error {
-	return visit("", Place{}, func(h *handle) error {
+// CheckLinkUp returns an error unless the agent's namespace has a link of that name that is up.
+func CheckLinkUp(name string) error {
+	return inNamespace("", netnsID{}, func(h *handle) error {
 		l, err := h.link(name)
 		if err == nil && !isUp(l) {
 			err = errors.New("link " + name + " is down")
@@ -95,11 +95,11 @@ func isVLAN(l netlink.Link) (*netlink.Vlan, bool) {
 	return vlan, is
 }
 
-// maxVLAN is the highest ID of a VLAN; the one above is reserved.
+// maxVLAN is the highest VLAN ID; 4095 is reserved.
 const maxVLAN = 4094
 
-func vlanDescriptor() kvscheduler.Descriptor[wire.VLAN, Place] {
-	return kvscheduler.Descriptor[wire.VLAN, Place]{
+func vlanDescriptor() kvscheduler.Descriptor[wire.VLAN, netnsID] {
+	return kvscheduler.Descriptor[wire.VLAN, netnsID]{
 		Name: wire.KindVLAN, Lane: Lane,
 		Equal:    func(want, have wire.VLAN) bool { return want == have },
 		Validate: validateVLAN,
@@ -110,11 +110,11 @@ func vlanDescriptor() kvscheduler.Descriptor[wire.VLAN, Place] {
 			return have.Parent != want.Parent || have.ID != want.ID || have.Name != want.Name
 		},
 		After: []string{wire.KindLink},
-		Backend: resident[wire.VLAN]{
+		Backend: namespaced[wire.VLAN]{
 			kind:      wire.KindVLAN,
 			namespace: func(wire.VLAN) string { return "" },
-			put:       func(h *handle, _ string, want wire.VLAN) error { return realiseVLAN(h, want, "") },
-			change:    func(h *handle, _ string, have, want wire.VLAN) error { return realiseVLAN(h, want, have.Alias) },
+			put:       func(h *handle, _ string, want wire.VLAN) error { return ensureVLAN(h, want, "") },
+			change:    func(h *handle, _ string, have, want wire.VLAN) error { return ensureVLAN(h, want, have.Alias) },
 			remove:    removeVLAN,
 			find:      findVLAN,
 		},
@@ -125,15 +125,13 @@ func validateVLAN(_ string, v wire.VLAN) error {
 	switch {
 	case v.ID < 1 || v.ID > maxVLAN:
 		return fmt.Errorf("VLAN %d is not within 1 and %d", v.ID, maxVLAN)
-	case v.Alias == "" || len(v.Alias) > maxAlias:
-		return fmt.Errorf("alias: it has 1 to %d bytes", maxAlias)
 	}
-	return errors.Join(validateLink(v.Parent), validateLink(v.Name))
+	return errors.Join(validateAlias(v.Alias), validateLink(v.Parent), validateLink(v.Name))
 }
 
-// realiseVLAN makes the link of a VLAN, or finishes what is there of it. It touches no foreign link; was is
-// the alias that we gave ours before.
-func realiseVLAN(h *handle, v wire.VLAN, was string) error {
+// ensureVLAN makes the link of a VLAN, or configures the existing one. It does not change foreign links. oldAlias is the alias that the
+// existing link may have.
+func ensureVLAN(h *handle, v wire.VLAN, oldAlias string) error {
 	parent, err := h.link(v.Parent)
 	if err != nil {
 		return refused(err)
@@ -147,14 +145,14 @@ func realiseVLAN(h *handle, v wire.VLAN, was string) error {
 	}
 	vlan, is := isVLAN(l)
 	alias := l.Attrs().Alias
-	if !is || vlan.VlanId != v.ID || l.Attrs().ParentIndex != parent.Attrs().Index || alias != "" && alias != v.Alias && alias != was {
-		return permanent(fmt.Errorf("link %s is there already, a %s that belongs to %q", v.Name, l.Type(), alias))
+	if !is || vlan.VlanId != v.ID || l.Attrs().ParentIndex != parent.Attrs().Index || alias != "" && alias != v.Alias && alias != oldAlias {
+		return permanent(foreignLink(l))
 	}
-	return finishVLAN(h, l, v)
+	return configureVLAN(h, l, v)
 }
 
 func addVLAN(h *handle, parent netlink.Link, v wire.VLAN) error {
-	attrs := netlink.NewLinkAttrs() // the kernel's length of a queue; the zero value would be none at all
+	attrs := netlink.NewLinkAttrs() // the kernel's default queue length; the zero value means no queue
 	attrs.Name, attrs.ParentIndex = v.Name, parent.Attrs().Index
 	vlan := &netlink.Vlan{LinkAttrs: attrs, VlanId: v.ID, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}
 	if err := h.LinkAdd(vlan); err != nil {
@@ -162,7 +160,7 @@ func addVLAN(h *handle, parent netlink.Link, v wire.VLAN) error {
 	}
 	l, err := h.link(v.Name)
 	if err == nil {
-		err = finishVLAN(h, l, v)
+		err = configureVLAN(h, l, v)
 	}
 	if err == nil {
 		return nil
@@ -173,11 +171,11 @@ func addVLAN(h *handle, parent netlink.Link, v wire.VLAN) error {
 	return refused(err)
 }
 
-func finishVLAN(h *handle, l netlink.Link, v wire.VLAN) error {
-	if err := seal(h, l); err != nil {
+func configureVLAN(h *handle, l netlink.Link, v wire.VLAN) error {
+	if err := isolate(h, l); err != nil {
 		return err
 	}
-	return dress(h, l, dressing{alias: v.Alias, up: v.Up})
+	return configure(h, l, linkConfig{alias: v.Alias, up: v.Up})
 }
 
 func removeVLAN(h *handle, v wire.VLAN) error {
@@ -191,23 +189,23 @@ func removeVLAN(h *handle, v wire.VLAN) error {
 	return h.LinkDel(l)
 }
 
-// RemoveVLANs removes from the node of the caller the links of VLANs whose alias begins so.
-func RemoveVLANs(alias string) error {
-	return visit("", Place{}, func(h *handle) error {
-		links, err := whole(h.LinkList)
+// RemoveVLANs removes the VLAN links whose alias has the prefix from the caller's namespace.
+func RemoveVLANs(aliasPrefix string) error {
+	return inNamespace("", netnsID{}, func(h *handle) error {
+		links, err := retryDump(h.LinkList)
 		for _, l := range links {
-			if _, is := isVLAN(l); !is || !strings.HasPrefix(l.Attrs().Alias, alias) {
+			if _, is := isVLAN(l); !is || !strings.HasPrefix(l.Attrs().Alias, aliasPrefix) {
 				continue
 			}
-			if gone := h.LinkDel(l); gone != nil && !isGone(gone) {
-				err = errors.Join(err, fmt.Errorf("remove %s: %w", l.Attrs().Name, gone))
+			if failed := h.LinkDel(l); failed != nil && !isGone(failed) {
+				err = errors.Join(err, fmt.Errorf("delete link %s: %w", l.Attrs().Name, failed))
 			}
 		}
 		return err
 	})
 }
 
-// findVLAN finds the link by its name and knows it by its alias; one that is not sealed is not up.
+// findVLAN finds the link by its name and alias. A link that is not isolated counts as down.
 func findVLAN(h *handle, _ string, v wire.VLAN) (wire.VLAN, bool, error) {
 	l, err := h.link(v.Name)
 	if err != nil {
@@ -219,38 +217,38 @@ func findVLAN(h *handle, _ string, v wire.VLAN) (wire.VLAN, bool, error) {
 	}
 	parent, err := h.link(v.Parent)
 	if err != nil || parent.Attrs().Index != l.Attrs().ParentIndex {
-		v.Parent = "" // it is on another link
+		v.Parent = "" // the parent is another link
 	}
-	v.ID, v.Up = vlan.VlanId, isUp(l) && isSealed(l)
+	v.ID, v.Up = vlan.VlanId, isUp(l) && isIsolated(l)
 	return v, true, nil
 }
 
-// maxAlias is what the kernel keeps.
-const maxAlias = 255
+// Limits of the kernel, in bytes.
+const (
+	maxAlias    = 255
+	maxLinkName = 15
+)
 
-// maxLinkName is what the kernel takes as a link's name.
-const maxLinkName = 15
+// tapPeers has the functions of tap peers that consider the changes of later plugins.
+type tapPeers struct{ changes *ChainChanges }
 
-// tapPeers are the functions that need to know what later plugins changed.
-type tapPeers struct{ later *Later }
-
-func tapPeerDescriptor(later *Later) kvscheduler.Descriptor[wire.TapPeer, Place] {
-	p := tapPeers{later}
-	return kvscheduler.Descriptor[wire.TapPeer, Place]{
+func tapPeerDescriptor(changes *ChainChanges) kvscheduler.Descriptor[wire.TapPeer, netnsID] {
+	p := tapPeers{changes}
+	return kvscheduler.Descriptor[wire.TapPeer, netnsID]{
 		Name: wire.KindTapPeer, Lane: Lane,
 		Equal:    equalTapPeers,
 		Validate: validateTapPeer,
 		Deps: func(_ string, v wire.TapPeer) []kvscheduler.Dep {
-			return dependencies(kvscheduler.Ref{Kind: wire.KindInterface, Name: v.Interface}, kvscheduler.Part, v.Namespace)
+			return linkDeps(kvscheduler.Ref{Kind: wire.KindInterface, Name: v.Interface}, kvscheduler.Part, v.Namespace)
 		},
 		Recreate: func(have, want wire.TapPeer) bool { return have.Namespace != want.Namespace || have.Name != want.Name },
 		After:    []string{wire.KindNamespace},
-		Backend: resident[wire.TapPeer]{
+		Backend: namespaced[wire.TapPeer]{
 			kind:      wire.KindTapPeer,
 			namespace: func(v wire.TapPeer) string { return v.Namespace },
-			put:       func(h *handle, _ string, want wire.TapPeer) error { return p.finish(h, want, "") },
-			change:    func(h *handle, _ string, have, want wire.TapPeer) error { return p.finish(h, want, have.Alias) },
-			remove:    forgetTapPeer,
+			put:       func(h *handle, _ string, want wire.TapPeer) error { return p.configure(h, want, "") },
+			change:    func(h *handle, _ string, have, want wire.TapPeer) error { return p.configure(h, want, have.Alias) },
+			remove:    removeAlias,
 			find:      p.find,
 		},
 	}
@@ -259,23 +257,33 @@ func tapPeerDescriptor(later *Later) kvscheduler.Descriptor[wire.TapPeer, Place]
 func validateTapPeer(name string, v wire.TapPeer) error {
 	switch {
 	case name != v.Interface:
-		return fmt.Errorf("the name is that of the interface, %s", v.Interface)
-	case v.Alias == "" || len(v.Alias) > maxAlias:
-		return fmt.Errorf("alias: it has 1 to %d bytes", maxAlias)
+		return fmt.Errorf("name %s is not that of the interface, %s", name, v.Interface)
 	case !v.MAC.IsZero() && !v.MAC.IsUnicast():
-		return fmt.Errorf("MAC %s is not that of one interface", v.MAC)
+		return fmt.Errorf("MAC %s is not a unicast MAC", v.MAC)
 	}
-	return validateLink(v.Name)
+	return errors.Join(validateAlias(v.Alias), validateLink(v.Name))
 }
 
-func validateLink(name string) error {
-	if name == "" || len(name) > maxLinkName {
-		return fmt.Errorf("link %q: a link's name has 1 to %d bytes", name, maxLinkName)
+func validateAlias(alias string) error {
+	if alias == "" || len(alias) > maxAlias {
+		return fmt.Errorf("alias %q does not have 1 to %d bytes", alias, maxAlias)
 	}
 	return nil
 }
 
-// equalTapPeers leaves to the kernel what want does not say.
+func validateLink(name string) error {
+	if name == "" || len(name) > maxLinkName {
+		return fmt.Errorf("link name %q does not have 1 to %d bytes", name, maxLinkName)
+	}
+	return nil
+}
+
+// foreignLink is the error for an existing link that does not belong to the object.
+func foreignLink(l netlink.Link) error {
+	return fmt.Errorf("link %s already exists: a %s that belongs to %q", l.Attrs().Name, l.Type(), l.Attrs().Alias)
+}
+
+// equalTapPeers accepts any MAC and MTU of the kernel where want has none.
 func equalTapPeers(want, have wire.TapPeer) bool {
 	if want.MAC.IsZero() {
 		want.MAC = have.MAC
@@ -286,39 +294,39 @@ func equalTapPeers(want, have wire.TapPeer) bool {
 	return want == have
 }
 
-// finish gives a tap's Linux end, which the dataplane made, what it lacks. It touches no link with the alias of another
-// object; was is the alias that Weft gave it before.
-func (p tapPeers) finish(h *handle, v wire.TapPeer, was string) error {
+// configure configures a tap's Linux end, which the dataplane made. It does not change links with another object's alias. oldAlias is
+// the alias that the link may have.
+func (p tapPeers) configure(h *handle, v wire.TapPeer, oldAlias string) error {
 	l, err := h.link(v.Name)
 	if err != nil {
 		return refused(err)
 	}
 	a := l.Attrs()
 	if !isTap(l) {
-		return permanent(fmt.Errorf("link %s is no tap but a %s: the dataplane did not make it", v.Name, l.Type()))
+		return permanent(fmt.Errorf("link %s is a %s, not a tap: the dataplane did not make it", v.Name, l.Type()))
 	}
-	if a.Alias != "" && a.Alias != v.Alias && a.Alias != was {
+	if a.Alias != "" && a.Alias != v.Alias && a.Alias != oldAlias {
 		return permanent(fmt.Errorf("link %s belongs to %q", v.Name, a.Alias))
 	}
-	mtu := p.later.of(v.Interface).wanted(v.MTU)
-	return dress(h, l, dressing{alias: v.Alias, mac: v.MAC, mtu: mtu, up: v.Up, harden: true, namespace: v.Namespace})
+	mtu := p.changes.of(v.Interface).mtu(v.MTU)
+	return configure(h, l, linkConfig{alias: v.Alias, mac: v.MAC, mtu: mtu, up: v.Up, harden: true, namespace: v.Namespace})
 }
 
-// dressing is what a link gets when it is there. The zero MAC and MTU leave the kernel's.
-type dressing struct {
+// linkConfig is the configuration of an existing link. The zero MAC, MTU and maxSegment keep the kernel's.
+type linkConfig struct {
 	alias string
 	mac   wire.MAC
 	mtu   int
 	up    bool
 
-	maxSegment int // 0 leaves the kernel's
+	maxSegment int
 
-	harden    bool   // it is a Linux end, in this namespace
+	harden    bool   // see wire.Hardening
 	namespace string // path; "" = the node's
 }
 
-// dress gives a link what it lacks.
-func dress(h *handle, l netlink.Link, d dressing) error {
+// configure applies the settings that a link does not have yet.
+func configure(h *handle, l netlink.Link, d linkConfig) error {
 	a := l.Attrs()
 	if a.Alias != d.alias {
 		if err := h.LinkSetAlias(l, d.alias); err != nil {
@@ -340,7 +348,7 @@ func dress(h *handle, l netlink.Link, d dressing) error {
 			return fmt.Errorf("set largest segment of %s to %d bytes: %w", a.Name, d.maxSegment, err)
 		}
 	}
-	if d.harden { // after the MTU: IPv6 has no settings of a link with one below 1280
+	if d.harden { // after the MTU: a link with an MTU below 1280 has no IPv6 settings
 		if err := harden(l, d.namespace); err != nil {
 			return err
 		}
@@ -364,8 +372,8 @@ func setUp(h *handle, l netlink.Link, up bool) error {
 
 func isUp(l netlink.Link) bool { return l.Attrs().Flags&net.FlagUp != 0 }
 
-// forgetTapPeer takes our mark off a link that outlives us; most often it has gone with its tap.
-func forgetTapPeer(h *handle, v wire.TapPeer) error {
+// removeAlias removes the alias from a link whose tap still exists.
+func removeAlias(h *handle, v wire.TapPeer) error {
 	l, err := h.link(v.Name)
 	if err != nil || l.Attrs().Alias != v.Alias {
 		return err
@@ -373,7 +381,7 @@ func forgetTapPeer(h *handle, v wire.TapPeer) error {
 	return h.LinkSetAlias(l, "")
 }
 
-// find finds the link by its name and knows it by its alias.
+// find finds the link by its name and alias.
 func (p tapPeers) find(h *handle, _ string, v wire.TapPeer) (wire.TapPeer, bool, error) {
 	l, err := h.link(v.Name)
 	if err != nil {
@@ -383,6 +391,6 @@ func (p tapPeers) find(h *handle, _ string, v wire.TapPeer) (wire.TapPeer, bool,
 	if !isTap(l) || a.Alias != v.Alias {
 		return v, false, nil
 	}
-	v.MAC, v.MTU, v.Up = macOf(l), p.later.of(v.Interface).read(a.MTU, v.MTU), isUp(l)
+	v.MAC, v.MTU, v.Up = macOf(l), p.changes.of(v.Interface).readMTU(a.MTU, v.MTU), isUp(l)
 	return v, true, nil
 }

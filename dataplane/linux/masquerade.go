@@ -20,7 +20,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// masquerades is the backend of the one table that is ours. Tables of others are neither read nor written.
+// masquerades is the backend of Weft's table. It neither reads nor writes other tables.
 type masquerades struct{}
 
 type masqueradeItem = kvscheduler.Item[wire.Masquerade, struct{}]
@@ -34,7 +34,7 @@ func masqueradeDescriptor() kvscheduler.Descriptor[wire.Masquerade, struct{}] {
 	}
 }
 
-// sameMasquerade compares what the values cover: the kernel does not keep in which prefixes it was written.
+// sameMasquerade compares address ranges: the kernel does not keep the prefixes that they were written as.
 func sameMasquerade(want, have wire.Masquerade) bool {
 	if want.Equal(have) {
 		return true
@@ -46,20 +46,20 @@ func sameMasquerade(want, have wire.Masquerade) bool {
 	return same
 }
 
-// sameRules reports whether two values differ at most in what is in the sets.
+// sameRules reports whether two values have the same rules. Their sets may differ.
 func sameRules(a, b wire.Masquerade) bool {
 	return a.Link == b.Link && a.Egress == b.Egress && a.Guard.Port == b.Guard.Port && a.Guard.Link == b.Guard.Link
 }
 
 func validateMasquerade(name string, v wire.Masquerade) error {
 	if wire.Key(wire.KindMasquerade, name) != wire.MasqueradeKey() {
-		return fmt.Errorf("%s: there is one table, %s", name, tableName)
+		return fmt.Errorf("name %s is not that of the only table, %s", name, tableName)
 	}
-	if v.Link == "" || len(v.Link) >= unix.IFNAMSIZ {
-		return fmt.Errorf("link %q is no name for a link", v.Link)
+	if err := validateLink(v.Link); err != nil {
+		return err
 	}
-	if len(v.Guard.Link) >= unix.IFNAMSIZ || v.Guard.Link == v.Link {
-		return fmt.Errorf("link %q of the tunnels: it has at most %d bytes and is not the link of the pods", v.Guard.Link, unix.IFNAMSIZ-1)
+	if len(v.Guard.Link) > maxLinkName || v.Guard.Link == v.Link {
+		return fmt.Errorf("link %q of the tunnels has more than %d bytes or is the link of the pods", v.Guard.Link, maxLinkName)
 	}
 	for _, p := range slices.Concat(v.Pods, v.Exclude, v.Guard.Nodes) {
 		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
@@ -69,7 +69,6 @@ func validateMasquerade(name string, v wire.Masquerade) error {
 	return nil
 }
 
-// Create makes the table, in one step with the removal of what is in its place.
 func (masquerades) Create(ctx context.Context, batch []masqueradeItem) {
 	for i := range batch {
 		it := &batch[i]
@@ -79,7 +78,7 @@ func (masquerades) Create(ctx context.Context, batch []masqueradeItem) {
 	}
 }
 
-// Update changes what is in the sets only, unless the rules are others: so they go on counting.
+// Update keeps the rules, and so their counters, if only the sets change.
 func (masquerades) Update(ctx context.Context, batch []masqueradeItem) {
 	for i := range batch {
 		it := &batch[i]
@@ -94,7 +93,6 @@ func (masquerades) Update(ctx context.Context, batch []masqueradeItem) {
 	}
 }
 
-// Delete removes the table.
 func (masquerades) Delete(ctx context.Context, batch []masqueradeItem) {
 	for i := range batch {
 		it := &batch[i]
@@ -104,23 +102,22 @@ func (masquerades) Delete(ctx context.Context, batch []masqueradeItem) {
 	}
 }
 
-// RemoveMasquerade removes the table of nftables that is Weft's, from the node of the caller. One that is not there is no
-// error.
+// RemoveMasquerade removes Weft's nftables table from the caller's namespace. A missing table is no error.
 func RemoveMasquerade() error { return removeTable(ourTable()) }
 
 func removeTable(table *nftables.Table) error {
-	c, err := tables()
+	c, err := nftConn()
 	if err != nil {
 		return err
 	}
 	c.DelTable(table)
 	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove table inet %s of nftables: %w", table.Name, err)
+		return fmt.Errorf("delete nftables table %s: %w", table.Name, err)
 	}
 	return nil
 }
 
-// Dump finds the table, also one of an earlier agent.
+// Dump finds the table, also if no value is known.
 func (masquerades) Dump(_ context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Masquerade, struct{}], error] {
 	return func(yield func(kvscheduler.Actual[wire.Masquerade, struct{}], error) bool) {
 		ref, err := kvscheduler.ParseRef(wire.MasqueradeKey())
@@ -135,12 +132,11 @@ func (masquerades) Dump(_ context.Context, view kvscheduler.View) iter.Seq2[kvsc
 	}
 }
 
-// Read is Dump: there is one object.
 func (m masquerades) Read(ctx context.Context, view kvscheduler.View, _ []string) iter.Seq2[kvscheduler.Actual[wire.Masquerade, struct{}], error] {
 	return m.Dump(ctx, view)
 }
 
-// knownMasquerades are the values that the table may have been made of.
+// knownMasquerades returns the values that the table may have.
 func knownMasquerades(view kvscheduler.View, ref kvscheduler.Ref) (values []wire.Masquerade) {
 	if v, _, ok := view.Applied(ref); ok {
 		if m, is := v.(wire.Masquerade); is {
@@ -155,15 +151,14 @@ func knownMasquerades(view kvscheduler.View, ref kvscheduler.Ref) (values []wire
 	return values
 }
 
-// refusedTable says that nothing was changed: the kernel takes a batch whole or not at all.
+// refusedTable marks an error of an nftables transaction, of which the kernel applies all or nothing.
 func refusedTable(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
-		err = fmt.Errorf("%w: the kernel lacks nf_tables, nft_masq or nft_fib_inet", err)
+		err = fmt.Errorf("%w: load the kernel modules nf_tables, nft_masq and nft_fib_inet", err)
 	}
 	return refused(err)
 }
 
-// prefixesOf gives the prefixes of ranges.
 func prefixesOf(ranges []addressRange) (list []netip.Prefix) {
 	for _, r := range ranges {
 		list = append(list, r.prefixes()...)
@@ -171,26 +166,28 @@ func prefixesOf(ranges []addressRange) (list []netip.Prefix) {
 	return list
 }
 
-// The kernel's numbers that a rule compares with.
+// statusDNAT is IPS_DST_NAT of a connection's status (linux/netfilter/nf_conntrack_common.h).
+const statusDNAT = 1 << 5
+
+// Offsets of the addresses in IP headers.
 const (
-	wasRedirected = 1 << 5 // IPS_DST_NAT of a connection's status (linux/netfilter/nf_conntrack_common.h)
-	source4       = 12     // where addresses stand in the header of IPv4 ...
-	destination4  = 16
-	source6       = 8 // ... and of IPv6
-	destination6  = 24
+	source4      = 12
+	destination4 = 16
+	source6      = 8
+	destination6 = 24
 )
 
-// register1 is the first register of 16 bytes: what a rule looks at goes there.
+// register1 is the first register of 16 bytes, which all rules use.
 const register1 = 1
 
-// rulesOf are the rules of the chain. Each counts what it translates.
+// rulesOf returns the rules of the chain. Each counts the packets that it translates.
 //
-//  1. From pods through the node to pods. Such packets were redirected on the node, for example from a Service to a pod. Without
+//  1. From pods through the node to pods. The node redirected such packets, for example from a Service to a pod. Without
 //     translation the reply would bypass the node, with a source address that the sender does not know.
-//  2. Redirected on the way from the node to pods: the node chose its source for the way to another place. On another
-//     node the reply would leave by that node's way to this one, and not come back by the dataplane. Not so redirected are
-//     late replies to pods, whose connection is forgotten and must not become another.
-//  3. From pods to the rest of the world, one rule a family.
+//  2. From the node to pods, if the node redirected the packet: the node chose the source address for another route. A pod on another
+//     node would send the reply along that node's route to this one, not through the dataplane. Late replies to pods are not redirected:
+//     their connection has expired, and they must not start another one.
+//  3. From pods to other destinations, one rule per family.
 func rulesOf(v wire.Masquerade) [][]expr.Any {
 	rules := [][]expr.Any{
 		slices.Concat(link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link), link(expr.MetaKeyOIFNAME, expr.CmpOpEq, v.Link), masquerade()),
@@ -217,22 +214,22 @@ func link(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 	}
 }
 
-// redirected matches connections whose destination was changed on this node.
+// redirected matches connections with a destination that this node translated (DNAT).
 func redirected() []expr.Any {
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeySTATUS, Register: register1},
 		&expr.Bitwise{
 			SourceRegister: register1, DestRegister: register1, Len: 4,
-			Mask: binaryutil.NativeEndian.PutUint32(wasRedirected), Xor: make([]byte, 4),
+			Mask: binaryutil.NativeEndian.PutUint32(statusDNAT), Xor: make([]byte, 4),
 		},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: register1, Data: make([]byte, 4)},
 	}
 }
 
-// fromNode matches sources that are the node's own.
+// fromNode matches source addresses of the node.
 func fromNode() []expr.Any { return isLocal(&expr.Fib{FlagSADDR: true}) }
 
-// isLocal matches packets one of whose addresses, which one says the expression, is the node's own.
+// isLocal matches packets with a source or destination, depending on the flags of the expression, that is an address of the node.
 func isLocal(which *expr.Fib) []expr.Any {
 	which.Register, which.ResultADDRTYPE = register1, true
 	return []expr.Any{
@@ -256,8 +253,7 @@ func fromPods(is4 bool) []expr.Any { return inSet("pods", source(is4), is4, fals
 // notTo matches destinations that are not in the set.
 func notTo(set string, is4 bool) []expr.Any { return inSet(set, destination(is4), is4, true) }
 
-// inSet matches packets one of whose addresses, which stands at an offset of the IP header, is in the set of its family; with
-// not, those whose address is not there.
+// inSet matches packets with an address, at an offset of the IP header, that is in the set of its family; with not, that is not.
 func inSet(set string, at uint32, is4, not bool) []expr.Any {
 	name := set + "6"
 	if is4 {
@@ -286,21 +282,21 @@ func address(at, length uint32) *expr.Payload {
 
 func masquerade() []expr.Any { return []expr.Any{&expr.Counter{}, &expr.Masq{}} }
 
-// hasRules tells whether the table has the chains and the rules of a value, and no more.
+// hasRules reports whether the table has exactly the chains and rules of a value.
 func hasRules(c *nftables.Conn, table *nftables.Table, v wire.Masquerade) (bool, error) {
 	for _, chain := range masqueradeChains(table, v) {
-		if there, err := chain.isThere(c); err != nil || !there {
+		if exists, err := chain.exists(c); err != nil || !exists {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-// isThere tells whether the table has the chain with its rules, and no more.
-func (t tableChain) isThere(c *nftables.Conn) (bool, error) {
-	chains, err := c.ListChainsOfTableFamily(t.Table.Family) // the library's ListChain hides that a chain is missing
+// exists reports whether the table has the chain with exactly its rules.
+func (t tableChain) exists(c *nftables.Conn) (bool, error) {
+	chains, err := c.ListChainsOfTableFamily(t.Table.Family) // the library's ListChain does not report a missing chain
 	if err != nil {
-		return false, fmt.Errorf("read chain %s of nftables: %w", t.Name, err)
+		return false, fmt.Errorf("read nftables chain %s: %w", t.Name, err)
 	}
 	at := slices.IndexFunc(chains, func(c *nftables.Chain) bool { return c.Table.Name == t.Table.Name && c.Name == t.Name })
 	if at < 0 {
@@ -312,15 +308,15 @@ func (t tableChain) isThere(c *nftables.Conn) (bool, error) {
 	}
 	rules, err := c.GetRules(t.Table, chain)
 	if err != nil {
-		return false, fmt.Errorf("read rules of chain %s of nftables: %w", t.Name, err)
+		return false, fmt.Errorf("read rules of nftables chain %s: %w", t.Name, err)
 	}
 	return slices.EqualFunc(rules, t.rules, func(have *nftables.Rule, want []expr.Any) bool {
 		return slices.EqualFunc(have.Exprs, want, sameExpression)
 	}), nil
 }
 
-// sameExpression compares what the kernel gives with what it was given. It counts by itself, and the library does not say
-// of a payload which way it goes.
+// sameExpression compares an expression of the kernel with a desired one. It ignores the values of counters. The library does not decode
+// whether a payload expression reads or writes.
 func sameExpression(have, want expr.Any) bool {
 	if _, counts := want.(*expr.Counter); counts {
 		_, does := have.(*expr.Counter)
@@ -334,13 +330,13 @@ func sameExpression(have, want expr.Any) bool {
 	return reflect.DeepEqual(have, want)
 }
 
-// Names of what is ours in nftables.
+// Names of Weft's nftables objects.
 const (
 	tableName = "weft"
 	chainName = "postrouting"
 )
 
-// addressSet is one of the table's sets, and what of a value is in it.
+// addressSet is a set of the table and the prefixes of a value that belong into it.
 type addressSet struct {
 	name string
 	is4  bool
@@ -356,15 +352,14 @@ var addressSets = []addressSet{
 	{"nodes6", false, func(v wire.Masquerade) []netip.Prefix { return v.Guard.Nodes }},
 }
 
-// perMessage is how many elements of a set go into one message, whose length has 16 bits: an element has 48 bytes at most.
+// perMessage bounds the elements of a set in one message. A message has a 16-bit length, an element at most 48 bytes.
 const perMessage = 1000
 
-// largestBatch is how much one change may be: the kernel takes a change as one message, however many ranges it has. Where
-// not root asks for it, the kernel may leave it at less.
+// largestBatch is the size of the socket's send buffer: a transaction is one write of any size. Without root, the kernel may allow less.
 const largestBatch = 4 << 20
 
-// tables reaches nftables in the namespace of the calling thread.
-func tables() (*nftables.Conn, error) {
+// nftConn connects to nftables in the namespace of the calling thread.
+func nftConn() (*nftables.Conn, error) {
 	return nftables.New(nftables.WithSockOptions(func(c *netfilter.Conn) error {
 		return errors.Join(c.SetWriteBuffer(largestBatch), c.SetDeadline(time.Now().Add(socketLimit)))
 	}))
@@ -374,20 +369,20 @@ func ourTable() *nftables.Table {
 	return &nftables.Table{Family: nftables.TableFamilyINet, Name: tableName}
 }
 
-// writeTable makes the table in place of the one that may be there, in one step.
+// writeTable replaces the table in one transaction.
 func writeTable(v wire.Masquerade) error {
-	c, err := tables()
+	c, err := nftConn()
 	if err != nil {
 		return err
 	}
 	table := ourTable()
-	c.AddTable(table) // so that there is one to delete
+	c.AddTable(table) // a missing table cannot be deleted
 	c.DelTable(table)
 	c.AddTable(table)
 	for _, s := range addressSets {
 		set := s.in(table)
 		if err := errors.Join(c.AddSet(set, nil), s.fill(c, set, v)); err != nil {
-			return fmt.Errorf("make set %s of nftables: %w", s.name, err)
+			return fmt.Errorf("create nftables set %s: %w", s.name, err)
 		}
 	}
 	for _, chain := range masqueradeChains(table, v) {
@@ -397,12 +392,12 @@ func writeTable(v wire.Masquerade) error {
 		}
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("write table inet %s of nftables: %w", tableName, err)
+		return fmt.Errorf("write nftables table %s: %w", tableName, err)
 	}
 	return nil
 }
 
-// masqueradeChains are the chains of the table: that of the translation, and those of the guard.
+// masqueradeChains returns the chain of the translation and those of the tunnel guard.
 func masqueradeChains(table *nftables.Table, v wire.Masquerade) []tableChain {
 	return append([]tableChain{{masqueradeChain(table), rulesOf(v)}}, guardChains(table, v)...)
 }
@@ -414,9 +409,9 @@ func masqueradeChain(table *nftables.Table) *nftables.Chain {
 	}
 }
 
-// fillSets changes nothing but what is in the sets.
+// fillSets replaces the elements of the sets and keeps the rules.
 func fillSets(v wire.Masquerade) error {
-	c, err := tables()
+	c, err := nftConn()
 	if err != nil {
 		return err
 	}
@@ -425,11 +420,11 @@ func fillSets(v wire.Masquerade) error {
 		set := s.in(table)
 		c.FlushSet(set)
 		if err := s.fill(c, set, v); err != nil {
-			return fmt.Errorf("fill set %s of nftables: %w", s.name, err)
+			return fmt.Errorf("fill nftables set %s: %w", s.name, err)
 		}
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("fill the sets of table inet %s of nftables: %w", tableName, err)
+		return fmt.Errorf("fill the sets of nftables table %s: %w", tableName, err)
 	}
 	return nil
 }
@@ -442,7 +437,7 @@ func (s addressSet) in(table *nftables.Table) *nftables.Set {
 	return &nftables.Set{Table: table, Name: s.name, KeyType: kind, Interval: true}
 }
 
-// fill adds the elements that a value has in the set. A range that ends with the family's highest address has no end.
+// fill adds the elements of a value to the set. A range up to the family's highest address has no end element.
 func (s addressSet) fill(c *nftables.Conn, set *nftables.Set, v wire.Masquerade) error {
 	var elements []nftables.SetElement
 	for _, r := range rangesOf(s.of(v), s.is4) {
@@ -459,9 +454,9 @@ func (s addressSet) fill(c *nftables.Conn, set *nftables.Set, v wire.Masquerade)
 	return nil
 }
 
-// readTable gives the table as a value; link, egress and the guard's port only if the rules are those of one that is known.
+// readTable reads the table as a value. It takes the fields that only rules show from the known value with the same rules.
 func readTable(known []wire.Masquerade) (have wire.Masquerade, found bool, err error) {
-	c, err := tables()
+	c, err := nftConn()
 	if err != nil {
 		return have, false, err
 	}
@@ -470,15 +465,15 @@ func readTable(known []wire.Masquerade) (have wire.Masquerade, found bool, err e
 		return have, false, nil
 	}
 	if err != nil {
-		return have, false, fmt.Errorf("read table inet %s of nftables: %w", tableName, err)
+		return have, false, fmt.Errorf("read nftables table %s: %w", tableName, err)
 	}
 	complete := true
 	for i, list := range []*[]netip.Prefix{&have.Pods, &have.Pods, &have.Exclude, &have.Exclude, &have.Guard.Nodes, &have.Guard.Nodes} {
-		prefixes, there, err := addressSets[i].read(c, table)
+		prefixes, valid, err := addressSets[i].read(c, table)
 		if err != nil {
 			return have, false, err
 		}
-		complete = complete && there
+		complete = complete && valid
 		*list = append(*list, prefixes...)
 	}
 	for _, v := range known {
@@ -494,25 +489,25 @@ func readTable(known []wire.Masquerade) (have wire.Masquerade, found bool, err e
 	return have, true, nil
 }
 
-// read gives what is in the set; not there if it is missing or of another kind.
-func (s addressSet) read(c *nftables.Conn, table *nftables.Table) (prefixes []netip.Prefix, there bool, err error) {
+// read returns the content of the set. valid is false if the set is missing or of another type.
+func (s addressSet) read(c *nftables.Conn, table *nftables.Table) (prefixes []netip.Prefix, valid bool, err error) {
 	set, err := c.GetSetByName(table, s.name)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read set %s of nftables: %w", s.name, err)
+		return nil, false, fmt.Errorf("read nftables set %s: %w", s.name, err)
 	}
 	elements, err := c.GetSetElements(s.in(table))
 	if err != nil {
-		return nil, false, fmt.Errorf("read elements of set %s of nftables: %w", s.name, err)
+		return nil, false, fmt.Errorf("read elements of nftables set %s: %w", s.name, err)
 	}
-	ranges, sound := rangesIn(elements)
-	return prefixesOf(ranges), sound && set.Interval, nil
+	ranges, valid := rangesIn(elements)
+	return prefixesOf(ranges), valid && set.Interval, nil
 }
 
-// rangesIn are the ranges of a set's elements, which the kernel gives in any order.
-func rangesIn(elements []nftables.SetElement) (ranges []addressRange, sound bool) {
+// rangesIn returns the ranges of a set's elements, which may be in any order.
+func rangesIn(elements []nftables.SetElement) (ranges []addressRange, valid bool) {
 	slices.SortFunc(elements, func(a, b nftables.SetElement) int { return slices.Compare(a.Key, b.Key) })
 	open := false
 	for _, e := range elements {
@@ -523,7 +518,7 @@ func rangesIn(elements []nftables.SetElement) (ranges []addressRange, sound bool
 		if e.IntervalEnd {
 			ranges[len(ranges)-1].last = a.Prev()
 		} else {
-			ranges = append(ranges, addressRange{a, lastOf(netip.PrefixFrom(a, 0))})
+			ranges = append(ranges, addressRange{a, lastAddress(netip.PrefixFrom(a, 0))})
 		}
 		open = !open
 	}

@@ -200,21 +200,3 @@ func TestRangesCoverWhatPrefixesCover(t *testing.T) {
 		}
 	})
 }
-
-func TestInvalidMasqueradesAreFoundBeforeTheKernelSeesThem(t *testing.T) {
-	for name, v := range map[string]wire.Masquerade{
-		"no link":    {},
-		"long link":  {Link: "sixteen-bytes-xx"},
-		"two ends":   {Link: nodeLink, Guard: wire.TunnelGuard{Link: nodeLink}},
-		"no node":    {Link: nodeLink, Guard: wire.TunnelGuard{Nodes: prefixes("192.0.2.1/24")}},
-		"not masked": {Link: nodeLink, Pods: prefixes("10.1.0.1/24")},
-		"mapped":     {Link: nodeLink, Exclude: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 128)}},
-	} {
-		if validateMasquerade(tableName, v) == nil {
-			t.Errorf("%s: it is taken", name)
-		}
-	}
-	if validateMasquerade("other", cluster()) == nil {
-		t.Error("a second table is taken")
-	}
-}

@@ -16,20 +16,20 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Change is a notification of the kernel: a link, an address or a route was deleted, or a link was set down.
-type Change struct {
+// Notification is the kernel's notification that a link, an address or a route was deleted, or that a link was set down.
+type Notification struct {
 	Namespace string // path; "" is the agent's own
 	Link      string // "": any link of the namespace
-	Lost      bool   // notifications were lost: anything may have changed
+	Lost      bool   // the kernel dropped notifications: anything may have changed
 }
 
-// Notifications are the kernel's, of the agent's own network namespace and of those that are followed. One socket receives all
-// (NETLINK_LISTEN_ALL_NSID of netlink(7)), since a socket in the namespace of a pod would keep that alive after its pod.
-type Notifications struct {
+// Subscription receives the kernel's notifications of the agent's network namespace and of followed ones. It has one socket in the agent's
+// namespace (NETLINK_LISTEN_ALL_NSID of netlink(7)): a socket in a pod's namespace would keep that alive after its pod.
+type Subscription struct {
 	socket *os.File
 
 	mu    sync.Mutex
-	paths map[int32]string // of the followed namespaces, by the number that the agent's own knows them by
+	paths map[int32]string // of the followed namespaces, by their nsid in the agent's namespace
 }
 
 const (
@@ -37,19 +37,19 @@ const (
 	// notificationBuffer holds some 10,000 notifications.
 	notificationBuffer = 8 << 20
 	largestRead        = 64 << 10
-	// readRate and readBurst bound the notifications that are read, since a pod can cause any number. The kernel then drops others,
-	// and tells that it did.
+	// readRate and readBurst bound the notifications that are read, since a pod can cause any number. The kernel then drops notifications
+	// and reports that (ENOBUFS).
 	readRate  = 5000 // a second
 	readBurst = 10000
 )
 
-// Notify opens the socket. It needs CAP_NET_BROADCAST.
-func Notify() (*Notifications, error) {
+// Subscribe opens the socket. It needs CAP_NET_BROADCAST.
+func Subscribe() (*Subscription, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, notificationBuffer) // a smaller one loses notifications earlier, which it tells
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, notificationBuffer) // with a smaller buffer, the kernel drops notifications earlier
 	err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1)
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: notifyingGroups})
@@ -58,19 +58,19 @@ func Notify() (*Notifications, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("subscribe to netlink notifications of all network namespaces: %w", err)
 	}
-	return &Notifications{socket: os.NewFile(uintptr(fd), "netlink"), paths: make(map[int32]string)}, nil
+	return &Subscription{socket: os.NewFile(uintptr(fd), "netlink"), paths: make(map[int32]string)}, nil
 }
 
 // Follow reports changes of the namespace at path from now on. It keeps neither the namespace nor its path open.
-func (n *Notifications) Follow(path string) error {
+func (n *Subscription) Follow(path string) error {
 	fd, _, err := open(path)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	id, err := numberOf(fd)
+	id, err := nsidOf(fd)
 	if err != nil {
-		return fmt.Errorf("number of network namespace %s: %w", path, err)
+		return fmt.Errorf("nsid of network namespace %s: %w", path, err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -78,9 +78,9 @@ func (n *Notifications) Follow(path string) error {
 	return nil
 }
 
-// numberOf returns the number that the agent's own namespace knows another one by, and has the kernel choose it first.
-func numberOf(fd int) (id int, err error) {
-	err = visit("", Place{}, func(h *handle) error {
+// nsidOf returns the nsid of a namespace in the agent's namespace. It lets the kernel assign one if needed.
+func nsidOf(fd int) (id int, err error) {
+	err = inNamespace("", netnsID{}, func(h *handle) error {
 		if id, err = h.GetNetNsIdByFd(fd); err != nil || id >= 0 {
 			return err
 		}
@@ -93,8 +93,8 @@ func numberOf(fd int) (id int, err error) {
 	return id, err
 }
 
-// Forget ends what Follow began.
-func (n *Notifications) Forget(path string) {
+// Forget reverts Follow.
+func (n *Subscription) Forget(path string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for id, p := range n.paths {
@@ -104,8 +104,8 @@ func (n *Notifications) Forget(path string) {
 	}
 }
 
-// Run calls changed for each change until ctx ends, and closes the socket. It must not wait.
-func (n *Notifications) Run(ctx context.Context, changed func(Change)) error {
+// Run calls notify for each notification until ctx ends, and closes the socket. notify must not block.
+func (n *Subscription) Run(ctx context.Context, notify func(Notification)) error {
 	defer n.socket.Close()
 	stop := context.AfterFunc(ctx, func() { _ = n.socket.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -131,18 +131,18 @@ func (n *Notifications) Run(ctx context.Context, changed func(Change)) error {
 		case err != nil:
 			return fmt.Errorf("receive netlink notifications: %w", err)
 		case errors.Is(received, unix.ENOBUFS):
-			changed(Change{Lost: true})
+			notify(Notification{Lost: true})
 		case errors.Is(received, unix.EINTR):
 		case received != nil:
 			return fmt.Errorf("receive netlink notifications: %w", received)
 		default:
-			n.deliver(data[:size], control[:controlSize], changed)
+			n.deliver(data[:size], control[:controlSize], notify)
 		}
 	}
 }
 
-// deliver calls changed for the messages of one read. All are of one namespace.
-func (n *Notifications) deliver(data, control []byte, changed func(Change)) {
+// deliver calls notify for the messages of one read, which are from one namespace.
+func (n *Subscription) deliver(data, control []byte, notify func(Notification)) {
 	path, own := "", true
 	if id, foreign := senderOf(control); foreign {
 		n.mu.Lock()
@@ -155,26 +155,26 @@ func (n *Notifications) deliver(data, control []byte, changed func(Change)) {
 	}
 	messages, err := syscall.ParseNetlinkMessage(data)
 	if err != nil {
-		changed(Change{Namespace: path, Lost: own})
+		notify(Notification{Namespace: path, Lost: own})
 		return
 	}
 	for _, m := range messages {
-		index, name, harmful := readNotification(m)
+		index, name, isLoss := readNotification(m)
 		switch {
-		case !harmful:
+		case !isLoss:
 		case !own:
-			changed(Change{Namespace: path}) // a pod has few links
+			notify(Notification{Namespace: path}) // a pod has few links
 		case name != "":
-			changed(Change{Link: name})
+			notify(Notification{Link: name})
 		default:
-			if i, err := net.InterfaceByIndex(index); err == nil { // of a link that is gone there is a notification by name
-				changed(Change{Link: i.Name})
+			if i, err := net.InterfaceByIndex(index); err == nil { // a deleted link has a notification with its name
+				notify(Notification{Link: i.Name})
 			}
 		}
 	}
 }
 
-// senderOf returns the number of the namespace that a notification is from; foreign is false for the agent's own.
+// senderOf returns the nsid of the sending namespace; foreign is false for the agent's own.
 func senderOf(control []byte) (id int32, foreign bool) {
 	list, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -188,9 +188,8 @@ func senderOf(control []byte) (id int32, foreign bool) {
 	return 0, false
 }
 
-// readNotification returns the link that a message is about, by name or else by index, and whether it tells of something that is
-// missing from now on.
-func readNotification(m syscall.NetlinkMessage) (index int, name string, harmful bool) {
+// readNotification returns the link of a message, by name or else by index. isLoss is false for messages that Notification does not cover.
+func readNotification(m syscall.NetlinkMessage) (index int, name string, isLoss bool) {
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return readLink(m)
@@ -216,8 +215,8 @@ func readNotification(m syscall.NetlinkMessage) (index int, name string, harmful
 	return 0, "", false
 }
 
-// readLink reads that a link was deleted or set down. A link that is made is down at first, which is no change of its flags.
-func readLink(m syscall.NetlinkMessage) (index int, name string, harmful bool) {
+// readLink reads a message of a link that was deleted or set down. The message of a new link, which is down, does not count.
+func readLink(m syscall.NetlinkMessage) (index int, name string, isLoss bool) {
 	if len(m.Data) < unix.SizeofIfInfomsg {
 		return 0, "", false
 	}

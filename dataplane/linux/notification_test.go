@@ -18,24 +18,24 @@ import (
 
 // listener collects changes until the test ends.
 type listener struct {
-	*Notifications
+	*Subscription
 	t       *testing.T
 	mu      sync.Mutex
-	changes []Change
+	changes []Notification
 }
 
 func listen(t *testing.T) *listener {
 	t.Helper()
 	netnstest.Require(t)
-	n, err := Notify()
+	n, err := Subscribe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &listener{Notifications: n, t: t}
+	l := &listener{Subscription: n, t: t}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- n.Run(ctx, func(c Change) {
+		ended <- n.Run(ctx, func(c Notification) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.changes = append(l.changes, c)
@@ -51,7 +51,7 @@ func listen(t *testing.T) *listener {
 }
 
 // await waits for a change after the first n.
-func (l *listener) await(want Change, after int) {
+func (l *listener) await(want Notification, after int) {
 	l.t.Helper()
 	tick, limit := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
 	defer tick.Stop()
@@ -64,10 +64,10 @@ func (l *listener) await(want Change, after int) {
 	}
 }
 
-func (l *listener) seen() []Change {
+func (l *listener) seen() []Notification {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]Change(nil), l.changes...)
+	return append([]Notification(nil), l.changes...)
 }
 
 func makeVeth(t *testing.T, name string) netlink.Link {
@@ -115,7 +115,7 @@ func TestChangesOfTheAgentsOwnNamespaceAreNotifiedByLink(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		t.Log(what)
-		l.await(Change{Link: "note0"}, before)
+		l.await(Notification{Link: "note0"}, before)
 	})
 }
 
@@ -135,13 +135,13 @@ func TestChangesOfAFollowedNamespaceAreNotifiedAndThoseOfOthersAreNot(t *testing
 					t.Fatalf("%s: %v", what, err)
 				}
 				if t.Log(path, what); path == followed {
-					l.await(Change{Namespace: followed}, before)
+					l.await(Notification{Namespace: followed}, before)
 				}
 			})
 		})
 	}
 	for _, c := range l.seen() {
-		if c == (Change{}) || c.Namespace != followed && c.Link == "note1" {
+		if c == (Notification{}) || c.Namespace != followed && c.Link == "note1" {
 			t.Errorf("notified of %+v", c)
 		}
 	}
@@ -156,7 +156,7 @@ func TestChangesOfAFollowedNamespaceAreNotifiedAndThoseOfOthersAreNot(t *testing
 	if err := netlink.LinkDel(own); err != nil {
 		t.Fatal(err)
 	}
-	l.await(Change{Link: "note3"}, n)
+	l.await(Notification{Link: "note3"}, n)
 	for _, c := range l.seen()[n:] {
 		if c.Namespace == followed {
 			t.Errorf("notified of %+v after Forget", c)
@@ -185,7 +185,7 @@ func TestAFollowedNamespaceEndsWithItsPath(t *testing.T) {
 	}
 	before := len(l.seen())
 	netnstest.Remove(t, path)
-	l.await(Change{Link: host.Attrs().Name}, before) // the kernel deletes both ends
+	l.await(Notification{Link: host.Attrs().Name}, before) // the kernel deletes both ends
 }
 
 func TestFollowReportsANamespaceThatIsGone(t *testing.T) {
@@ -220,5 +220,5 @@ func TestReadNotificationsAreBounded(t *testing.T) {
 	if most := readBurst + readRate*time.Since(begun).Seconds(); float64(n) > most {
 		t.Errorf("%d notifications were read of %d changes, want at most %.0f", n, changes, most)
 	}
-	l.await(Change{Namespace: path}, 0)
+	l.await(Notification{Namespace: path}, 0)
 }

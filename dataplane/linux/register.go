@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Lane is the scheduler's lane of the kinds of this package but files: the kernel does them under one lock.
+// Lane is the scheduler's lane of all kinds of this package except files: the kernel changes them under one lock (RTNL).
 const Lane = "netlink"
 
 // Kinds are the kinds of this package, typed.
@@ -37,15 +37,14 @@ func (k Kinds) All() []kvscheduler.Kind {
 	}
 }
 
-// Options say what the kinds are told of the names of objects. The zero value is right where no object outlives its scheduler.
+// Options configure the kinds. The zero value suits a scheduler that no object outlives.
 type Options struct {
-	// VethName names the object that a veth belongs to, from the name and the alias of the node's end, and its name in the
-	// pod; ok is false for a link of another kind or owner. With it, veths are found that an earlier agent made and did not
-	// record.
+	// VethName returns the object that a veth belongs to and the name of its end in the pod, given name and alias of the host's end. ok
+	// is false for foreign links. It finds veths that an agent created but did not record before it stopped.
 	VethName func(host, alias string) (object, ifName string, ok bool)
 
-	// Later knows what later plugins of CNI chains changed of pods' links; nil: nothing.
-	Later *Later
+	// ChainChanges has the changes that later plugins of CNI chains made; nil: none.
+	ChainChanges *ChainChanges
 }
 
 // Register adds the kinds to a scheduler.
@@ -53,7 +52,7 @@ func Register(s *kvscheduler.Scheduler, o Options) (k Kinds, err error) {
 	if k.Namespace, err = kvscheduler.Register(s, namespaceDescriptor()); err != nil {
 		return k, err
 	}
-	if k.TapPeer, err = kvscheduler.Register(s, tapPeerDescriptor(o.Later)); err != nil {
+	if k.TapPeer, err = kvscheduler.Register(s, tapPeerDescriptor(o.ChainChanges)); err != nil {
 		return k, err
 	}
 	if k.Veth, err = kvscheduler.Register(s, vethDescriptor(o)); err != nil {
@@ -68,7 +67,7 @@ func Register(s *kvscheduler.Scheduler, o Options) (k Kinds, err error) {
 	if k.Address, err = kvscheduler.Register(s, addressDescriptor()); err != nil {
 		return k, err
 	}
-	if k.Route, err = kvscheduler.Register(s, routeDescriptor(o.Later)); err != nil {
+	if k.Route, err = kvscheduler.Register(s, routeDescriptor(o.ChainChanges)); err != nil {
 		return k, err
 	}
 	if k.Neighbour, err = kvscheduler.Register(s, neighbourDescriptor()); err != nil {
@@ -93,23 +92,21 @@ func Register(s *kvscheduler.Scheduler, o Options) (k Kinds, err error) {
 	return k, err
 }
 
-// resident is the backend of the kinds that stand in a namespace. What differs from kind to kind is in its functions;
-// they run inside the namespace.
-type resident[V comparable] struct {
+// namespaced is the backend of kinds of objects in network namespaces. Its functions run inside the namespace.
+type namespaced[V comparable] struct {
 	kind      kvscheduler.Kind
 	namespace func(V) string
-	put       func(h *handle, name string, want V) error         // makes it so
-	change    func(h *handle, name string, have, want V) error   // nil: put
-	remove    func(h *handle, v V) error                         // what is missing may be an error of isGone
-	find      func(h *handle, name string, v V) (V, bool, error) // reads v back
-	// list reads back, by name, all that the link of v has of the kind, and link is its name. Without them nothing but what is
-	// known is looked for.
+	put       func(h *handle, name string, want V) error       // creates or updates
+	change    func(h *handle, name string, have, want V) error // nil: put
+	remove    func(h *handle, v V) error                       // may return an error of isGone for a missing object
+	find      func(h *handle, name string, v V) (V, bool, error)
+	// list returns all objects of the kind on the link of v, by name. link is the name of that link. nil: Dump finds known objects only.
 	list func(h *handle, v V) (map[string]V, error)
 	link func(V) string
 }
 
-// dependencies are what a value on a link needs: the link's object, then the namespace.
-func dependencies(on kvscheduler.Ref, mode kvscheduler.DepMode, namespace string) []kvscheduler.Dep {
+// linkDeps returns the dependencies of an object on a link: the link's object, then the namespace.
+func linkDeps(on kvscheduler.Ref, mode kvscheduler.DepMode, namespace string) []kvscheduler.Dep {
 	deps := []kvscheduler.Dep{{Label: "link", On: on, Mode: mode}}
 	if namespace != "" {
 		deps = append(deps, kvscheduler.Dep{
@@ -119,14 +116,12 @@ func dependencies(on kvscheduler.Ref, mode kvscheduler.DepMode, namespace string
 	return deps
 }
 
-// Create makes the objects.
-func (r resident[V]) Create(ctx context.Context, batch []kvscheduler.Item[V, Place]) {
-	r.each(ctx, batch, func(h *handle, it *kvscheduler.Item[V, Place]) error { return r.put(h, it.Name, it.Want) })
+func (r namespaced[V]) Create(ctx context.Context, batch []kvscheduler.Item[V, netnsID]) {
+	r.each(ctx, batch, func(h *handle, it *kvscheduler.Item[V, netnsID]) error { return r.put(h, it.Name, it.Want) })
 }
 
-// Update changes them in place.
-func (r resident[V]) Update(ctx context.Context, batch []kvscheduler.Item[V, Place]) {
-	r.each(ctx, batch, func(h *handle, it *kvscheduler.Item[V, Place]) error {
+func (r namespaced[V]) Update(ctx context.Context, batch []kvscheduler.Item[V, netnsID]) {
+	r.each(ctx, batch, func(h *handle, it *kvscheduler.Item[V, netnsID]) error {
 		if r.change == nil {
 			return r.put(h, it.Name, it.Want)
 		}
@@ -134,21 +129,21 @@ func (r resident[V]) Update(ctx context.Context, batch []kvscheduler.Item[V, Pla
 	})
 }
 
-// each runs f for each item, one visit for the items of a namespace.
-func (r resident[V]) each(ctx context.Context, batch []kvscheduler.Item[V, Place], f func(*handle, *kvscheduler.Item[V, Place]) error) {
+// each runs f for each item. It enters each namespace once.
+func (r namespaced[V]) each(ctx context.Context, batch []kvscheduler.Item[V, netnsID], f func(*handle, *kvscheduler.Item[V, netnsID]) error) {
 	for i := range batch {
 		it := &batch[i]
-		it.NewMeta = Place{}
+		it.NewMeta = netnsID{}
 		for _, dep := range it.Handles {
-			if place, ok := dep.(Place); ok && r.namespace(it.Want) != "" {
-				it.NewMeta = place
+			if netns, ok := dep.(netnsID); ok && r.namespace(it.Want) != "" {
+				it.NewMeta = netns
 			}
 		}
 	}
-	path := func(it *kvscheduler.Item[V, Place]) string { return r.namespace(it.Want) }
-	place := func(it *kvscheduler.Item[V, Place]) Place { return it.NewMeta }
-	for _, group := range grouped(batch, path) {
-		err := visit(path(group[0]), place(group[0]), func(h *handle) error {
+	path := func(it *kvscheduler.Item[V, netnsID]) string { return r.namespace(it.Want) }
+	netns := func(it *kvscheduler.Item[V, netnsID]) netnsID { return it.NewMeta }
+	for _, group := range groupByNamespace(batch, path) {
+		err := inNamespace(path(group[0]), netns(group[0]), func(h *handle) error {
 			for _, it := range group {
 				if it.Err = refused(ctx.Err()); it.Err == nil {
 					it.Err = f(h, it)
@@ -164,11 +159,11 @@ func (r resident[V]) each(ctx context.Context, batch []kvscheduler.Item[V, Place
 	}
 }
 
-// Delete takes what is gone, with or without its namespace, for deleted.
-func (r resident[V]) Delete(ctx context.Context, batch []kvscheduler.Item[V, Place]) {
-	path := func(it *kvscheduler.Item[V, Place]) string { return r.namespace(it.Have) }
-	for _, group := range grouped(batch, path) {
-		err := visit(path(group[0]), group[0].Meta, func(h *handle) error {
+// Delete counts missing objects and objects of deleted namespaces as deleted.
+func (r namespaced[V]) Delete(ctx context.Context, batch []kvscheduler.Item[V, netnsID]) {
+	path := func(it *kvscheduler.Item[V, netnsID]) string { return r.namespace(it.Have) }
+	for _, group := range groupByNamespace(batch, path) {
+		err := inNamespace(path(group[0]), group[0].Meta, func(h *handle) error {
 			for _, it := range group {
 				if it.Err = refused(ctx.Err()); it.Err != nil {
 					continue
@@ -187,9 +182,9 @@ func (r resident[V]) Delete(ctx context.Context, batch []kvscheduler.Item[V, Pla
 	}
 }
 
-// grouped are the items of a batch by namespace; order is kept within one.
-func grouped[V any](batch []kvscheduler.Item[V, Place], path func(*kvscheduler.Item[V, Place]) string) [][]*kvscheduler.Item[V, Place] {
-	groups := map[string][]*kvscheduler.Item[V, Place]{}
+// groupByNamespace groups the items of a batch and keeps their order.
+func groupByNamespace[V any](batch []kvscheduler.Item[V, netnsID], path func(*kvscheduler.Item[V, netnsID]) string) [][]*kvscheduler.Item[V, netnsID] {
+	groups := map[string][]*kvscheduler.Item[V, netnsID]{}
 	var order []string
 	for i := range batch {
 		p := path(&batch[i])
@@ -198,7 +193,7 @@ func grouped[V any](batch []kvscheduler.Item[V, Place], path func(*kvscheduler.I
 		}
 		groups[p] = append(groups[p], &batch[i])
 	}
-	var list [][]*kvscheduler.Item[V, Place]
+	var list [][]*kvscheduler.Item[V, netnsID]
 	for _, p := range order {
 		list = append(list, groups[p])
 	}

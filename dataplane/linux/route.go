@@ -12,27 +12,26 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// protocol marks our routes in the kernel (see rtnetlink(7); numbers above 4 are for us to choose).
+// protocol identifies Weft's routes in the kernel (rtnetlink(7), rtm_protocol).
 const protocol = 201
 
-// routes are the functions that need to know what later plugins moved or removed.
-type routes struct{ later *Later }
+// routes has the functions of routes that consider the changes of later plugins.
+type routes struct{ changes *ChainChanges }
 
-// table is where a route is; removed is true for one that a later plugin removed.
 func (s routes) table(v wire.LinuxRoute) (table int, removed bool) {
-	return s.later.of(refOf(v.On).Name).table(v)
+	return s.changes.of(parseRef(v.On).Name).table(v)
 }
 
-func routeDescriptor(later *Later) kvscheduler.Descriptor[wire.LinuxRoute, Place] {
-	s := routes{later}
-	return kvscheduler.Descriptor[wire.LinuxRoute, Place]{
+func routeDescriptor(changes *ChainChanges) kvscheduler.Descriptor[wire.LinuxRoute, netnsID] {
+	s := routes{changes}
+	return kvscheduler.Descriptor[wire.LinuxRoute, netnsID]{
 		Name: wire.KindLinuxRoute, Lane: Lane,
 		Equal:    func(want, have wire.LinuxRoute) bool { return want == have },
 		Validate: validateRoute,
 		Deps:     routeDeps,
 		Recreate: func(have, want wire.LinuxRoute) bool { return true },
 		After:    []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
-		Backend: resident[wire.LinuxRoute]{
+		Backend: namespaced[wire.LinuxRoute]{
 			kind:      wire.KindLinuxRoute,
 			namespace: func(v wire.LinuxRoute) string { return v.Namespace },
 			put:       s.add,
@@ -50,18 +49,18 @@ func validateRoute(name string, v wire.LinuxRoute) error {
 	case !v.Destination.IsValid() || v.Destination != v.Destination.Masked():
 		return fmt.Errorf("destination %s is not masked", v.Destination)
 	case v.Gateway.IsValid() && v.Gateway.Is4() != is4:
-		return fmt.Errorf("gateway %s is of another family than %s", v.Gateway, v.Destination)
+		return fmt.Errorf("gateway %s and destination %s are of different families", v.Gateway, v.Destination)
 	case v.Source.IsValid() && v.Source.Is4() != is4:
-		return fmt.Errorf("source %s is of another family than %s", v.Source, v.Destination)
+		return fmt.Errorf("source %s and destination %s are of different families", v.Source, v.Destination)
 	case v.MTU < 0:
 		return fmt.Errorf("MTU %d is negative", v.MTU)
 	}
 	return validateOn(v.On, v.Link, name, wire.LinuxRouteKey(v.On, v.Destination))
 }
 
-// routeDeps: the kernel takes a preferred source only if it is an address of the machine.
+// routeDeps includes the preferred source: the kernel accepts only an address of the namespace.
 func routeDeps(_ string, v wire.LinuxRoute) []kvscheduler.Dep {
-	deps := dependencies(refOf(v.On), kvscheduler.Follow, v.Namespace)
+	deps := linkDeps(parseRef(v.On), kvscheduler.Follow, v.Namespace)
 	if !v.Source.IsValid() {
 		return deps
 	}
@@ -71,8 +70,8 @@ func routeDeps(_ string, v wire.LinuxRoute) []kvscheduler.Dep {
 	}})
 }
 
-// add leaves a route alone that others made to the same destination: it is ours if it has the same next hop, whichever program
-// made it, and else the end of the matter.
+// add does not replace foreign routes to the same destination. A foreign route with the same next hop counts as the object, another
+// one is a permanent error.
 func (s routes) add(h *handle, _ string, v wire.LinuxRoute) error {
 	l, err := h.linkFor(v.Link, v.Destination.Addr())
 	if err != nil {
@@ -82,19 +81,19 @@ func (s routes) add(h *handle, _ string, v wire.LinuxRoute) error {
 	if removed {
 		return nil
 	}
-	there, err := routesIn(h, table, v.Destination)
+	found, err := routesIn(h, table, v.Destination)
 	if err != nil {
 		return refused(err)
 	}
-	for _, r := range there {
+	for _, r := range found {
 		if isOutdated(r, l, v) {
 			if err := h.RouteDel(&r); err != nil {
-				return refused(fmt.Errorf("delete the route to %s %s that an earlier configuration made: %w", v.Destination, h.way(r), err))
+				return refused(fmt.Errorf("delete route to %s %s of an earlier configuration: %w", v.Destination, h.nextHop(r), err))
 			}
 			continue
 		}
-		if !leadsTo(r, l, v) {
-			return permanent(fmt.Errorf("add route to %s through %s: %s leads %s already", v.Destination, v.Link, title(v.Destination), h.way(r)))
+		if !hasNextHop(r, l, v) {
+			return permanent(fmt.Errorf("add route to %s through %s: a %s %s already exists", v.Destination, v.Link, routeName(v.Destination), h.nextHop(r)))
 		}
 		if fromKernel(r, v) == v {
 			return nil
@@ -102,7 +101,7 @@ func (s routes) add(h *handle, _ string, v wire.LinuxRoute) error {
 	}
 	err = h.RouteAdd(kernelRoute(l, v, table))
 	if errors.Is(err, unix.EEXIST) {
-		err = fmt.Errorf("the same way is there with another source or MTU: %w", err)
+		err = fmt.Errorf("a route with the same next hop has another source or MTU: %w", err)
 	}
 	if err != nil {
 		return refused(fmt.Errorf("add route to %s through %s: %w", v.Destination, v.Link, err))
@@ -110,39 +109,39 @@ func (s routes) add(h *handle, _ string, v wire.LinuxRoute) error {
 	return nil
 }
 
-// isOutdated reports whether a route is one that we made with an earlier configuration. It is told only on the node itself,
-// where no two objects have a route to the same destination.
+// isOutdated reports whether an agent with an earlier configuration made a route. Only the node's namespace has such routes, since only
+// there no two objects have a route to the same destination.
 func isOutdated(r netlink.Route, l netlink.Link, v wire.LinuxRoute) bool {
-	return v.Namespace == "" && r.Protocol == protocol && !leadsTo(r, l, v)
+	return v.Namespace == "" && r.Protocol == protocol && !hasNextHop(r, l, v)
 }
 
-func title(destination netip.Prefix) string {
+func routeName(destination netip.Prefix) string {
 	if destination.Bits() == 0 {
 		return "default route"
 	}
 	return "route"
 }
 
-// way says where a route leads.
-func (h *handle) way(r netlink.Route) string {
-	way := "nowhere"
-	if l, err := whole(func() (netlink.Link, error) { return h.LinkByIndex(r.LinkIndex) }); err == nil {
-		way = "through " + l.Attrs().Name
+// nextHop describes link and gateway of a route.
+func (h *handle) nextHop(r netlink.Route) string {
+	text := "without a link"
+	if l, err := retryDump(func() (netlink.Link, error) { return h.LinkByIndex(r.LinkIndex) }); err == nil {
+		text = "through " + l.Attrs().Name
 	}
 	if len(r.Gw) > 0 {
-		way += " by " + r.Gw.String()
+		text += " via " + r.Gw.String()
 	}
-	return way
+	return text
 }
 
-func leadsTo(r netlink.Route, l netlink.Link, v wire.LinuxRoute) bool {
+func hasNextHop(r netlink.Route, l netlink.Link, v wire.LinuxRoute) bool {
 	return r.LinkIndex == l.Attrs().Index && addrOf(r.Gw) == v.Gateway && r.Type == unix.RTN_UNICAST
 }
 
-// routesIn are the routes to just that destination in a table.
+// routesIn lists the routes to exactly that destination in a table.
 func routesIn(h *handle, table int, destination netip.Prefix) ([]netlink.Route, error) {
 	filter := &netlink.Route{Table: table}
-	list, err := whole(func() ([]netlink.Route, error) {
+	list, err := retryDump(func() ([]netlink.Route, error) {
 		return h.RouteListFiltered(family(destination.Addr().Is4()), filter, netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
@@ -163,7 +162,7 @@ func (s routes) remove(h *handle, v wire.LinuxRoute) error {
 	if err != nil || removed {
 		return err
 	}
-	// The protocol keeps us from deleting a route that others made and we only found.
+	// The protocol of the request protects a foreign route with the same next hop.
 	return h.RouteDel(kernelRoute(l, v, table))
 }
 
@@ -173,38 +172,38 @@ func (s routes) find(h *handle, _ string, v wire.LinuxRoute) (wire.LinuxRoute, b
 	if err != nil || removed {
 		return v, removed && err == nil, err
 	}
-	there, err := routesIn(h, table, v.Destination)
-	for _, r := range there {
-		if r.LinkIndex == l.Attrs().Index && (r.Protocol == protocol || leadsTo(r, l, v)) {
+	found, err := routesIn(h, table, v.Destination)
+	for _, r := range found {
+		if r.LinkIndex == l.Attrs().Index && (r.Protocol == protocol || hasNextHop(r, l, v)) {
 			return fromKernel(r, v), true, err
 		}
 	}
-	if err == nil && s.later.of(refOf(v.On).Name).Open {
+	if err == nil && s.changes.of(parseRef(v.On).Name).Open {
 		_, moved, err := movedTo(h, l, v)
 		return v, moved, err
 	}
 	return v, false, err
 }
 
-// listRoutes lists those that an agent made.
+// listRoutes lists Weft's routes.
 func listRoutes(h *handle, v wire.LinuxRoute) (map[string]wire.LinuxRoute, error) {
 	l, ours, err := h.nodeLink(v.Link)
 	if err != nil || !ours {
 		return nil, err
 	}
 	filter := &netlink.Route{LinkIndex: l.Attrs().Index, Protocol: protocol, Table: unix.RT_TABLE_MAIN}
-	list, err := whole(func() ([]netlink.Route, error) {
+	list, err := retryDump(func() ([]netlink.Route, error) {
 		return h.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 	})
 	found := map[string]wire.LinuxRoute{}
 	for _, r := range list {
 		v.Destination = destinationOf(r)
-		found[refOf(wire.LinuxRouteKey(v.On, v.Destination)).Name] = fromKernel(r, v)
+		found[parseRef(wire.LinuxRouteKey(v.On, v.Destination)).Name] = fromKernel(r, v)
 	}
 	return found, err
 }
 
-// destinationOf is the destination of a route, which the library leaves out of a default route.
+// destinationOf returns the destination of a route. The library has none for a default route.
 func destinationOf(r netlink.Route) netip.Prefix {
 	if p := prefixOf(r.Dst); p.IsValid() {
 		return p
@@ -215,14 +214,14 @@ func destinationOf(r netlink.Route) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// fromKernel is a route as the kernel has it, on the link of v. Of one that others made, v may leave source and MTU open.
+// fromKernel converts a route of the kernel on the link of v. A foreign route may have any source and MTU where v has none.
 func fromKernel(r netlink.Route, v wire.LinuxRoute) wire.LinuxRoute {
-	open := r.Protocol != protocol
+	foreign := r.Protocol != protocol
 	v.Gateway = addrOf(r.Gw)
-	if v.Source.IsValid() || !open {
+	if v.Source.IsValid() || !foreign {
 		v.Source = addrOf(r.Src)
 	}
-	if v.MTU != 0 || !open {
+	if v.MTU != 0 || !foreign {
 		v.MTU = r.MTU
 	}
 	return v
@@ -241,7 +240,7 @@ func kernelRoute(l netlink.Link, v wire.LinuxRoute, table int) *netlink.Route {
 	}
 	r.Gw = v.Gateway.AsSlice()
 	if !v.Gateway.Is6() || !v.Gateway.IsLinkLocalUnicast() {
-		r.SetFlag(netlink.FLAG_ONLINK) // the gateway is in no prefix of ours: pods have a /32
+		r.SetFlag(netlink.FLAG_ONLINK) // a pod's /32 address does not include the gateway
 	}
 	return r
 }

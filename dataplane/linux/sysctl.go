@@ -14,21 +14,21 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-func sysctlDescriptor() kvscheduler.Descriptor[wire.Sysctl, Place] {
-	return kvscheduler.Descriptor[wire.Sysctl, Place]{
+func sysctlDescriptor() kvscheduler.Descriptor[wire.Sysctl, netnsID] {
+	return kvscheduler.Descriptor[wire.Sysctl, netnsID]{
 		Name: wire.KindSysctl, Lane: Lane,
 		Equal:    func(want, have wire.Sysctl) bool { return want == have },
 		Validate: validateSysctl,
 		Deps: func(_ string, v wire.Sysctl) []kvscheduler.Dep {
-			return dependencies(refOf(v.On), kvscheduler.Follow, v.Namespace)
+			return linkDeps(parseRef(v.On), kvscheduler.Follow, v.Namespace)
 		},
 		Recreate: func(have, want wire.Sysctl) bool { return have.Namespace != want.Namespace },
 		After:    []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
-		Backend: resident[wire.Sysctl]{
+		Backend: namespaced[wire.Sysctl]{
 			kind:      wire.KindSysctl,
 			namespace: func(v wire.Sysctl) string { return v.Namespace },
 			put:       writeSysctl,
-			remove:    func(*handle, wire.Sysctl) error { return nil }, // it goes with its link
+			remove:    func(*handle, wire.Sysctl) error { return nil }, // the setting ends with its link
 			find:      readSysctl,
 		},
 	}
@@ -37,37 +37,37 @@ func sysctlDescriptor() kvscheduler.Descriptor[wire.Sysctl, Place] {
 func validateSysctl(name string, v wire.Sysctl) error {
 	switch {
 	case !strings.HasPrefix(v.Name, "net/") || path.Clean(v.Name) != v.Name:
-		return fmt.Errorf("setting %q is not below net", v.Name)
+		return fmt.Errorf("setting %q is not a clean path below net", v.Name)
 	case v.Value == "" || v.Value != strings.Join(strings.Fields(v.Value), " "):
-		return fmt.Errorf("value %q is not made of words", v.Value)
+		return fmt.Errorf("value %q of setting %s is empty or has extra white space", v.Value, v.Name)
 	}
-	if r, _ := kvscheduler.ParseRef(wire.SysctlKey(v.On, v.Name)); r.Name != name {
-		return fmt.Errorf("the value makes the name %s", r.Name)
+	if derived := parseRef(wire.SysctlKey(v.On, v.Name)).Name; derived != name {
+		return fmt.Errorf("name %s does not match the value, expected %s", name, derived)
 	}
 	_, err := kvscheduler.ParseRef(v.On)
 	return err
 }
 
-// sysctlFile names the setting. Below net the kernel shows each thread the settings of its own namespace.
+// sysctlFile returns the file of a setting. Below net, each thread sees the settings of its namespace.
 func sysctlFile(v wire.Sysctl) string { return "/proc/sys/" + v.Name }
 
-// forwarding6 makes the whole node a router. Where the kernel is one it no longer listens to other routers, unless told so.
-const forwarding6 = "net/ipv6/conf/all/forwarding"
+// Settings that change other settings of every link. With IPv6 forwarding, a link accepts router advertisements only if accept_ra is 2.
+const (
+	forwarding6 = "net/ipv6/conf/all/forwarding"
+	forwarding4 = "net/ipv4/ip_forward"
+)
 
-// forwarding4 turns forwarding on or off for every link.
-const forwarding4 = "net/ipv4/ip_forward"
-
-// sealedLinks are the forwarding settings of the links that belong to the dataplane (see seals), which stay as they are when
-// forwarding becomes value for all links.
-func sealedLinks(value string) (files []string) {
+// isolatedLinks lists the forwarding settings of the dataplane's links (see isolation), which have to stay 0 when the forwarding of all
+// links changes to value.
+func isolatedLinks(value string) (files []string) {
 	const conf = "/proc/sys/net/ipv4/conf/"
 	links, err := os.ReadDir(conf)
-	if err != nil || says("/proc/sys/"+forwarding4, value) {
+	if err != nil || settingIs("/proc/sys/"+forwarding4, value) {
 		return nil
 	}
 	for _, l := range links {
 		at := conf + l.Name()
-		if says(at+"/forwarding", "0") && says(at+"/rp_filter", "1") && says(at+"/drop_unicast_in_l2_multicast", "1") {
+		if settingIs(at+"/forwarding", "0") && settingIs(at+"/rp_filter", "1") && settingIs(at+"/drop_unicast_in_l2_multicast", "1") {
 			files = append(files, at+"/forwarding")
 		}
 	}
@@ -77,16 +77,16 @@ func sealedLinks(value string) (files []string) {
 func writeSysctl(_ *handle, _ string, v wire.Sysctl) error {
 	if v.Name == forwarding6 && v.Value != "0" {
 		if err := keepAdvertisements("/proc/sys/net/ipv6/conf"); err != nil {
-			return refused(fmt.Errorf("before %s is set: %w", v.Name, err))
+			return refused(fmt.Errorf("set %s: keep router advertisements: %w", v.Name, err))
 		}
 	}
-	var sealed []string
+	var isolated []string
 	if v.Name == forwarding4 {
-		sealed = sealedLinks(v.Value)
+		isolated = isolatedLinks(v.Value)
 	}
 	err := os.WriteFile(sysctlFile(v), []byte(v.Value), 0)
-	for _, file := range sealed {
-		if failed := os.WriteFile(file, []byte("0"), 0); failed != nil && !errors.Is(failed, os.ErrNotExist) { // links come and go
+	for _, file := range isolated {
+		if failed := os.WriteFile(file, []byte("0"), 0); failed != nil && !errors.Is(failed, os.ErrNotExist) { // links may be deleted meanwhile
 			err = errors.Join(err, failed)
 		}
 	}
@@ -99,7 +99,7 @@ func writeSysctl(_ *handle, _ string, v wire.Sysctl) error {
 	return nil
 }
 
-// keepAdvertisements lets links that follow router advertisements do so on a router too: the node may have its addresses
+// keepAdvertisements lets links that accept router advertisements accept them with forwarding, too: the node may have its addresses
 // and its default route from them.
 func keepAdvertisements(dir string) error {
 	links, err := os.ReadDir(dir)
@@ -108,17 +108,17 @@ func keepAdvertisements(dir string) error {
 	}
 	for _, l := range links {
 		at := path.Join(dir, l.Name())
-		if l.Name() == "all" || l.Name() == "default" || !says(at+"/accept_ra", "1") || !says(at+"/forwarding", "0") {
+		if l.Name() == "all" || l.Name() == "default" || !settingIs(at+"/accept_ra", "1") || !settingIs(at+"/forwarding", "0") {
 			continue
 		}
-		if err := os.WriteFile(at+"/accept_ra", []byte("2"), 0); err != nil && !errors.Is(err, os.ErrNotExist) { // links come and go
+		if err := os.WriteFile(at+"/accept_ra", []byte("2"), 0); err != nil && !errors.Is(err, os.ErrNotExist) { // links may be deleted meanwhile
 			return err
 		}
 	}
 	return nil
 }
 
-func says(file, value string) bool {
+func settingIs(file, value string) bool {
 	text, err := os.ReadFile(file)
 	return err == nil && strings.TrimSpace(string(text)) == value
 }
@@ -132,21 +132,21 @@ func readSysctl(_ *handle, _ string, v wire.Sysctl) (wire.Sysctl, bool, error) {
 	return v, true, nil
 }
 
-func hardeningDescriptor() kvscheduler.Descriptor[wire.Hardening, Place] {
-	return kvscheduler.Descriptor[wire.Hardening, Place]{
+func hardeningDescriptor() kvscheduler.Descriptor[wire.Hardening, netnsID] {
+	return kvscheduler.Descriptor[wire.Hardening, netnsID]{
 		Name: wire.KindHardening, Lane: Lane,
 		Equal:    func(want, have wire.Hardening) bool { return want == have },
 		Validate: validateHardening,
 		Deps: func(_ string, v wire.Hardening) []kvscheduler.Dep {
-			return dependencies(refOf(v.On), kvscheduler.Follow, v.Namespace)
+			return linkDeps(parseRef(v.On), kvscheduler.Follow, v.Namespace)
 		},
 		Recreate: func(have, want wire.Hardening) bool { return have != want },
 		After:    []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
-		Backend: resident[wire.Hardening]{
+		Backend: namespaced[wire.Hardening]{
 			kind:      wire.KindHardening,
 			namespace: func(v wire.Hardening) string { return v.Namespace },
 			put:       putHardening,
-			remove:    func(*handle, wire.Hardening) error { return nil }, // it goes with its link
+			remove:    func(*handle, wire.Hardening) error { return nil }, // the settings end with the link
 			find:      findHardening,
 		},
 	}
@@ -155,7 +155,7 @@ func hardeningDescriptor() kvscheduler.Descriptor[wire.Hardening, Place] {
 func validateHardening(name string, v wire.Hardening) error {
 	on, err := kvscheduler.ParseRef(v.On)
 	if err == nil && name != on.String() {
-		err = fmt.Errorf("the name is the link's object, %s", v.On)
+		err = fmt.Errorf("name %s is not the key of the link's object, %s", name, v.On)
 	}
 	return errors.Join(err, validateLink(v.Link))
 }
@@ -168,7 +168,7 @@ func putHardening(h *handle, _ string, v wire.Hardening) error {
 	return harden(l, v.Namespace)
 }
 
-// findHardening takes a link with a single setting of another value for one that is not hardened.
+// findHardening finds only links that have all settings.
 func findHardening(h *handle, _ string, v wire.Hardening) (wire.Hardening, bool, error) {
 	l, err := h.link(v.Link)
 	if err != nil {
@@ -177,8 +177,8 @@ func findHardening(h *handle, _ string, v wire.Hardening) (wire.Hardening, bool,
 	return v, isHardened(l, v.Namespace), nil
 }
 
-// hardenings are the settings that keep the kernel of a Linux end, most often a pod's, from what a neighbour on the link says about
-// addresses and routes: all of them are Weft's to set, or the pod's own.
+// hardenings are the settings, set to 0, that make the kernel of a Linux end, mostly a pod's, ignore addresses and routes from neighbours
+// on the link.
 var hardenings = []string{
 	"ipv6/conf/%s/accept_ra",
 	"ipv6/conf/%s/autoconf",
@@ -186,12 +186,12 @@ var hardenings = []string{
 	"ipv4/conf/%s/accept_redirects",
 }
 
-// podRedirects is the setting of a whole namespace: a kernel that is no router accepts a redirect of IPv4 if either the link or
-// all links do. secure_redirects stays 1, which is the stricter value, should a pod accept redirects after all.
+// podRedirects is the setting of a whole namespace: without forwarding, the kernel accepts an IPv4 redirect if the link or all links
+// accept them. secure_redirects stays 1, the stricter value.
 const podRedirects = "ipv4/conf/all/accept_redirects"
 
-// hardeningsOf are the files for a link. In the node's own namespace the settings of all links are not Weft's; there the kernel is
-// a router, which accepts a redirect only if both settings say so.
+// hardeningsOf returns the files of the settings for a link. Weft does not change settings of all links in the node's namespace. With
+// forwarding, the kernel accepts a redirect there only if both settings allow it.
 func hardeningsOf(l netlink.Link, namespace string) (files []string) {
 	for _, s := range hardenings {
 		files = append(files, "/proc/sys/net/"+fmt.Sprintf(s, l.Attrs().Name))
@@ -202,15 +202,15 @@ func hardeningsOf(l netlink.Link, namespace string) (files []string) {
 	return files
 }
 
-// harden makes a link ignore router advertisements and redirects. It runs where the link is, before the link is up: what a kernel
-// has learned it keeps. A setting that the kernel does not have, as without IPv6, need not be set.
+// harden makes a link ignore router advertisements and redirects. It runs before the link is up, since the kernel keeps what it has
+// learned. It skips settings that do not exist, for example without IPv6.
 func harden(l netlink.Link, namespace string) error {
 	for _, file := range hardeningsOf(l, namespace) {
 		if isSet(file, "0") {
 			continue
 		}
 		if err := os.WriteFile(file, []byte("0"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return refused(fmt.Errorf("keep %s from following its neighbours: %w", l.Attrs().Name, err))
+			return refused(fmt.Errorf("harden link %s: %w", l.Attrs().Name, err))
 		}
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// tunnelNATs is the backend of the table that translates the addresses of tunnel packets.
+// tunnelNATs is the backend of the table that translates addresses of tunnel packets.
 type tunnelNATs struct{}
 
 type tunnelNATItem = kvscheduler.Item[wire.TunnelNAT, struct{}]
@@ -33,25 +33,25 @@ func tunnelNATDescriptor() kvscheduler.Descriptor[wire.TunnelNAT, struct{}] {
 
 func validateTunnelNAT(name string, v wire.TunnelNAT) error {
 	if wire.Key(wire.KindTunnelNAT, name) != wire.TunnelNATKey() {
-		return fmt.Errorf("%s: there is one table, %s", name, tunnelTableName)
+		return fmt.Errorf("name %s is not that of the only table, %s", name, tunnelTableName)
 	}
-	if v.Link == "" || len(v.Link) >= unix.IFNAMSIZ {
-		return fmt.Errorf("link %q is no name for a link", v.Link)
+	if err := validateLink(v.Link); err != nil {
+		return err
 	}
 	if v.Port == 0 {
-		return errors.New("the UDP port is missing")
+		return errors.New("UDP port is missing")
 	}
 	for _, a := range slices.Concat([]netip.Addr{v.Inner, v.Node}, v.Peers) {
 		if !a.IsValid() || a.Is4In6() || a.Zone() != "" || a.Is4() != v.Inner.Is4() {
-			return fmt.Errorf("address %s: all addresses are of one family and without a zone", a)
+			return fmt.Errorf("address %s is invalid, has a zone or another family than inner address %s", a, v.Inner)
 		}
 	}
 	if v.Inner == v.Node || slices.Contains(v.Peers, v.Inner) || slices.Contains(v.Peers, v.Node) {
-		return errors.New("inner address, node and peers have to differ from each other")
+		return fmt.Errorf("inner address %s, node %s and peers %v must differ", v.Inner, v.Node, v.Peers)
 	}
 	if !slices.IsSortedFunc(v.Peers, netip.Addr.Compare) ||
 		len(slices.Compact(slices.Clone(v.Peers))) != len(v.Peers) {
-		return errors.New("the peers are not sorted, each once")
+		return fmt.Errorf("peers %v are not sorted or have duplicates", v.Peers)
 	}
 	if v.Inner.Is6() && wire.AddressSum(v.Inner) != wire.AddressSum(v.Node) {
 		return fmt.Errorf("inner address %s has another checksum than node %s", v.Inner, v.Node)
@@ -59,12 +59,11 @@ func validateTunnelNAT(name string, v wire.TunnelNAT) error {
 	return nil
 }
 
-// Create makes the table, in one step with the removal of what is in its place.
 func (tunnelNATs) Create(ctx context.Context, batch []tunnelNATItem) {
 	eachTunnelNAT(ctx, batch, func(it *tunnelNATItem) error { return writeTunnelTable(it.Want) })
 }
 
-// Update changes the set of peers only, unless the rules differ: so that counters go on.
+// Update keeps the rules, and so their counters, if only the peers change.
 func (tunnelNATs) Update(ctx context.Context, batch []tunnelNATItem) {
 	eachTunnelNAT(ctx, batch, func(it *tunnelNATItem) error {
 		have := it.Have
@@ -75,7 +74,6 @@ func (tunnelNATs) Update(ctx context.Context, batch []tunnelNATItem) {
 	})
 }
 
-// Delete removes the table.
 func (tunnelNATs) Delete(ctx context.Context, batch []tunnelNATItem) {
 	eachTunnelNAT(ctx, batch, func(*tunnelNATItem) error { return RemoveTunnelNAT() })
 }
@@ -89,10 +87,9 @@ func eachTunnelNAT(ctx context.Context, batch []tunnelNATItem, change func(*tunn
 	}
 }
 
-// RemoveTunnelNAT removes the table of nftables for tunnel packets from the node of the caller. A missing one is no error.
+// RemoveTunnelNAT removes the nftables table for tunnel packets from the caller's namespace. A missing table is no error.
 func RemoveTunnelNAT() error { return removeTable(tunnelTable()) }
 
-// Dump finds the table.
 func (tunnelNATs) Dump(_ context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.TunnelNAT, struct{}], error] {
 	return func(yield func(kvscheduler.Actual[wire.TunnelNAT, struct{}], error) bool) {
 		ref, err := kvscheduler.ParseRef(wire.TunnelNATKey())
@@ -107,12 +104,11 @@ func (tunnelNATs) Dump(_ context.Context, view kvscheduler.View) iter.Seq2[kvsch
 	}
 }
 
-// Read is Dump: there is one object.
 func (b tunnelNATs) Read(ctx context.Context, view kvscheduler.View, _ []string) iter.Seq2[kvscheduler.Actual[wire.TunnelNAT, struct{}], error] {
 	return b.Dump(ctx, view)
 }
 
-// knownTunnelNATs are the values that the table may have been made of.
+// knownTunnelNATs returns the values that the table may have.
 func knownTunnelNATs(view kvscheduler.View, ref kvscheduler.Ref) (values []wire.TunnelNAT) {
 	applied, _, _ := view.Applied(ref)
 	desired, _ := view.Desired(ref)
@@ -124,22 +120,23 @@ func knownTunnelNATs(view kvscheduler.View, ref kvscheduler.Ref) (values []wire.
 	return values
 }
 
-// beforeTunnels is the priority of the guard in prerouting: behind the reassembly of fragments (-400), so that no fragment
-// passes for lack of a UDP header, and before tunnel packets get the address of the dataplane's end (-300, tunnelChains). The
-// kernel reassembles wherever a table translates addresses, as the one of the guard does.
+// beforeTunnels is the priority of the guard in prerouting: after the reassembly of fragments (-400), since later fragments have no UDP
+// header, and before tunnel packets get the address of the dataplane's end (-300, tunnelChains). The kernel reassembles if any table
+// translates addresses, and the guard's table does.
 var beforeTunnels = nftables.ChainPriorityRef(*nftables.ChainPriorityRaw - 10)
 
-// guardChains are the chains of wire.TunnelGuard. Each rule counts what it drops. Locally made packets pass neither chain.
+// guardChains returns the chains of wire.TunnelGuard. Each rule counts the packets that it drops. Packets of local processes pass neither
+// chain.
 //
 // Prerouting:
-//  1. Pods do not reach the tunnels of this node, whatever source address they send from.
+//  1. Packets from pods to the tunnels of this node, with any source address.
 //
-// Forward, which packets pass behind all translations of their destination and before those of their source:
-//  1. Pods reach no tunnel elsewhere, by whatever address. What goes back into the dataplane may pass, for example to a pod of a
-//     Service: pods' VRFs have no tunnel ends.
-//  2. Third-party packets that this node forwards to a node, such as pods of another CNI. Nodes may route for each other.
-//  3. Packets that came to this node as something else and were redirected to a node, as by a NodePort of a Service: the source
-//     may be that of a pod's node already.
+// Forward, which packets pass after the translation of their destination and before that of their source:
+//  1. Packets from pods to any other tunnel, with any destination address. Packets back into the dataplane may pass, for example to a
+//     pod of a Service: pods' VRFs have no tunnel ends.
+//  2. Packets to a node that do not come from a node, such as those of pods of another CNI plugin. Nodes may route for each other.
+//  3. Packets that this node redirected to a node, for example from a NodePort of a Service: their source may be the address of a pod's
+//     node already.
 func guardChains(table *nftables.Table, v wire.Masquerade) []tableChain {
 	prerouting := &nftables.Chain{
 		Name: "guard-prerouting", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: beforeTunnels,
@@ -165,7 +162,7 @@ func guardChains(table *nftables.Table, v wire.Masquerade) []tableChain {
 	}
 }
 
-// notFromTunnels leaves out what the dataplane sends by its link for tunnels.
+// notFromTunnels excludes packets from the dataplane's tunnel link.
 func notFromTunnels(g wire.TunnelGuard) []expr.Any {
 	if g.Link == "" {
 		return nil
@@ -175,16 +172,16 @@ func notFromTunnels(g wire.TunnelGuard) []expr.Any {
 
 func drop() []expr.Any { return []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}} }
 
-// The table of nftables for tunnel packets.
+// The nftables table for tunnel packets.
 const (
 	tunnelTableName = "weft-tunnels"
 	peersName       = "peers"
 )
 
-// The kernel's numbers for a change of IPv4 addresses (linux/netfilter/nf_tables.h).
+// Parameters of a change of IPv4 addresses (linux/netfilter/nf_tables.h).
 const (
-	checksum4    = 10 // where the checksum stands in the header of IPv4
-	pseudoHeader = 1  // NFT_PAYLOAD_L4CSUM_PSEUDOHDR: the checksum of UDP changes too, if there is one
+	checksum4    = 10 // offset of the checksum in the IPv4 header
+	pseudoHeader = 1  // NFT_PAYLOAD_L4CSUM_PSEUDOHDR: also update the UDP checksum, if there is one
 )
 
 func tunnelTable() *nftables.Table {
@@ -205,20 +202,20 @@ type tableChain struct {
 	rules [][]expr.Any
 }
 
-// tunnelChains are the chains of the table. Both come before connection tracking, which tunnel packets are kept out of: the
-// translation has no state, and neither a restart of the agent nor a full table of connections interrupts a tunnel.
+// tunnelChains returns the chains of the table. Both run before connection tracking and disable it for tunnel packets: the translation
+// has no state, and neither a restart of the agent nor a full connection table interrupts a tunnel.
 //
-// Prerouting, where the destination of received packets changes:
-//  1. tunnel packets of the dataplane are not tracked,
-//  2. nothing else leaves the dataplane by that link,
-//  3. packets to the dataplane's end are dropped unless they are for the node's address,
-//  4. tunnel packets of peers to the node's address go to the dataplane.
+// Prerouting, which translates destinations:
+//  1. do not track tunnel packets of the dataplane,
+//  2. drop all other packets from that link,
+//  3. drop packets to the inner address,
+//  4. send tunnel packets of peers to the node's address to the dataplane.
 //
-// Postrouting, where the source of sent packets changes, after the kernel has chosen their route:
-//  1. tunnel packets of the dataplane to peers come from the node's address.
+// Postrouting, which translates sources after the route lookup:
+//  1. send tunnel packets of the dataplane to peers from the node's address.
 //
-// An IPv6 header has no checksum, and nftables changes the one of UDP only together with one of the header: that is why the
-// inner address has the same sum as the node's.
+// An IPv6 header has no checksum, and nftables updates the UDP checksum only together with that of the header: therefore the inner
+// address has the same sum as the node's.
 func tunnelChains(v wire.TunnelNAT) []tableChain {
 	is4 := v.Inner.Is4()
 	source, destination := uint32(source6), uint32(destination6)
@@ -256,7 +253,7 @@ func addressAt(at uint32, is4 bool) *expr.Payload {
 	return address(at, 16)
 }
 
-// isAddress compares the address that stands there; the packet is of its family.
+// isAddress matches packets with this address at an offset of the IP header. A rule before it has matched the family.
 func isAddress(at uint32, a netip.Addr) []expr.Any {
 	return []expr.Any{addressAt(at, a.Is4()), &expr.Cmp{Op: expr.CmpOpEq, Register: register1, Data: a.AsSlice()}}
 }
@@ -270,7 +267,7 @@ func udpTo(port uint16) []expr.Any {
 	}
 }
 
-// setAddress puts an address in the place of the one that stands there.
+// setAddress replaces the address at an offset of the IP header.
 func setAddress(at uint32, a netip.Addr) []expr.Any {
 	raw := a.AsSlice()
 	write := &expr.Payload{
@@ -282,19 +279,19 @@ func setAddress(at uint32, a netip.Addr) []expr.Any {
 	return []expr.Any{&expr.Immediate{Register: register1, Data: raw}, write}
 }
 
-// writeTunnelTable makes the table in place of the one that may be there, in one step.
+// writeTunnelTable replaces the table in one transaction.
 func writeTunnelTable(v wire.TunnelNAT) error {
-	c, err := tables()
+	c, err := nftConn()
 	if err != nil {
 		return err
 	}
 	table := tunnelTable()
-	c.AddTable(table) // so that there is one to delete
+	c.AddTable(table) // a missing table cannot be deleted
 	c.DelTable(table)
 	c.AddTable(table)
 	set := peersSet(v.Inner.Is4())
 	if err := errors.Join(c.AddSet(set, nil), addPeers(c, set, v.Peers)); err != nil {
-		return fmt.Errorf("make set %s of nftables: %w", peersName, err)
+		return fmt.Errorf("create nftables set %s: %w", peersName, err)
 	}
 	for _, chain := range tunnelChains(v) {
 		c.AddChain(chain.Chain)
@@ -303,24 +300,24 @@ func writeTunnelTable(v wire.TunnelNAT) error {
 		}
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("write table inet %s of nftables: %w", tunnelTableName, err)
+		return fmt.Errorf("write nftables table %s: %w", tunnelTableName, err)
 	}
 	return nil
 }
 
-// fillPeers changes nothing but the peers.
+// fillPeers replaces the peers and keeps the rules.
 func fillPeers(v wire.TunnelNAT) error {
-	c, err := tables()
+	c, err := nftConn()
 	if err != nil {
 		return err
 	}
 	set := peersSet(v.Inner.Is4())
 	c.FlushSet(set)
 	if err := addPeers(c, set, v.Peers); err != nil {
-		return fmt.Errorf("fill set %s of nftables: %w", peersName, err)
+		return fmt.Errorf("fill nftables set %s: %w", peersName, err)
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("fill set %s of table inet %s of nftables: %w", peersName, tunnelTableName, err)
+		return fmt.Errorf("fill set %s of nftables table %s: %w", peersName, tunnelTableName, err)
 	}
 	return nil
 }
@@ -338,9 +335,9 @@ func addPeers(c *nftables.Conn, set *nftables.Set, peers []netip.Addr) error {
 	return nil
 }
 
-// readTunnelTable gives the table as a value: its peers, and the rest only if the rules are those of a known value.
+// readTunnelTable reads the table as a value. It takes the fields other than peers from the known value with the same rules.
 func readTunnelTable(known []wire.TunnelNAT) (have wire.TunnelNAT, found bool, err error) {
-	c, err := tables()
+	c, err := nftConn()
 	if err != nil {
 		return have, false, err
 	}
@@ -349,7 +346,7 @@ func readTunnelTable(known []wire.TunnelNAT) (have wire.TunnelNAT, found bool, e
 		return have, false, nil
 	}
 	if err != nil {
-		return have, false, fmt.Errorf("read table inet %s of nftables: %w", tunnelTableName, err)
+		return have, false, fmt.Errorf("read nftables table %s: %w", tunnelTableName, err)
 	}
 	peers, err := readPeers(c)
 	if err != nil {
@@ -358,11 +355,11 @@ func readTunnelTable(known []wire.TunnelNAT) (have wire.TunnelNAT, found bool, e
 	for _, v := range known {
 		same := true
 		for _, chain := range tunnelChains(v) {
-			is, err := chain.isThere(c)
+			exists, err := chain.exists(c)
 			if err != nil {
 				return have, false, err
 			}
-			same = same && is
+			same = same && exists
 		}
 		if same {
 			have = v
@@ -372,18 +369,18 @@ func readTunnelTable(known []wire.TunnelNAT) (have wire.TunnelNAT, found bool, e
 	return have, true, nil
 }
 
-// readPeers are the sorted peers; none if the set is missing.
+// readPeers returns the sorted peers; none if the set is missing.
 func readPeers(c *nftables.Conn) (peers []netip.Addr, err error) {
 	set, err := c.GetSetByName(tunnelTable(), peersName)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read set %s of nftables: %w", peersName, err)
+		return nil, fmt.Errorf("read nftables set %s: %w", peersName, err)
 	}
 	elements, err := c.GetSetElements(set)
 	if err != nil {
-		return nil, fmt.Errorf("read elements of set %s of nftables: %w", peersName, err)
+		return nil, fmt.Errorf("read elements of nftables set %s: %w", peersName, err)
 	}
 	for _, e := range elements {
 		if a, is := netip.AddrFromSlice(e.Key); is {

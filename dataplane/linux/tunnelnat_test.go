@@ -268,28 +268,3 @@ func TestTheTableForTunnelsIsMadeRepairedAndRemoved(t *testing.T) {
 		t.Errorf("found %t, %v", found, err)
 	}
 }
-
-func TestInvalidTunnelNATsAreFoundBeforeTheKernelSeesThem(t *testing.T) {
-	four, six := tunnelFamilies["IPv4"].value(), tunnelFamilies["IPv6"]
-	six.inner = "fd77:6566:7400::2"
-	for name, change := range map[string]func(v *wire.TunnelNAT){
-		"no link":          func(v *wire.TunnelNAT) { v.Link = "" },
-		"no port":          func(v *wire.TunnelNAT) { v.Port = 0 },
-		"two families":     func(v *wire.TunnelNAT) { v.Node = netip.MustParseAddr("2001:db8::1") },
-		"no node":          func(v *wire.TunnelNAT) { v.Node = netip.Addr{} },
-		"a peer twice":     func(v *wire.TunnelNAT) { v.Peers = append(v.Peers, v.Peers...) },
-		"not sorted":       func(v *wire.TunnelNAT) { v.Peers = append(v.Peers, netip.MustParseAddr("192.0.2.0")) },
-		"the node a peer":  func(v *wire.TunnelNAT) { v.Peers[0] = v.Node },
-		"another checksum": func(v *wire.TunnelNAT) { *v = six.value() },
-	} {
-		v := four
-		v.Peers = slices.Clone(four.Peers)
-		change(&v)
-		if validateTunnelNAT("weft", v) == nil {
-			t.Errorf("%s: it is taken", name)
-		}
-	}
-	if validateTunnelNAT("other", four) == nil || validateTunnelNAT("weft", four) != nil {
-		t.Error("a second table is taken, or the first is not")
-	}
-}

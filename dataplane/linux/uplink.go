@@ -21,9 +21,8 @@ type uplinks struct{}
 
 type uplinkItem = kvscheduler.Item[wire.Uplink, struct{}]
 
-// uplinkDescriptor: everything by which the dataplane serves the card stands before the kernel gives it up, and goes after the
-// kernel has it back. A dataplane that refuses a part of it, or that was restarted and has none of it yet, leaves the card with
-// the kernel.
+// uplinkDescriptor makes a card depend on all objects by which the dataplane serves it. If the dataplane refuses one of them, or has none
+// after a restart, the kernel keeps the card.
 func uplinkDescriptor() kvscheduler.Descriptor[wire.Uplink, struct{}] {
 	return kvscheduler.Descriptor[wire.Uplink, struct{}]{
 		Name: wire.KindUplink, Lane: Lane,
@@ -32,10 +31,10 @@ func uplinkDescriptor() kvscheduler.Descriptor[wire.Uplink, struct{}] {
 		Deps: func(_ string, v wire.Uplink) []kvscheduler.Dep {
 			deps := []kvscheduler.Dep{
 				{Label: "network card", On: kvscheduler.Ref{Kind: wire.KindLink, Name: v.Card.Link}},
-				{Label: "link to the dataplane", On: refOf(v.On), Mode: kvscheduler.Follow},
+				{Label: "link to the dataplane", On: parseRef(v.On), Mode: kvscheduler.Follow},
 			}
 			for _, key := range v.Needs {
-				deps = append(deps, kvscheduler.Dep{Label: "dataplane", On: refOf(key)})
+				deps = append(deps, kvscheduler.Dep{Label: "dataplane", On: parseRef(key)})
 			}
 			return deps
 		},
@@ -50,24 +49,24 @@ func uplinkDescriptor() kvscheduler.Descriptor[wire.Uplink, struct{}] {
 func validateUplink(name string, v wire.Uplink) error {
 	switch {
 	case name != v.Card.Link:
-		return fmt.Errorf("the name is that of the network card, %s", v.Card.Link)
+		return fmt.Errorf("name %s is not that of the network card, %s", name, v.Card.Link)
 	case v.To == v.Card.Link:
-		return errors.New("network card and link to the dataplane are the same")
+		return fmt.Errorf("network card %s is also the link to the dataplane", v.Card.Link)
 	case !v.MAC.IsUnicast():
-		return fmt.Errorf("MAC %q is not that of one interface", v.MAC)
+		return fmt.Errorf("MAC %q is not a unicast MAC", v.MAC)
 	case len(v.Card.Addresses) == 0:
 		return fmt.Errorf("network card %s has no address", v.Card.Link)
 	case v.Drift != "":
-		return errors.New("drift is found, and not desired")
+		return errors.New("drift cannot be desired")
 	}
 	for _, f := range v.Card.Families() {
 		if !v.Gateway(f).IsValid() {
-			return fmt.Errorf("the dataplane's end has no address of %s, and network card %s has", f, v.Card.Link)
+			return fmt.Errorf("no gateway of family %s for network card %s", f, v.Card.Link)
 		}
 	}
 	for _, r := range v.Card.Routes {
 		if !r.Destination.IsValid() || r.Destination != r.Destination.Masked() {
-			return fmt.Errorf("destination %s is not masked", r.Destination)
+			return fmt.Errorf("destination %s of a route is not masked", r.Destination)
 		}
 	}
 	for _, key := range append([]string{v.On}, v.Needs...) {
@@ -78,46 +77,44 @@ func validateUplink(name string, v wire.Uplink) error {
 	return errors.Join(validateLink(v.Card.Link), validateLink(v.To))
 }
 
-// Create moves addresses and routes from the cards to the links, or completes an interrupted move. What fails is moved back.
+// Create moves addresses and routes from the cards to the links, or completes an interrupted move. It reverts a move that fails.
 func (uplinks) Create(ctx context.Context, batch []uplinkItem) {
 	eachUplink(ctx, batch, func(h *handle, it *uplinkItem) error {
-		err := takeCard(h, it.Want)
+		err := moveCard(h, it.Want)
 		if err == nil {
 			return nil
 		}
-		if undo := giveBack(h, it.Want); undo != nil {
-			return fmt.Errorf("%w, and giving network card %s back: %w", err, it.Want.Card.Link, undo)
+		if undo := releaseCard(h, it.Want); undo != nil {
+			return fmt.Errorf("%w, and release of network card %s: %w", err, it.Want.Card.Link, undo)
 		}
 		return refused(err)
 	})
 }
 
-// Update moves what is not moved, or not moved any more.
 func (uplinks) Update(ctx context.Context, batch []uplinkItem) {
-	eachUplink(ctx, batch, func(h *handle, it *uplinkItem) error { return takeCard(h, it.Want) })
+	eachUplink(ctx, batch, func(h *handle, it *uplinkItem) error { return moveCard(h, it.Want) })
 }
 
-// Delete gives the cards back to the kernel.
 func (uplinks) Delete(ctx context.Context, batch []uplinkItem) {
-	eachUplink(ctx, batch, func(h *handle, it *uplinkItem) error { return giveBack(h, it.Have) })
+	eachUplink(ctx, batch, func(h *handle, it *uplinkItem) error { return releaseCard(h, it.Have) })
 }
 
-// eachUplink runs f for each item, with a netlink socket of the namespace of agent and dataplane.
+// eachUplink runs f for each item with a netlink socket of the agent's namespace.
 func eachUplink(ctx context.Context, batch []uplinkItem, f func(*handle, *uplinkItem) error) {
 	for i := range batch {
 		it := &batch[i]
 		if it.Err = refused(ctx.Err()); it.Err != nil {
 			continue
 		}
-		it.Err = visit("", Place{}, func(h *handle) error { return f(h, it) })
+		it.Err = inNamespace("", netnsID{}, func(h *handle) error { return f(h, it) })
 	}
 }
 
-// GiveUplinkBack gives a network card back to the kernel, in the namespace of the caller, wherever its move was interrupted. The
-// link to the dataplane is set down: a dataplane that still has the card would hand each packet over a second time.
-func GiveUplinkBack(v wire.Uplink) error {
-	return visit("", Place{}, func(h *handle) error {
-		if err := giveBack(h, v); err != nil {
+// ReleaseUplink gives a network card in the caller's namespace back to the kernel, also after an interrupted move. It sets the link to the
+// dataplane down: a dataplane that still has the card would send each packet to the kernel a second time.
+func ReleaseUplink(v wire.Uplink) error {
+	return inNamespace("", netnsID{}, func(h *handle) error {
+		if err := releaseCard(h, v); err != nil {
 			return err
 		}
 		to, err := h.link(v.To)
@@ -131,10 +128,10 @@ func GiveUplinkBack(v wire.Uplink) error {
 	})
 }
 
-// RestoreCard gives a network card once more what it had, after its addresses and routes were moved off the link to the dataplane.
-// That link may be another card's now.
+// RestoreCard restores the addresses, routes and settings of a released network card. It does not touch the link to the dataplane, which
+// another card may use by now.
 func RestoreCard(card wire.Card) error {
-	return visit("", Place{}, func(h *handle) error {
+	return inNamespace("", netnsID{}, func(h *handle) error {
 		l, err := h.link(card.Link)
 		if errors.Is(err, errNoLink) {
 			return nil
@@ -146,16 +143,15 @@ func RestoreCard(card wire.Card) error {
 	})
 }
 
-// UplinkIsMoved reports whether a network card is moved, or a part of it.
+// UplinkIsMoved reports whether a network card is moved, completely or in part.
 func UplinkIsMoved(v wire.Uplink) (moved bool, err error) {
-	err = visit("", Place{}, func(h *handle) (err error) {
+	err = inNamespace("", netnsID{}, func(h *handle) (err error) {
 		_, moved, err = readUplink(h, v)
 		return err
 	})
 	return moved, err
 }
 
-// Dump looks for all known cards.
 func (b uplinks) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Uplink, struct{}], error] {
 	var names []string
 	for name := range view.All(wire.KindUplink) {
@@ -164,7 +160,6 @@ func (b uplinks) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvsc
 	return b.Read(ctx, view, names)
 }
 
-// Read looks for the named cards.
 func (uplinks) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.Uplink, struct{}], error] {
 	return func(yield func(kvscheduler.Actual[wire.Uplink, struct{}], error) bool) {
 		for _, name := range names {
@@ -173,7 +168,7 @@ func (uplinks) Read(ctx context.Context, view kvscheduler.View, names []string) 
 				continue
 			}
 			found := false
-			err := visit("", Place{}, func(h *handle) (err error) {
+			err := inNamespace("", netnsID{}, func(h *handle) (err error) {
 				v, found, err = readUplink(h, v)
 				return errors.Join(err, ctx.Err())
 			})
@@ -184,7 +179,7 @@ func (uplinks) Read(ctx context.Context, view kvscheduler.View, names []string) 
 	}
 }
 
-// knownUplink is a card as it was applied, else as it is desired.
+// knownUplink returns the applied value, else the desired one.
 func knownUplink(view kvscheduler.View, ref kvscheduler.Ref) (wire.Uplink, bool) {
 	v, _, ok := view.Applied(ref)
 	if !ok {
@@ -195,16 +190,17 @@ func knownUplink(view kvscheduler.View, ref kvscheduler.Ref) (wire.Uplink, bool)
 	return u, ok && is
 }
 
-// takeCard moves the addresses and routes of a card to the link to the dataplane. At each point the node has its addresses and a
-// way out, and repeating the move completes it:
+// moveCard moves the addresses and routes of a card to the link to the dataplane. After each step the node has its addresses and a route
+// to the network. Repeating the move completes it:
 //
-//	addresses on the link -> settings of the card -> routes by the link, each in the place of the card's -> addresses off the card -> card deaf
-func takeCard(h *handle, v wire.Uplink) error {
-	return takeCardUntil(h, v, func(string) error { return nil })
+//	add addresses to the link -> set up the card -> replace the card's routes by routes through the link -> delete addresses from the card
+//	-> drop packets that the card receives
+func moveCard(h *handle, v wire.Uplink) error {
+	return moveCardUntil(h, v, func(string) error { return nil })
 }
 
-// takeCardUntil is takeCard up to the step before which stop, which is told what comes, returns an error.
-func takeCardUntil(h *handle, v wire.Uplink, stop func(next string) error) error {
+// moveCardUntil is moveCard, interrupted before the first step for which stop returns an error.
+func moveCardUntil(h *handle, v wire.Uplink, stop func(next string) error) error {
 	card, err := h.link(v.Card.Link)
 	if err != nil {
 		return err
@@ -213,10 +209,10 @@ func takeCardUntil(h *handle, v wire.Uplink, stop func(next string) error) error
 	if err != nil {
 		return err
 	}
-	if err := knowsRoutes(h, card, v.Card); err != nil {
+	if err := checkRoutes(h, card, v.Card); err != nil {
 		return err
 	}
-	for _, step := range moves(h, card, to, v) {
+	for _, step := range moveSteps(h, card, to, v) {
 		if err := stop(step.what); err != nil {
 			return err
 		}
@@ -227,67 +223,67 @@ func takeCardUntil(h *handle, v wire.Uplink, stop func(next string) error) error
 	return nil
 }
 
-// move is one step of taking a card.
-type move struct {
+// moveStep is one step of moving a card.
+type moveStep struct {
 	what string
 	do   func() error
 }
 
-// moves are the steps in order. The kernel forgets neighbours with the last address of a link, so they come after the first.
-func moves(h *handle, card, to netlink.Link, v wire.Uplink) []move {
-	var list []move
-	add := func(what string, do func() error) { list = append(list, move{what, do}) }
+// moveSteps returns the steps in order. Neighbours come after addresses, since the kernel flushes those of a link without an address.
+func moveSteps(h *handle, card, to netlink.Link, v wire.Uplink) []moveStep {
+	var list []moveStep
+	add := func(what string, do func() error) { list = append(list, moveStep{what, do}) }
 	for _, a := range v.Card.Addresses {
-		add(fmt.Sprintf("address %s on %s", a.Prefix, v.To), func() error {
-			return addAddress(h, "", wire.LinuxAddress{Link: v.To, Prefix: alone(a)})
+		add(fmt.Sprintf("add address %s to %s", a.Prefix, v.To), func() error {
+			return addAddress(h, "", wire.LinuxAddress{Link: v.To, Prefix: hostPrefix(a)})
 		})
 	}
-	// With an address on the link the move has begun: a card whose settings have changed is not read as it is then.
+	// After an address: a card that counts as moved is not read again, so its changed settings are not taken for the original ones.
 	add("prepare "+v.Card.Link, func() error { return prepareCard(h, card, v.Card) })
 	for _, n := range gateways(v) {
-		add(fmt.Sprintf("neighbour %s of %s", n.Address, v.To), func() error { return setNeighbour(h, "", n) })
+		add(fmt.Sprintf("add neighbour %s to %s", n.Address, v.To), func() error { return setNeighbour(h, "", n) })
 	}
 	for _, r := range v.Card.Routes {
-		add(fmt.Sprintf("route to %s by %s", r.Destination, v.To), func() error { return replaceRoute(h, movedRoute(to, v, r)) })
+		add(fmt.Sprintf("add route to %s through %s", r.Destination, v.To), func() error { return replaceRoute(h, movedRoute(to, v, r)) })
 	}
 	for _, a := range v.Card.Addresses {
-		add(fmt.Sprintf("address %s off %s", a.Prefix, v.Card.Link), func() error {
+		add(fmt.Sprintf("delete address %s from %s", a.Prefix, v.Card.Link), func() error {
 			if err := h.AddrDel(card, &netlink.Addr{IPNet: ipNet(a.Prefix)}); !isGone(err) {
 				return err
 			}
 			return nil
 		})
 	}
-	add("keep the kernel from what "+v.Card.Link+" receives", func() error { return writeDeafTable(v.Card.Link) })
+	add("drop packets that "+v.Card.Link+" receives", func() error { return writeDropTable(v.Card.Link) })
 	return list
 }
 
-// knowsRoutes refuses a card that got a route since it was read: the route would be lost with the addresses.
-func knowsRoutes(h *handle, l netlink.Link, card wire.Card) error {
-	now, err := cardRoutes(h, l, card)
+// checkRoutes returns an error for a card with a route that it did not have when it was read: the move would lose that route.
+func checkRoutes(h *handle, l netlink.Link, card wire.Card) error {
+	current, err := cardRoutes(h, l, card)
 	if err != nil {
 		return err
 	}
-	for _, r := range now {
+	for _, r := range current {
 		known := slices.ContainsFunc(card.Routes, func(k wire.CardRoute) bool { return k.Destination == r.Destination })
 		if !known && r.Protocol != unix.RTPROT_KERNEL {
-			return fmt.Errorf("%s has got a route to %s since the agent read it: start the agent again", card.Link, r.Destination)
+			return fmt.Errorf("network card %s has a new route to %s, which the agent has not read: restart the agent", card.Link, r.Destination)
 		}
 	}
 	return nil
 }
 
-// prepareCard has the card receive all multicast, for it no longer knows which the dataplane's addresses need, frames as they
-// were sent, and no addresses by advertisements.
+// prepareCard makes the card receive all multicast, since without addresses the kernel does not know the groups, pass on frames unmerged,
+// and ignore router advertisements.
 func prepareCard(h *handle, l netlink.Link, card wire.Card) error {
-	if card.AcceptRA != "" && !says(acceptRA(card.Link), "0") {
+	if card.AcceptRA != "" && !settingIs(acceptRA(card.Link), "0") {
 		if err := os.WriteFile(acceptRA(card.Link), []byte("0"), 0); err != nil {
-			return fmt.Errorf("keep %s from following router advertisements: %w", card.Link, err)
+			return fmt.Errorf("disable router advertisements on %s: %w", card.Link, err)
 		}
 	}
 	if l.Attrs().RawFlags&unix.IFF_ALLMULTI == 0 {
 		if err := h.LinkSetAllmulticastOn(l); err != nil {
-			return fmt.Errorf("have %s receive all multicast: %w", card.Link, err)
+			return fmt.Errorf("set allmulticast on %s: %w", card.Link, err)
 		}
 	}
 	if off, err := isOff(card.Link, card.Features); off || err != nil {
@@ -296,15 +292,15 @@ func prepareCard(h *handle, l netlink.Link, card wire.Card) error {
 	return setFeatures(card.Link, card.Features, func(bool) bool { return false })
 }
 
-// alone is an address without its subnet: that is behind the dataplane.
-func alone(a wire.CardAddress) netip.Prefix {
+// hostPrefix returns an address without its subnet, which is behind the dataplane.
+func hostPrefix(a wire.CardAddress) netip.Prefix {
 	return netip.PrefixFrom(a.Prefix.Addr(), a.Prefix.Addr().BitLen())
 }
 
-// movedProtocol marks the routes of a card that the dataplane owns, which are none of kind linux.route.
+// movedProtocol identifies the routes of moved cards in the kernel, which are not objects of kind linux.route.
 const movedProtocol = 202
 
-// movedRoute is a route of the card as it is by the link to the dataplane: at the same place among all routes.
+// movedRoute returns a route of the card through the link to the dataplane, with the same metric.
 func movedRoute(to netlink.Link, v wire.Uplink, r wire.CardRoute) *netlink.Route {
 	family := wire.FamilyOf(r.Destination.Addr())
 	moved := &netlink.Route{
@@ -317,8 +313,8 @@ func movedRoute(to netlink.Link, v wire.Uplink, r wire.CardRoute) *netlink.Route
 	return moved
 }
 
-// movedSource is the address that the kernel sends from. Of IPv4 it would look for one in the subnet of the gateway, which is
-// the dataplane now; of IPv6 it compares all with the destination, as before.
+// movedSource returns the preferred source of a moved route. Without one, the kernel would choose an IPv4 source by the subnet of the
+// gateway, which is the dataplane now. It chooses IPv6 sources by destination, as before.
 func movedSource(v wire.Uplink, r wire.CardRoute) netip.Addr {
 	if r.Source.IsValid() || r.Destination.Addr().Is6() {
 		return r.Source
@@ -331,7 +327,7 @@ func movedSource(v wire.Uplink, r wire.CardRoute) netip.Addr {
 	return v.Card.Address(wire.IP4)
 }
 
-// gateways are the dataplane's end as neighbours of the kernel's.
+// gateways returns the neighbour entries for the dataplane's end of the link.
 func gateways(v wire.Uplink) (neighbours []wire.LinuxNeighbour) {
 	for _, a := range v.Gateways {
 		neighbours = append(neighbours, wire.LinuxNeighbour{Link: v.To, Address: a, MAC: v.MAC})
@@ -339,7 +335,7 @@ func gateways(v wire.Uplink) (neighbours []wire.LinuxNeighbour) {
 	return neighbours
 }
 
-// replaceRoute puts a route in the place of the one with its destination and metric.
+// replaceRoute replaces the route with the same destination and metric.
 func replaceRoute(h *handle, r *netlink.Route) error {
 	if err := h.RouteReplace(r); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
@@ -347,66 +343,66 @@ func replaceRoute(h *handle, r *netlink.Route) error {
 	return nil
 }
 
-// giveBack is takeCard in reverse. A card that is gone takes its addresses along.
-func giveBack(h *handle, v wire.Uplink) error {
-	err := removeTable(deafTable())
-	to, none := h.link(v.To)
-	if none != nil && !errors.Is(none, errNoLink) {
-		return errors.Join(err, none)
+// releaseCard reverts moveCard. If the card does not exist, it only clears the link to the dataplane.
+func releaseCard(h *handle, v wire.Uplink) error {
+	err := removeTable(dropTable())
+	to, noLink := h.link(v.To)
+	if noLink != nil && !errors.Is(noLink, errNoLink) {
+		return errors.Join(err, noLink)
 	}
-	card, gone := h.link(v.Card.Link)
+	card, noCard := h.link(v.Card.Link)
 	switch {
-	case gone == nil:
+	case noCard == nil:
 		err = errors.Join(err, restoreCard(h, card, v.Card))
-	case !errors.Is(gone, errNoLink):
-		return errors.Join(err, gone)
+	case !errors.Is(noCard, errNoLink):
+		return errors.Join(err, noCard)
 	}
-	if err != nil || none != nil {
+	if err != nil || noLink != nil {
 		return err
 	}
 	for _, r := range v.Card.Routes {
-		if gone := h.RouteDel(movedRoute(to, v, r)); gone != nil && !isGone(gone) {
-			err = errors.Join(err, fmt.Errorf("remove the route to %s by %s: %w", r.Destination, v.To, gone))
+		if failed := h.RouteDel(movedRoute(to, v, r)); failed != nil && !isGone(failed) {
+			err = errors.Join(err, fmt.Errorf("delete route to %s through %s: %w", r.Destination, v.To, failed))
 		}
 	}
 	for _, n := range gateways(v) {
-		if gone := deleteNeighbour(h, n); gone != nil && !isGone(gone) {
-			err = errors.Join(err, fmt.Errorf("remove neighbour %s of %s: %w", n.Address, v.To, gone))
+		if failed := deleteNeighbour(h, n); failed != nil && !isGone(failed) {
+			err = errors.Join(err, fmt.Errorf("delete neighbour %s from %s: %w", n.Address, v.To, failed))
 		}
 	}
 	for _, a := range v.Card.Addresses {
-		if gone := h.AddrDel(to, &netlink.Addr{IPNet: ipNet(alone(a))}); gone != nil && !isGone(gone) {
-			err = errors.Join(err, fmt.Errorf("remove address %s from %s: %w", a.Prefix, v.To, gone))
+		if failed := h.AddrDel(to, &netlink.Addr{IPNet: ipNet(hostPrefix(a))}); failed != nil && !isGone(failed) {
+			err = errors.Join(err, fmt.Errorf("delete address %s from %s: %w", a.Prefix, v.To, failed))
 		}
 	}
 	return err
 }
 
-// restoreCard gives a card what it had.
+// restoreCard restores addresses, routes and settings of a card.
 func restoreCard(h *handle, l netlink.Link, card wire.Card) error {
 	if err := setUp(h, l, true); err != nil {
 		return err
 	}
 	for _, a := range card.Addresses {
 		if err := h.AddrAdd(l, kernelCardAddress(a)); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("give address %s back to %s: %w", a.Prefix, card.Link, err)
+			return fmt.Errorf("restore address %s of %s: %w", a.Prefix, card.Link, err)
 		}
 	}
-	for _, withGateway := range []bool{false, true} { // gateways are reached by the others
+	for _, withGateway := range []bool{false, true} { // a gateway needs the route to it
 		for _, r := range card.Routes {
 			if r.Gateway.IsValid() != withGateway {
 				continue
 			}
 			if err := replaceRoute(h, kernelCardRoute(l, r)); err != nil {
-				return fmt.Errorf("give the route to %s back to %s: %w", r.Destination, card.Link, err)
+				return fmt.Errorf("restore route to %s through %s: %w", r.Destination, card.Link, err)
 			}
 		}
 	}
 	err := removeSurplus(h, l, card)
 	if card.AcceptRA != "" {
 		value := card.AcceptRA
-		if value == "1" && says("/proc/sys/"+forwarding6, "1") {
-			value = "2" // as keepAdvertisements does: the node has become a router meanwhile
+		if value == "1" && settingIs("/proc/sys/"+forwarding6, "1") {
+			value = "2" // like keepAdvertisements: forwarding was enabled meanwhile
 		}
 		err = errors.Join(err, os.WriteFile(acceptRA(card.Link), []byte(value), 0))
 	}
@@ -416,19 +412,20 @@ func restoreCard(h *handle, l netlink.Link, card wire.Card) error {
 	return errors.Join(err, setFeatures(card.Link, card.Features, func(was bool) bool { return was }))
 }
 
-// removeSurplus removes the routes that the kernel made for the addresses, and that the card did not have: of another metric.
+// removeSurplus removes the routes that the kernel made for the restored addresses and that the card did not have: they may have another
+// metric.
 func removeSurplus(h *handle, l netlink.Link, card wire.Card) error {
-	now, err := cardRoutes(h, l, card)
+	current, err := cardRoutes(h, l, card)
 	if err != nil {
 		return err
 	}
-	for _, r := range now {
+	for _, r := range current {
 		had := slices.ContainsFunc(card.Routes, func(k wire.CardRoute) bool { return k.Destination == r.Destination && k.Metric == r.Metric })
 		if had || r.Protocol != unix.RTPROT_KERNEL {
 			continue
 		}
-		if gone := h.RouteDel(kernelCardRoute(l, r)); gone != nil && !isGone(gone) {
-			err = errors.Join(err, fmt.Errorf("remove the route to %s from %s: %w", r.Destination, card.Link, gone))
+		if failed := h.RouteDel(kernelCardRoute(l, r)); failed != nil && !isGone(failed) {
+			err = errors.Join(err, fmt.Errorf("delete route to %s through %s: %w", r.Destination, card.Link, failed))
 		}
 	}
 	return err
@@ -448,7 +445,7 @@ func kernelCardRoute(l netlink.Link, r wire.CardRoute) *netlink.Route {
 	return k
 }
 
-// readUplink tells whether a card, or a part of it, is moved, and what is not as the value says.
+// readUplink reports whether a card is moved, completely or in part, and sets Drift to a difference from the value.
 func readUplink(h *handle, v wire.Uplink) (have wire.Uplink, found bool, err error) {
 	have = v
 	to, err := h.link(v.To)
@@ -462,47 +459,47 @@ func readUplink(h *handle, v wire.Uplink) (have wire.Uplink, found bool, err err
 	if err != nil {
 		return have, false, err
 	}
-	deaf, err := isDeaf(v.Card.Link)
+	dropping, err := hasDropTable(v.Card.Link)
 	if err != nil {
 		return have, false, err
 	}
-	found = deaf
+	found = dropping
 	for _, a := range v.Card.Addresses {
-		is := slices.Contains(moved, alone(a))
-		found = found || is
-		if !is {
+		isMoved := slices.Contains(moved, hostPrefix(a))
+		found = found || isMoved
+		if !isMoved {
 			have.Drift = fmt.Sprintf("address %s is not on %s", a.Prefix, v.To)
 		}
 	}
 	if !found {
 		return have, false, nil
 	}
-	if have.Drift == "" && !deaf {
-		have.Drift = fmt.Sprintf("the kernel processes what %s receives", v.Card.Link)
+	if have.Drift == "" && !dropping {
+		have.Drift = fmt.Sprintf("the kernel processes packets that %s receives", v.Card.Link)
 	}
 	if have.Drift == "" {
-		have.Drift, err = unmovedOf(h, to, v)
+		have.Drift, err = cardDrift(h, to, v)
 	}
 	return have, true, err
 }
 
-// unmovedOf says what of routes and card is not as a taken card has it; "": nothing.
-func unmovedOf(h *handle, to netlink.Link, v wire.Uplink) (string, error) {
+// cardDrift describes a difference of neighbours, routes or card from a completed move; "": none.
+func cardDrift(h *handle, to netlink.Link, v wire.Uplink) (string, error) {
 	for _, n := range gateways(v) {
 		if have, found, err := findNeighbour(h, "", n); err != nil || !found || have != n {
-			return fmt.Sprintf("neighbour %s of %s is not the dataplane", n.Address, v.To), err
+			return fmt.Sprintf("neighbour %s on %s is not the dataplane", n.Address, v.To), err
 		}
 	}
 	for _, r := range v.Card.Routes {
 		want := movedRoute(to, v, r)
-		there, err := routesIn(h, unix.RT_TABLE_MAIN, r.Destination)
+		found, err := routesIn(h, unix.RT_TABLE_MAIN, r.Destination)
 		if err != nil {
 			return "", err
 		}
-		if !slices.ContainsFunc(there, func(k netlink.Route) bool {
+		if !slices.ContainsFunc(found, func(k netlink.Route) bool {
 			return k.LinkIndex == want.LinkIndex && k.Priority == want.Priority && k.Gw.Equal(want.Gw) && k.Src.Equal(want.Src) && k.MTU == want.MTU
 		}) {
-			return fmt.Sprintf("the route to %s with metric %d is not by %s", r.Destination, r.Metric, v.To), nil
+			return fmt.Sprintf("the route to %s with metric %d is not through %s", r.Destination, r.Metric, v.To), nil
 		}
 	}
 	card, err := h.link(v.Card.Link)
@@ -522,8 +519,8 @@ func unmovedOf(h *handle, to netlink.Link, v wire.Uplink) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case !off, card.Attrs().RawFlags&unix.IFF_ALLMULTI == 0, v.Card.AcceptRA != "" && !says(acceptRA(v.Card.Link), "0"):
-		return fmt.Sprintf("%s merges packets, receives not all multicast or follows router advertisements", v.Card.Link), nil
+	case !off, card.Attrs().RawFlags&unix.IFF_ALLMULTI == 0, v.Card.AcceptRA != "" && !settingIs(acceptRA(v.Card.Link), "0"):
+		return fmt.Sprintf("%s merges packets, does not receive all multicast or accepts router advertisements", v.Card.Link), nil
 	}
 	return "", nil
 }

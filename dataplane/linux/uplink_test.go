@@ -13,7 +13,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -129,7 +128,7 @@ func TestTheDataplanesCardIsGivenBackAsItWas(t *testing.T) {
 	l.mustCommit(append(ground, it)...)
 	l.quiet()
 	if now := features(t, nil); now["rx-gro"] || now["tx-checksum-ip-generic"] {
-		t.Error("the card merges packets, or passes unfinished checksums on")
+		t.Error("the card merges packets, or passes tempPrefix checksums on")
 	}
 	on, err := netlink.AddrList(mustFind(t, cardName), netlink.FAMILY_V4)
 	must(t, err)
@@ -174,7 +173,7 @@ func TestTheDataplanesCardIsGivenBackAsItWas(t *testing.T) {
 // next agent knows what the card had.
 func interruptedState(v wire.Uplink) error {
 	for _, a := range v.Card.Addresses {
-		name, _, err := LinkOf(a.Prefix.Addr())
+		name, _, err := LinkByAddress(a.Prefix.Addr())
 		if err != nil {
 			return fmt.Errorf("no link has %s: %w", a.Prefix, err)
 		}
@@ -205,14 +204,14 @@ func TestAnInterruptedMoveIsCompletedAndReverted(t *testing.T) {
 			}
 			return nil
 		}
-		err := visit("", Place{}, func(h *handle) error { return takeCardUntil(h, v, stop) })
+		err := inNamespace("", netnsID{}, func(h *handle) error { return moveCardUntil(h, v, stop) })
 		if err := interruptedState(v); err != nil {
 			t.Fatalf("after %d steps: %v", steps, err)
 		}
 		complete := err == nil
 		if steps%2 == 0 { // complete it before it is reverted
-			must(t, visit("", Place{}, func(h *handle) error { return takeCard(h, v) }))
-			must(t, visit("", Place{}, func(h *handle) error {
+			must(t, inNamespace("", netnsID{}, func(h *handle) error { return moveCard(h, v) }))
+			must(t, inNamespace("", netnsID{}, func(h *handle) error {
 				have, found, err := readUplink(h, v)
 				if !found || have.Drift != "" {
 					t.Errorf("after %d steps and a completed move: found %t, %s", steps, found, have.Drift)
@@ -221,7 +220,7 @@ func TestAnInterruptedMoveIsCompletedAndReverted(t *testing.T) {
 			}))
 		}
 		for range 2 { // giving back can be repeated
-			must(t, visit("", Place{}, func(h *handle) error { return giveBack(h, v) }))
+			must(t, inNamespace("", netnsID{}, func(h *handle) error { return releaseCard(h, v) }))
 		}
 		if after := cardState(t, cardName); after != before {
 			t.Fatalf("after %d steps of the move and giving back the card had\n%s\nand has now\n%s", steps, before, after)
@@ -242,13 +241,13 @@ func TestACardIsRestoredWithoutHarmToTheNextOne(t *testing.T) {
 	before := cardState(t, cardName)
 	v, ground := l.uplinkOf()
 	l.mustCommit(ground...)
-	must(t, visit("", Place{}, func(h *handle) error { return takeCard(h, v) }))
-	must(t, GiveUplinkBack(v))
+	must(t, inNamespace("", netnsID{}, func(h *handle) error { return moveCard(h, v) }))
+	must(t, ReleaseUplink(v))
 	next, err := netlink.LinkByName(cardLink0)
 	must(t, err)
 	must(t, netlink.LinkSetUp(next))
 	addTap(t, "other0")
-	must(t, writeDeafTable("other0"))
+	must(t, writeDropTable("other0"))
 	must(t, netlink.LinkSetDown(mustFind(t, cardName))) // VPP does that
 	must(t, RestoreCard(v.Card))
 	if after := cardState(t, cardName); after != before {
@@ -257,7 +256,7 @@ func TestACardIsRestoredWithoutHarmToTheNextOne(t *testing.T) {
 	if !isUp(mustFind(t, cardLink0)) {
 		t.Error("the link to the dataplane is down")
 	}
-	if is, err := isDeaf("other0"); !is || err != nil {
+	if is, err := hasDropTable("other0"); !is || err != nil {
 		t.Errorf("the rules of the other card are gone: %v", err)
 	}
 }
@@ -288,7 +287,7 @@ func TestWhatOthersUndoOnATakenCardIsRepaired(t *testing.T) {
 			must(t, netlink.AddrAdd(mustFind(t, cardName), kernelCardAddress(v.Card.Addresses[0])))
 		},
 		"address off the link": func(t *testing.T, v wire.Uplink) {
-			must(t, netlink.AddrDel(mustFind(t, cardLink0), &netlink.Addr{IPNet: ipNet(alone(v.Card.Addresses[0]))}))
+			must(t, netlink.AddrDel(mustFind(t, cardLink0), &netlink.Addr{IPNet: ipNet(hostPrefix(v.Card.Addresses[0]))}))
 		},
 		"default route off the link": func(t *testing.T, v wire.Uplink) {
 			at := slices.IndexFunc(v.Card.Routes, func(r wire.CardRoute) bool { return r.Destination.Bits() == 0 })
@@ -297,7 +296,7 @@ func TestWhatOthersUndoOnATakenCardIsRepaired(t *testing.T) {
 		"neighbour": func(t *testing.T, v wire.Uplink) {
 			must(t, netlink.NeighDel(kernelNeighbour(mustFind(t, cardLink0), gateways(v)[0])))
 		},
-		"table":          func(t *testing.T, _ wire.Uplink) { must(t, removeTable(deafTable())) },
+		"table":          func(t *testing.T, _ wire.Uplink) { must(t, removeTable(dropTable())) },
 		"merging":        func(t *testing.T, _ wire.Uplink) { features(t, map[string]bool{"rx-gro": true}) },
 		"multicast":      func(t *testing.T, _ wire.Uplink) { must(t, netlink.LinkSetAllmulticastOff(mustFind(t, cardName))) },
 		"advertisements": func(t *testing.T, _ wire.Uplink) { must(t, os.WriteFile(acceptRA(cardName), []byte("1"), 0)) },
@@ -355,7 +354,7 @@ func TestACardWithSomethingThatCannotMoveIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestARouteThatCameMeanwhileStopsTheMove(t *testing.T) {
+func TestANewRouteStopsTheMoveOfACard(t *testing.T) {
 	l := newCardLab(t)
 	v, ground := l.uplinkOf()
 	must(t, netlink.RouteAdd(&netlink.Route{
@@ -368,33 +367,5 @@ func TestARouteThatCameMeanwhileStopsTheMove(t *testing.T) {
 	}
 	if after := cardState(t, cardName); after != before {
 		t.Errorf("the card had\n%s\nand has now\n%s", before, after)
-	}
-}
-
-func TestInvalidUplinksAreFoundBeforeTheKernelSeesThem(t *testing.T) {
-	netnstest.Require(t)
-	sound := wire.Uplink{
-		Card: wire.Card{Link: cardName, Addresses: []wire.CardAddress{{Prefix: netip.MustParsePrefix("192.0.2.1/24")}}},
-		On:   wire.VethKey("a"), To: cardLink0, MAC: mac1, Gateways: []netip.Addr{netip.MustParseAddr("169.254.43.2")},
-	}
-	must(t, validateUplink(cardName, sound))
-	for says, change := range map[string]func(*wire.Uplink){
-		"is that of the network card": func(v *wire.Uplink) { v.Card.Link = "other0" },
-		"are the same":                func(v *wire.Uplink) { v.To = cardName },
-		"has no address":              func(v *wire.Uplink) { v.Card.Addresses = nil },
-		"not that of one interface":   func(v *wire.Uplink) { v.MAC = wire.MAC{} },
-		"no address of ip4":           func(v *wire.Uplink) { v.Gateways = nil },
-		"not desired":                 func(v *wire.Uplink) { v.Drift = "so" },
-		"not masked": func(v *wire.Uplink) {
-			v.Card.Routes = []wire.CardRoute{{Destination: netip.MustParsePrefix("10.0.0.1/8")}}
-		},
-		"1 to 15 bytes": func(v *wire.Uplink) { v.To = "" },
-		"key":           func(v *wire.Uplink) { v.Needs = []string{"nothing"} },
-	} {
-		v := sound
-		change(&v)
-		if err := validateUplink(cardName, v); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v, want %q", err, says)
-		}
 	}
 }

@@ -20,7 +20,7 @@ func addPairs(t *testing.T, count int) []vethItem {
 		pair.Name, pair.PeerName, pair.Alias = v.HostName, v.Name, v.Alias
 		must(t, netlink.LinkAdd(pair))
 		must(t, netlink.LinkSetAlias(pair, alias))
-		batch = append(batch, kvscheduler.Item[wire.Veth, Place]{Name: v.HostName, Have: v})
+		batch = append(batch, kvscheduler.Item[wire.Veth, netnsID]{Name: v.HostName, Have: v})
 	}
 	return batch
 }

@@ -18,7 +18,7 @@ import (
 // vethOf is a pair with its pod's end, eth1, in the namespace at path.
 func vethOf(t *testing.T, path, name string) []object {
 	t.Helper()
-	inode, device, err := linux.Inspect(path)
+	inode, device, err := linux.InspectNamespace(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func TestATapJoinsABridgeDomainBehindItsLinuxEnd(t *testing.T) {
 	l := newWholeLab(t, d.socket, func(v string) { connected <- v })
 	<-connected
 	path := netnstest.New(t)
-	inode, device, err := linux.Inspect(path)
+	inode, device, err := linux.InspectNamespace(path)
 	must(t, err)
 	on := wire.TapPeerKey("a")
 	end := object{on, wire.TapPeer{Interface: "a", Namespace: path, Name: "eth0", MAC: mac2, MTU: 1500, Alias: "weft:a", Up: true}}

@@ -16,7 +16,7 @@ import (
 // podOf is a pod's tap with everything on both of its ends; a veth where the dataplane has no taps.
 func podOf(t *testing.T, path string) []object {
 	t.Helper()
-	inode, device, err := linux.Inspect(path)
+	inode, device, err := linux.InspectNamespace(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// spot is a file as the descriptor of its directory and its name there, so that the path cannot be redirected between two steps.
-type spot struct {
+// dirEntry identifies a file by the descriptor of its directory and its name there. A changed path cannot redirect later operations.
+type dirEntry struct {
 	dir  int
 	base string
 	name string // the whole path, for errors
@@ -25,22 +25,21 @@ type spot struct {
 
 const asDirectory = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 
-// at runs f where the file of that name stands or would stand.
-func at(name string, f func(spot) error) error {
+// withEntry runs f on the entry of a path, whether the file exists or not.
+func withEntry(name string, f func(dirEntry) error) error {
 	dir, err := openDirectory(path.Dir(name))
 	if err != nil {
-		return fmt.Errorf("directory of %s: %w", name, err)
+		return fmt.Errorf("open directory of %s: %w", name, err)
 	}
 	defer unix.Close(dir)
-	return f(spot{dir, path.Base(name), name})
+	return f(dirEntry{dir, path.Base(name), name})
 }
 
-// openDirectory opens a directory by its path. As far as only root can change the way, it is a path like any other: an
-// administrator may have linked it elsewhere. Behind the first directory that others may change, a link could be theirs,
-// and none is followed.
+// openDirectory opens a directory by its path. It follows symbolic links in directories that only root can change, since an administrator
+// made them. It follows none behind the first directory that other users can change.
 func openDirectory(name string) (int, error) {
-	ground, rest := trusted(name)
-	fd, err := unix.Open(ground, asDirectory, 0)
+	base, rest := splitTrusted(name)
+	fd, err := unix.Open(base, asDirectory, 0)
 	for _, part := range rest {
 		if err != nil {
 			break
@@ -52,28 +51,28 @@ func openDirectory(name string) (int, error) {
 	return fd, err
 }
 
-// trusted splits a path behind the first directory in which not only root can make names.
-func trusted(name string) (ground string, rest []string) {
-	ground = "/"
+// splitTrusted splits a path behind the first directory that users other than root and the agent can change.
+func splitTrusted(name string) (base string, rest []string) {
+	base = "/"
 	rest = strings.Split(name[1:], "/")
 	for len(rest) > 0 {
 		var st unix.Stat_t
-		err := unix.Stat(ground, &st)
+		err := unix.Stat(base, &st)
 		if err != nil || int(st.Uid) != os.Geteuid() && st.Uid != 0 || st.Mode&0o022 != 0 {
 			break
 		}
-		ground, rest = path.Join(ground, rest[0]), rest[1:]
+		base, rest = path.Join(base, rest[0]), rest[1:]
 	}
-	return ground, rest
+	return base, rest
 }
 
-// isElsewhere tells whether there is nothing at a path, or nothing to which a true way leads.
-func isElsewhere(err error) bool {
+// isAbsent reports whether a path has no file, or only one behind a symbolic link that is not followed.
+func isAbsent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// put makes the file as v says.
-func (s spot) put(v wire.File) error {
+// put creates or updates the file.
+func (s dirEntry) put(v wire.File) error {
 	switch v.Type {
 	case wire.Directory:
 		return s.putDirectory(v)
@@ -84,9 +83,9 @@ func (s spot) put(v wire.File) error {
 	}
 }
 
-// remove removes what is there if it is of that type. A process that may write in the directory can put a link in the place of
-// a regular file: it goes, and what it leads to stays.
-func (s spot) remove(ctx context.Context, t wire.FileType) error {
+// remove removes a file of type t and keeps files of other types. It removes a symbolic link at the path of a regular file but not its
+// target: a process that can write in the directory may have planted it.
+func (s dirEntry) remove(ctx context.Context, t wire.FileType) error {
 	mode, err := s.mode()
 	if err != nil {
 		return err
@@ -102,18 +101,18 @@ func (s spot) remove(ctx context.Context, t wire.FileType) error {
 	return nil
 }
 
-// mode is that of what is there, be it a link.
-func (s spot) mode() (fs.FileMode, error) {
+// mode returns the mode of the file without following a symbolic link.
+func (s dirEntry) mode() (fs.FileMode, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(s.dir, s.base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return 0, fmt.Errorf("look at %s: %w", s.name, err)
+		return 0, fmt.Errorf("stat %s: %w", s.name, err)
 	}
 	return modeOf(&st), nil
 }
 
-// read reads back what is there; of a regular file at most limit bytes, which are taken for a secret.
-func (s spot) read(limit int) (v wire.File, err error) {
-	fd, st, err := s.hold()
+// read reads the file. It returns up to limit bytes of a regular file as its secret.
+func (s dirEntry) read(limit int) (v wire.File, err error) {
+	fd, st, err := s.open()
 	if err != nil {
 		return v, err
 	}
@@ -132,24 +131,24 @@ func (s spot) read(limit int) (v wire.File, err error) {
 	return v, err
 }
 
-// hold opens what is there, whatever it is and without touching it, so that it stays the same thing.
-func (s spot) hold() (fd int, st *unix.Stat_t, err error) {
+// open opens a file of any type without reading from it (O_PATH).
+func (s dirEntry) open() (fd int, st *unix.Stat_t, err error) {
 	fd, err = unix.Openat(s.dir, s.base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, nil, fmt.Errorf("look at %s: %w", s.name, err)
+		return 0, nil, fmt.Errorf("open %s: %w", s.name, err)
 	}
 	st = new(unix.Stat_t)
 	if err := unix.Fstat(fd, st); err != nil {
 		unix.Close(fd)
-		return 0, nil, fmt.Errorf("look at %s: %w", s.name, err)
+		return 0, nil, fmt.Errorf("stat %s: %w", s.name, err)
 	}
 	return fd, st, nil
 }
 
-// text reads a regular file. It is "" while the file's owner has a lease on it (fcntl(2), F_SETLEASE): a blocking open would
-// wait for the owner for 45 s, and a file that differs is replaced, which does not wait.
-func (s spot) text(fd, limit int) (secret.Text, error) {
-	own, err := unix.Open(held(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+// text reads a regular file. It returns "" while the file's owner has a lease on it (fcntl(2), F_SETLEASE): a blocking open would wait
+// 45 s for the owner. A file with another content is replaced, which does not wait.
+func (s dirEntry) text(fd, limit int) (secret.Text, error) {
+	own, err := unix.Open(fdPath(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return "", nil
 	}
@@ -165,12 +164,12 @@ func (s spot) text(fd, limit int) (secret.Text, error) {
 	return secret.Text(b), nil
 }
 
-// held is a path to what a descriptor holds, which no name can bend.
-func held(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+// fdPath returns a path of an open file that does not depend on its name.
+func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// inTheWay says what stands where a file of type t should.
-func (s spot) inTheWay(mode fs.FileMode, t wire.FileType) error {
-	return fmt.Errorf("%s should be a %s, but there is a %s in its way, which is not ours: it must be removed by hand", s.name, t, described(mode))
+// conflict is the error for a foreign file of another type than t.
+func (s dirEntry) conflict(mode fs.FileMode, t wire.FileType) error {
+	return fmt.Errorf("create %s %s: a %s, which Weft did not create, already exists: remove it", t, s.name, described(mode))
 }
 
 func described(mode fs.FileMode) string {
@@ -211,20 +210,20 @@ func modeOf(st *unix.Stat_t) fs.FileMode {
 	return mode
 }
 
-// removal empties a directory whose contents others make, and may go on making. However deep they nest it, two
-// descriptors are enough: what is in a directory in it is first moved up into it. No link is followed. Each directory is
-// tried to be removed before it is entered, so that the kernel refuses the one that something is mounted on.
+// removal empties a directory to which other processes may add files at the same time. It needs two descriptors for any depth, since
+// it moves nested directories up into the top one. It follows no symbolic link. It tries to remove each directory before it enters it,
+// so that the kernel returns EBUSY for a mount point.
 type removal struct {
 	top    int
 	name   string // of the directory, for errors
-	number int    // of the next directory that is moved up
+	number int    // of the last directory that was moved up
 }
 
-// chunk is how many names are read at once.
+// chunk is the number of names that are read at once.
 const chunk = 1024
 
-// removeDirectory removes a directory with all that is in it. With an error, a part of it may be left.
-func (s spot) removeDirectory(ctx context.Context) error {
+// removeDirectory removes a directory with its contents. After an error, a part may be left.
+func (s dirEntry) removeDirectory(ctx context.Context) error {
 	err := rmdir(s.dir, s.base)
 	if !errors.Is(err, unix.ENOTEMPTY) {
 		return s.notRemoved(err)
@@ -241,18 +240,18 @@ func (s spot) removeDirectory(ctx context.Context) error {
 	return s.notRemoved(rmdir(s.dir, s.base))
 }
 
-func (s spot) notRemoved(err error) error {
+func (s dirEntry) notRemoved(err error) error {
 	if err != nil {
 		return fmt.Errorf("remove directory %s: %w", s.name, err)
 	}
 	return nil
 }
 
-// empty removes until nothing is left, or until ctx ends while another program keeps adding.
+// empty removes entries until the directory is empty or ctx ends.
 func (r *removal) empty(ctx context.Context) error {
-	// Who could make names here cannot any more, unless he is in a directory further down already.
+	// From here on, other users can add files only in nested directories that they have open.
 	if err := errors.Join(unix.Fchown(r.top, os.Geteuid(), os.Getegid()), unix.Fchmod(r.top, 0o700)); err != nil {
-		return fmt.Errorf("close directory %s: %w", r.name, err)
+		return fmt.Errorf("restrict directory %s: %w", r.name, err)
 	}
 	for {
 		names, err := entries(r.top)
@@ -273,15 +272,15 @@ func (r *removal) empty(ctx context.Context) error {
 	}
 }
 
-// clear removes one entry, or makes it smaller.
+// clear removes one entry, or some entries of a directory.
 func (r *removal) clear(name string) error {
 	err := unlink(r.top, name)
 	if !errors.Is(err, unix.ENOTEMPTY) {
 		return err
 	}
 	fd, err := unix.Openat(r.top, name, asDirectory|unix.O_NOFOLLOW, 0)
-	if isElsewhere(err) {
-		return nil // it is something else by now, which the next look finds
+	if isAbsent(err) {
+		return nil // another process replaced it; the next round removes that
 	}
 	if err != nil {
 		return err
@@ -307,11 +306,11 @@ func (r *removal) clear(name string) error {
 }
 
 var (
-	errMounted = errors.New("something is mounted there")
-	errTaken   = errors.New("no name was free")
+	errMounted = errors.New("it is a mount point: unmount it")
+	errTaken   = errors.New("no free name to move it to")
 )
 
-// moveUp brings a directory into the top one, under a name that is free.
+// moveUp moves a directory into the top one, under a free name.
 func (r *removal) moveUp(from int, name string) error {
 	for range chunk {
 		r.number++
@@ -328,7 +327,7 @@ func (r *removal) moveUp(from int, name string) error {
 	return errTaken
 }
 
-// unlink removes what is no directory, or an empty one; ENOTEMPTY is a directory that is not. What is missing is no error.
+// unlink removes a file or an empty directory. It returns ENOTEMPTY for another directory and nil for a missing file.
 func unlink(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, 0)
 	switch {
@@ -340,7 +339,7 @@ func unlink(dir int, name string) error {
 	return err
 }
 
-// rmdir removes an empty directory. One that is missing, or something else by now, is no error.
+// rmdir removes an empty directory. It returns nil if there is no directory of that name.
 func rmdir(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
 	switch {
@@ -352,9 +351,9 @@ func rmdir(dir int, name string) error {
 	return err
 }
 
-// entries are some names in a directory; none if it is empty.
+// entries returns some names in a directory; none if it is empty.
 func entries(fd int) ([]string, error) {
-	own, err := unix.Openat(fd, ".", asDirectory, 0) // a descriptor has one place at which it reads
+	own, err := unix.Openat(fd, ".", asDirectory, 0) // reading moves the offset of a descriptor
 	if err != nil {
 		return nil, err
 	}

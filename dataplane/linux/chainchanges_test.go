@@ -53,7 +53,7 @@ func TestReadChangesTellsMovedRoutesFromLostOnes(t *testing.T) {
 				}
 			})
 			v := wire.LinuxRoute{Namespace: path, Link: "eth0", Destination: everything, Gateway: netip.MustParseAddr("169.254.1.1")}
-			c, err := ReadChanges(wire.Namespace{Path: path}, "eth0", 1400, []wire.LinuxRoute{v})
+			c, err := ReadLinkChanges(wire.Namespace{Path: path}, "eth0", 1400, []wire.LinuxRoute{v})
 			if err != nil || c.MTU != 1500 || !maps.Equal(c.Tables, tt.tables) {
 				t.Errorf("changes %+v, error %v; want MTU 1500 and tables %v", c, err, tt.tables)
 			}
@@ -63,7 +63,7 @@ func TestReadChangesTellsMovedRoutesFromLostOnes(t *testing.T) {
 
 func TestReadChangesFailsWithoutTheLink(t *testing.T) {
 	v := wire.LinuxRoute{Namespace: netnstest.New(t), Link: "eth0", Destination: netip.MustParsePrefix("0.0.0.0/0")}
-	if c, err := ReadChanges(wire.Namespace{Path: v.Namespace}, "eth0", 0, []wire.LinuxRoute{v}); err == nil {
+	if c, err := ReadLinkChanges(wire.Namespace{Path: v.Namespace}, "eth0", 0, []wire.LinuxRoute{v}); err == nil {
 		t.Errorf("changes %+v", c)
 	}
 }
@@ -116,16 +116,16 @@ func TestChangesOfLaterPluginsAreLeftAloneAndMadeAgainWithTheirLink(t *testing.T
 			l := newLab(t)
 			objects, link, name := l.chained(veth)
 			l.mustCommit(objects...)
-			l.later.Set(name, Changes{Open: true})
+			l.changes.Set(name, LinkChanges{Open: true})
 			l.inside(func() {
 				must(t, netlink.LinkSetMTU(mustFind(t, link), 1300))
 				moveRoute(t, link)
 			})
 			l.quiet() // while the chain may still run
 			routes := []wire.LinuxRoute{objects[len(objects)-1].value.(wire.LinuxRoute)}
-			changes, err := ReadChanges(wire.Namespace{Path: l.path}, link, 1400, routes)
+			changes, err := ReadLinkChanges(wire.Namespace{Path: l.path}, link, 1400, routes)
 			must(t, err)
-			l.later.Set(name, changes)
+			l.changes.Set(name, changes)
 			l.quiet()
 			const kept = "MTU 1300 table 100"
 			if got := l.seen(link); got != kept {
@@ -165,12 +165,12 @@ func TestDriftIsRepairedWhenTheChainChangedNothing(t *testing.T) {
 	l := newLab(t)
 	objects, link, name := l.chained(false)
 	l.mustCommit(objects...)
-	l.later.Set(name, Changes{Open: true})
+	l.changes.Set(name, LinkChanges{Open: true})
 	l.inside(func() { // without a rule it is no plugin's doing
 		must(t, netlink.RouteDel(&netlink.Route{LinkIndex: mustFind(t, link).Attrs().Index, Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0"))}))
 	})
 	l.resync()
-	l.later.Set(name, Changes{})
+	l.changes.Set(name, LinkChanges{})
 	l.inside(func() {
 		must(t, netlink.LinkSetMTU(mustFind(t, link), 1300))
 		moveRoute(t, link)

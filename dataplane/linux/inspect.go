@@ -1,0 +1,323 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// candidate is a value that an object may have in the kernel.
+type candidate[V any] struct {
+	name string
+	v    V
+}
+
+// Dump finds the known objects, and the objects that an agent with another configuration left on the node's links.
+func (r namespaced[V]) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[V, netnsID], error] {
+	var names []string
+	for name := range view.All(r.kind) {
+		names = append(names, name)
+	}
+	return func(yield func(kvscheduler.Actual[V, netnsID], error) bool) {
+		for a, err := range r.Read(ctx, view, names) {
+			if !yield(a, err) || err != nil {
+				return
+			}
+		}
+		left, err := r.unknownOnNode(view, names)
+		if err != nil {
+			yield(kvscheduler.Actual[V, netnsID]{}, err)
+			return
+		}
+		for name, v := range left {
+			if !yield(kvscheduler.Actual[V, netnsID]{Name: name, V: v}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// unknownOnNode lists objects on the node's links that are not known. It reads only links that have a known object of the kind: other
+// links may have addresses of another kind, such as a linux.uplink.
+func (r namespaced[V]) unknownOnNode(view kvscheduler.View, names []string) (map[string]V, error) {
+	left := map[string]V{}
+	if r.list == nil {
+		return left, nil
+	}
+	err := inNamespace("", netnsID{}, func(h *handle) error {
+		seen := map[string]bool{}
+		for _, s := range r.candidates(view, names)[""] {
+			if seen[r.link(s.v)] {
+				continue
+			}
+			seen[r.link(s.v)] = true
+			found, err := r.list(h, s.v)
+			if err != nil && !isGone(err) {
+				return fmt.Errorf("list %s: %w", r.kind, err)
+			}
+			maps.Copy(left, found)
+		}
+		return nil
+	})
+	for _, name := range names {
+		delete(left, name)
+	}
+	return left, err
+}
+
+// nodeLink finds a link and reports whether its alias says that only Weft configures it.
+func (h *handle) nodeLink(name string) (l netlink.Link, ours bool, err error) {
+	l, err = h.link(name)
+	return l, err == nil && strings.HasPrefix(l.Attrs().Alias, wire.AliasPrefix), err
+}
+
+func (r namespaced[V]) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[V, netnsID], error] {
+	return func(yield func(kvscheduler.Actual[V, netnsID], error) bool) {
+		for path, list := range r.candidates(view, names) {
+			found, err := r.readNamespace(ctx, view, path, list)
+			if err != nil {
+				yield(kvscheduler.Actual[V, netnsID]{}, err)
+				return
+			}
+			for _, a := range found {
+				if !yield(a, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// candidates returns the candidates of each namespace. An object that moves between namespaces is read where it was applied.
+func (r namespaced[V]) candidates(view kvscheduler.View, names []string) map[string][]candidate[V] {
+	lists := map[string][]candidate[V]{}
+	for _, name := range names {
+		values := knownValues[V](view, r.kind, name)
+		for _, v := range values {
+			if path := r.namespace(v); path == r.namespace(values[0]) {
+				lists[path] = append(lists[path], candidate[V]{name, v})
+			}
+		}
+	}
+	return lists
+}
+
+// readNamespace reads the objects of one namespace. A deleted namespace has none.
+func (r namespaced[V]) readNamespace(ctx context.Context, view kvscheduler.View, path string, list []candidate[V]) (found []kvscheduler.Actual[V, netnsID], err error) {
+	netns, ok := knownNamespace(view, path)
+	if !ok {
+		return nil, nil
+	}
+	err = inNamespace(path, netns, func(h *handle) error {
+		seen := map[string]bool{}
+		for _, s := range list {
+			if seen[s.name] {
+				continue
+			}
+			v, ok, err := r.find(h, s.name, s.v)
+			if err != nil && !isGone(err) {
+				return fmt.Errorf("read %s/%s: %w", r.kind, s.name, err)
+			}
+			if ok && err == nil {
+				seen[s.name] = true
+				found = append(found, kvscheduler.Actual[V, netnsID]{Name: s.name, V: v, Meta: netns})
+			}
+		}
+		return ctx.Err()
+	})
+	if errors.Is(err, ErrGone) {
+		return nil, nil
+	}
+	return found, err
+}
+
+// HasNamespaces reports whether at least one namespace is mounted in a directory.
+func HasNamespaces(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		var fs unix.Statfs_t
+		return unix.Statfs(filepath.Join(dir, e.Name()), &fs) == nil && fs.Type == unix.NSFS_MAGIC
+	})
+}
+
+// LinkAlias reads the alias of a link in the namespace at path, or in the agent's own for an empty path. The error wraps ErrGone if the
+// namespace is deleted.
+func LinkAlias(path, name string) (alias string, exists bool, err error) {
+	err = inNamespace(path, netnsID{}, func(h *handle) error {
+		l, err := h.link(name)
+		if errors.Is(err, errNoLink) {
+			return nil
+		}
+		if err == nil {
+			alias, exists = l.Attrs().Alias, true
+		}
+		return err
+	})
+	return alias, exists, err
+}
+
+func isTap(l netlink.Link) bool { return l.Type() == (&netlink.Tuntap{}).Type() }
+
+func isVeth(l netlink.Link) bool { return l.Type() == (&netlink.Veth{}).Type() }
+
+// LinkState describes a link and its namespace.
+type LinkState struct {
+	Inode, Device uint64 // of the namespace
+	Alias         string // ifalias, which names the owner; may be empty
+	Tap           bool   // Linux end of a tap
+	Veth          bool   // end of a veth
+	MAC           wire.MAC
+	MTU           int
+	Addresses     []netip.Prefix // without link-local addresses
+}
+
+// InspectLink reads a link in the namespace at path. The error wraps ErrGone only if the namespace is deleted.
+func InspectLink(path, name string) (s LinkState, err error) {
+	s.Inode, s.Device, err = InspectNamespace(path)
+	if err != nil {
+		return s, err
+	}
+	err = inNamespace(path, netnsID{s.Inode, s.Device}, func(h *handle) error {
+		l, err := h.link(name)
+		if err != nil {
+			return err
+		}
+		a := l.Attrs()
+		s.Alias, s.Tap, s.Veth, s.MTU, s.MAC = a.Alias, isTap(l), isVeth(l), a.MTU, macOf(l)
+		s.Addresses, err = addressesOf(h, l)
+		return err
+	})
+	return s, err
+}
+
+// addressesOf lists the addresses of a link without link-local ones.
+func addressesOf(h *handle, l netlink.Link) ([]netip.Prefix, error) {
+	list, err := retryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
+	}
+	var found []netip.Prefix
+	for _, a := range list {
+		if p := prefixOf(a.IPNet); p.IsValid() && !p.Addr().IsLinkLocalUnicast() {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+// LinkByAddress finds the link in the agent's namespace that has an address.
+func LinkByAddress(address netip.Addr) (name string, mtu int, err error) {
+	err = inNamespace("", netnsID{}, func(h *handle) error {
+		links, err := retryDump(h.LinkList)
+		if err != nil {
+			return err
+		}
+		for _, l := range links {
+			has, err := addressesOf(h, l)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(has, func(p netip.Prefix) bool { return p.Addr() == address }) {
+				name, mtu = l.Attrs().Name, l.Attrs().MTU
+				return nil
+			}
+		}
+		return fmt.Errorf("no link of the node has address %s", address)
+	})
+	return name, mtu, err
+}
+
+// Peer is the pod's end of a veth.
+type Peer struct {
+	Path  string // of its network namespace
+	Name  string
+	Alias string // of the host's end; names the owner, may be empty
+}
+
+// Mounted has the paths of mounted network namespaces by their nsid in the agent's namespace (ip-netns(8)).
+type Mounted map[int]string
+
+// FindMounted finds the mounted network namespaces. A namespace with several paths gets the first in lexical order.
+func FindMounted() (Mounted, error) {
+	raw, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("list network namespaces: %w", err)
+	}
+	paths, mounted := namespacePaths(string(raw)), Mounted{}
+	err = inNamespace("", netnsID{}, func(agentNS *handle) error {
+		for _, path := range paths {
+			fd, _, err := open(path)
+			if err != nil {
+				continue // unmounted meanwhile, or hidden below another mount
+			}
+			number, err := agentNS.GetNetNsIdByFd(fd)
+			unix.Close(fd)
+			if err == nil && number >= 0 && mounted[number] == "" { // a namespace without an nsid has no peer of a link
+				mounted[number] = path
+			}
+		}
+		return nil
+	})
+	return mounted, err
+}
+
+// namespacePaths returns the sorted mount points of network namespaces.
+func namespacePaths(mountinfo string) (paths []string) {
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(fields[3], "net:[") {
+			paths = append(paths, unescape.Replace(fields[4]))
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// unescape decodes the kernel's escapes in mount points.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// Peer finds the pod's end of a veth by the name of the host's end. The error wraps ErrGone if the host's end does not exist: a
+// veth is deleted with the namespace of either end.
+func (m Mounted) Peer(host string) (p Peer, err error) {
+	var index int
+	err = inNamespace("", netnsID{}, func(agentNS *handle) error {
+		l, err := agentNS.link(host)
+		if errors.Is(err, errNoLink) {
+			return fmt.Errorf("veth %s %w", host, ErrGone)
+		}
+		if err != nil {
+			return err
+		}
+		a := l.Attrs()
+		p.Alias, p.Path, index = a.Alias, m[a.NetNsID], a.ParentIndex
+		if !isVeth(l) || p.Path == "" {
+			return fmt.Errorf("link %s of type %s has no peer in a mounted network namespace", host, l.Type())
+		}
+		return nil
+	})
+	if err != nil {
+		return p, err
+	}
+	err = inNamespace(p.Path, netnsID{}, func(h *handle) error {
+		l, err := h.LinkByIndex(index)
+		if err != nil {
+			return fmt.Errorf("find peer of veth %s: %w", host, err)
+		}
+		p.Name = l.Attrs().Name
+		return nil
+	})
+	return p, err
+}

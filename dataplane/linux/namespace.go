@@ -1,0 +1,329 @@
+// Package linux applies desired values to the node's kernel: objects in network namespaces, and files.
+//
+// A namespace is open during one batch only: an open socket or descriptor would keep it alive after its pod.
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+const (
+	// threadNamespace is the agent's own namespace on every thread that is not inside a pod's. /proc/self is the first thread's,
+	// which may be inside one.
+	threadNamespace = "/proc/thread-self/ns/net"
+	// socketLimit bounds the wait for the kernel's reply to one request.
+	socketLimit = 5 * time.Second
+)
+
+// ErrGone means that a path does not lead to a network namespace, or leads to another one than before.
+var ErrGone = errors.New("is gone")
+
+// ErrHost means that a path leads to the agent's network namespace.
+var ErrHost = errors.New("is the host's own")
+
+// netnsID identifies a network namespace. The zero value is the agent's own.
+type netnsID struct {
+	Inode  uint64
+	Device uint64
+}
+
+// InspectNamespace returns the identity of the network namespace at path. It returns an error for anything else, and ErrHost for the
+// agent's own namespace.
+func InspectNamespace(path string) (inode, device uint64, err error) {
+	fd, netns, err := open(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer unix.Close(fd)
+	var own unix.Stat_t
+	if err := unix.Stat(threadNamespace, &own); err != nil {
+		return 0, 0, fmt.Errorf("stat the agent's network namespace: %w", err)
+	}
+	if netns == (netnsID{own.Ino, own.Dev}) {
+		return 0, 0, fmt.Errorf("network namespace %s %w", path, ErrHost)
+	}
+	return netns.Inode, netns.Device, nil
+}
+
+// open opens a path that must lead to a network namespace.
+func open(path string) (fd int, netns netnsID, err error) {
+	// O_NONBLOCK: a FIFO at this path must not block the agent.
+	fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ESRCH) {
+		return 0, netnsID{}, fmt.Errorf("network namespace %s %w: %w", path, ErrGone, err)
+	}
+	if err != nil {
+		return 0, netnsID{}, fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	netns, err = identify(fd)
+	if err != nil {
+		unix.Close(fd)
+		return 0, netnsID{}, fmt.Errorf("%s is not a network namespace, which %w: %w", path, ErrGone, err)
+	}
+	return fd, netns, nil
+}
+
+func identify(fd int) (netnsID, error) {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return netnsID{}, err
+	}
+	if fs.Type != unix.NSFS_MAGIC {
+		return netnsID{}, fmt.Errorf("file system of type %#x", fs.Type)
+	}
+	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
+	if err != nil {
+		return netnsID{}, err
+	}
+	if kind != unix.CLONE_NEWNET {
+		return netnsID{}, fmt.Errorf("namespace of type %#x", kind)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return netnsID{}, err
+	}
+	return netnsID{st.Ino, st.Dev}, nil
+}
+
+// inNamespace runs f with a netlink socket of the namespace at path, on a thread in that namespace. An empty path is the agent's own.
+// want is the expected namespace, zero for any. ErrGone means that f was not run.
+func inNamespace(path string, want netnsID, f func(*handle) error) error {
+	if path == "" {
+		return withHandle(f)
+	}
+	fd, netns, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if want != (netnsID{}) && netns != want {
+		return fmt.Errorf("network namespace %s %w: another one has taken its path", path, ErrGone)
+	}
+	result := make(chan error, 1)
+	go func() { result <- onThreadIn(fd, func() error { return withHandle(f) }) }()
+	return <-result
+}
+
+// onThreadIn runs f in a namespace on the goroutine's thread. A thread that cannot return to the agent's namespace stays locked and
+// ends with the goroutine, so that no other goroutine runs on it.
+func onThreadIn(fd int, f func() error) error {
+	runtime.LockOSThread()
+	own, err := os.Open(threadNamespace)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open own network namespace: %w", err)
+	}
+	defer own.Close()
+	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter network namespace: %w", err)
+	}
+	err = recovered(f)
+	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back == nil {
+		runtime.UnlockOSThread()
+	}
+	return err
+}
+
+// recovered turns a panic into an error: no other function on this goroutine recovers it.
+func recovered(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
+}
+
+func withHandle(f func(*handle) error) error {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer h.Close()
+	if err := h.SetSocketTimeout(socketLimit); err != nil {
+		return fmt.Errorf("set timeout of netlink: %w", err)
+	}
+	return f(&handle{Handle: h, links: map[string]netlink.Link{}})
+}
+
+// refused marks an error of an operation that changed nothing. It keeps the outcome of an error that has one. An operation in a
+// deleted namespace is not retried.
+func refused(err error) error {
+	if err == nil || errors.As(err, new(*kvscheduler.OpError)) {
+		return err
+	}
+	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: errors.Is(err, ErrGone)}
+}
+
+// permanent marks an error of an operation that changed nothing and that a retry cannot fix.
+func permanent(err error) error {
+	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: true}
+}
+
+type namespaceItem = kvscheduler.Item[wire.Namespace, netnsID]
+
+// namespaces is the backend of namespaces, which container runtimes make: Create checks a namespace, Delete does nothing.
+type namespaces struct{}
+
+func namespaceDescriptor() kvscheduler.Descriptor[wire.Namespace, netnsID] {
+	return kvscheduler.Descriptor[wire.Namespace, netnsID]{
+		Name: wire.KindNamespace, Lane: Lane,
+		Equal:    func(want, have wire.Namespace) bool { return want == have },
+		Validate: validateNamespace,
+		Recreate: func(have, want wire.Namespace) bool { return true },
+		Backend:  namespaces{},
+	}
+}
+
+func validateNamespace(name string, v wire.Namespace) error {
+	switch {
+	case !filepath.IsAbs(v.Path) || filepath.Clean(v.Path) != v.Path:
+		return fmt.Errorf("path %q is not absolute and clean", v.Path)
+	case name != v.Path:
+		return fmt.Errorf("name %q is not the path %s", name, v.Path)
+	case v.Inode == 0:
+		return errors.New("inode is missing")
+	}
+	return nil
+}
+
+func (namespaces) Create(_ context.Context, batch []namespaceItem) {
+	for i := range batch {
+		it := &batch[i]
+		it.NewMeta = netnsID{it.Want.Inode, it.Want.Device}
+		it.Err = refused(check(it.Want))
+	}
+}
+
+// check returns ErrGone unless the path still leads to the same namespace.
+func check(v wire.Namespace) error {
+	fd, netns, err := open(v.Path)
+	if err != nil {
+		return err
+	}
+	unix.Close(fd)
+	if netns != (netnsID{v.Inode, v.Device}) {
+		return fmt.Errorf("network namespace %s %w: another one has taken its path (inode %d, was %d)", v.Path, ErrGone, netns.Inode, v.Inode)
+	}
+	return nil
+}
+
+// Update is never called: every difference recreates the object.
+func (n namespaces) Update(ctx context.Context, batch []namespaceItem) { n.Create(ctx, batch) }
+
+func (namespaces) Delete(context.Context, []namespaceItem) {}
+
+// Dump lists the known namespaces that have not changed.
+func (n namespaces) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Namespace, netnsID], error] {
+	return func(yield func(kvscheduler.Actual[wire.Namespace, netnsID], error) bool) {
+		for name := range view.All(wire.KindNamespace) {
+			for _, v := range knownValues[wire.Namespace](view, wire.KindNamespace, name) {
+				err := check(v)
+				if errors.Is(err, ErrGone) {
+					continue
+				}
+				if !yield(kvscheduler.Actual[wire.Namespace, netnsID]{Name: name, V: v, Meta: netnsID{v.Inode, v.Device}}, err) {
+					return
+				}
+				break
+			}
+		}
+	}
+}
+
+// knownValues returns the applied value of an object, then the desired value if it differs.
+func knownValues[V comparable](view kvscheduler.View, kind kvscheduler.Kind, name string) []V {
+	var values []V
+	ref := kvscheduler.Ref{Kind: kind, Name: name}
+	if v, _, ok := view.Applied(ref); ok {
+		if applied, is := v.(V); is {
+			values = append(values, applied)
+		}
+	}
+	if v, ok := view.Desired(ref); ok {
+		if desired, is := v.(V); is && (len(values) == 0 || values[0] != desired) {
+			values = append(values, desired)
+		}
+	}
+	return values
+}
+
+// knownNamespace returns the namespace that known values have for a path; false if there is none or it has changed.
+func knownNamespace(view kvscheduler.View, path string) (netnsID, bool) {
+	if path == "" {
+		return netnsID{}, true
+	}
+	for _, v := range knownValues[wire.Namespace](view, wire.KindNamespace, path) {
+		if check(v) == nil {
+			return netnsID{v.Inode, v.Device}, true
+		}
+	}
+	return netnsID{}, false
+}
+
+// handle is a netlink socket in a namespace. Its thread is in that namespace, too, for access to /proc/sys.
+type handle struct {
+	*netlink.Handle
+	links map[string]netlink.Link
+}
+
+// errNoLink means that a link does not exist.
+var errNoLink = errors.New("no such link")
+
+// maxTries bounds the attempts of a dump.
+const maxTries = 10
+
+// retryDump repeats a dump that was interrupted by a change of the dumped objects or by a signal.
+func retryDump[T any](list func() (T, error)) (found T, err error) {
+	for range maxTries {
+		if found, err = list(); !interrupted(err) {
+			return found, err
+		}
+	}
+	var none T
+	return none, fmt.Errorf("interrupted %d times: %w", maxTries, err)
+}
+
+func interrupted(err error) bool {
+	return errors.Is(err, netlink.ErrDumpInterrupted) || errors.Is(err, unix.EINTR)
+}
+
+// link finds a link by name and remembers it until the handle is closed.
+func (h *handle) link(name string) (netlink.Link, error) {
+	if l, ok := h.links[name]; ok {
+		return l, nil
+	}
+	l, err := retryDump(func() (netlink.Link, error) { return h.LinkByName(name) })
+	if errors.As(err, new(netlink.LinkNotFoundError)) || err == nil && l.Attrs().Name != name { // it is an alternative name of another link
+		return nil, fmt.Errorf("link %s: %w", name, errNoLink)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find link %s: %w", name, err)
+	}
+	h.links[name] = l
+	return l, nil
+}
+
+// isGone reports whether an error says that the object does not exist.
+func isGone(err error) bool {
+	for _, gone := range []error{errNoLink, ErrGone, unix.ENODEV, unix.ENOENT, unix.ESRCH, unix.EADDRNOTAVAIL, unix.ENXIO} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return false
+}
