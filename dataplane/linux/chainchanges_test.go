@@ -13,31 +13,31 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// ruleFrom leads packets from an address to a table.
+// ruleFrom adds a rule that selects a routing table for packets from an address.
 func ruleFrom(t *testing.T, source string, table int) {
 	t.Helper()
 	r := netlink.NewRule()
 	r.Family, r.Table, r.Src = unix.AF_INET, table, ipNet(netip.MustParsePrefix(source))
 	if err := netlink.RuleAdd(r); err != nil {
-		t.Skip("needs rules: ", err)
+		t.Skip("needs routing policy rules: ", err)
 	}
 }
 
-// TestReadChangesTellsMovedRoutesFromLostOnes moves a default route as plugins for source based routing do.
-func TestReadChangesTellsMovedRoutesFromLostOnes(t *testing.T) {
+// TestReadLinkChangesDistinguishesMovedFromLostRoutes moves a default route like plugins for source-based routing.
+func TestReadLinkChangesDistinguishesMovedFromLostRoutes(t *testing.T) {
 	everything := netip.MustParsePrefix("0.0.0.0/0")
 	tests := map[string]struct {
-		source  string // of the rule; "": there is none
+		source  string // of the rule; "": no rule
 		table   int    // of the rule
 		gateway string // of the route in table 100
 		tables  map[netip.Prefix]int
 	}{
-		"a rule of the pod's address leads there":       {"10.1.0.5/32", 100, "169.254.1.1", map[netip.Prefix]int{everything: 100}},
-		"a rule of the pod's address leads elsewhere":   {"10.1.0.5/32", 101, "169.254.1.1", map[netip.Prefix]int{everything: 0}},
-		"the route there has another gateway":           {"10.1.0.5/32", 100, "169.254.1.2", map[netip.Prefix]int{everything: 0}},
-		"a rule of another address leads there":         {"10.1.0.6/32", 100, "169.254.1.1", nil},
-		"the rule is of a network that holds the pod's": {"10.1.0.0/24", 100, "169.254.1.1", nil},
-		"no rule leads there":                           {"", 0, "169.254.1.1", nil},
+		"a rule of the pod's address selects the table":              {"10.1.0.5/32", 100, "169.254.1.1", map[netip.Prefix]int{everything: 100}},
+		"a rule of the pod's address selects another table":          {"10.1.0.5/32", 101, "169.254.1.1", map[netip.Prefix]int{everything: 0}},
+		"the route in the table has another gateway":                 {"10.1.0.5/32", 100, "169.254.1.2", map[netip.Prefix]int{everything: 0}},
+		"a rule of another address selects the table":                {"10.1.0.6/32", 100, "169.254.1.1", nil},
+		"a rule of a network of the pod's address selects the table": {"10.1.0.0/24", 100, "169.254.1.1", nil},
+		"no rule selects the table":                                  {"", 0, "169.254.1.1", nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -61,14 +61,14 @@ func TestReadChangesTellsMovedRoutesFromLostOnes(t *testing.T) {
 	}
 }
 
-func TestReadChangesFailsWithoutTheLink(t *testing.T) {
+func TestReadLinkChangesFailsWithoutTheLink(t *testing.T) {
 	v := wire.LinuxRoute{Namespace: netnstest.New(t), Link: "eth0", Destination: netip.MustParsePrefix("0.0.0.0/0")}
 	if c, err := ReadLinkChanges(wire.Namespace{Path: v.Namespace}, "eth0", 0, []wire.LinuxRoute{v}); err == nil {
 		t.Errorf("changes %+v", c)
 	}
 }
 
-// chained is a pod's link with a route, a veth or a tap, and the name of the dataplane's interface.
+// chained returns a veth or tap with a route, the name of its link in the pod, and that of the dataplane's interface.
 func (l *lab) chained(veth bool) (objects []object, link, name string) {
 	all := netip.MustParsePrefix("0.0.0.0/0")
 	on := wire.TapPeerKey("tap-a")
@@ -84,7 +84,7 @@ func (l *lab) chained(veth bool) (objects []object, link, name string) {
 		}}), link, name
 }
 
-// moveRoute does what sbr does.
+// moveRoute moves the default route like the CNI plugin sbr.
 func moveRoute(t *testing.T, link string) {
 	t.Helper()
 	ruleFrom(t, "10.1.0.5/32", 100)
@@ -97,7 +97,7 @@ func moveRoute(t *testing.T, link string) {
 	}
 }
 
-// seen is the MTU of a link, and the tables that have a route of ours.
+// seen describes the MTU of a link, and the tables with a route of Weft.
 func (l *lab) seen(link string) (text string) {
 	l.inside(func() {
 		there, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_UNSPEC, Protocol: protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
@@ -110,7 +110,7 @@ func (l *lab) seen(link string) (text string) {
 	return text
 }
 
-func TestChangesOfLaterPluginsAreLeftAloneAndMadeAgainWithTheirLink(t *testing.T) {
+func TestChangesOfLaterPluginsAreKeptAndRepeatedForANewLink(t *testing.T) {
 	for name, veth := range map[string]bool{"tap": false, "veth": true} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
@@ -121,7 +121,7 @@ func TestChangesOfLaterPluginsAreLeftAloneAndMadeAgainWithTheirLink(t *testing.T
 				must(t, netlink.LinkSetMTU(mustFind(t, link), 1300))
 				moveRoute(t, link)
 			})
-			l.quiet() // while the chain may still run
+			l.quiet() // the chain is open
 			routes := []wire.LinuxRoute{objects[len(objects)-1].value.(wire.LinuxRoute)}
 			changes, err := ReadLinkChanges(wire.Namespace{Path: l.path}, link, 1400, routes)
 			must(t, err)
@@ -132,7 +132,7 @@ func TestChangesOfLaterPluginsAreLeftAloneAndMadeAgainWithTheirLink(t *testing.T
 				t.Errorf("after the chain: %s, want %s", got, kept)
 			}
 
-			l.inside(func() { // drift from that
+			l.inside(func() { // drift from the later plugin's changes
 				must(t, netlink.LinkSetMTU(mustFind(t, link), 1290))
 				must(t, netlink.RouteDel(&netlink.Route{LinkIndex: mustFind(t, link).Attrs().Index, Table: 100, Dst: ipNet(routes[0].Destination)}))
 			})
@@ -140,7 +140,7 @@ func TestChangesOfLaterPluginsAreLeftAloneAndMadeAgainWithTheirLink(t *testing.T
 			if got := l.seen(link); got != kept {
 				t.Errorf("after drift: %s, want %s", got, kept)
 			}
-			l.inside(func() { must(t, netlink.LinkSetMTU(mustFind(t, link), 1400)) }) // what Weft itself gives
+			l.inside(func() { must(t, netlink.LinkSetMTU(mustFind(t, link), 1400)) }) // the desired MTU
 			l.resync()
 			if got := l.seen(link); got != kept {
 				t.Errorf("after drift to Weft's own MTU: %s, want %s", got, kept)
@@ -149,12 +149,12 @@ func TestChangesOfLaterPluginsAreLeftAloneAndMadeAgainWithTheirLink(t *testing.T
 			l.inside(func() {
 				must(t, netlink.LinkDel(mustFind(t, link)))
 				if !veth {
-					addTap(t, link) // as the dataplane does
+					addTap(t, link) // like the dataplane
 				}
 			})
 			l.resync()
 			if got := l.seen(link); got != kept {
-				t.Errorf("after the link's loss: %s, want %s", got, kept)
+				t.Errorf("after the loss of the link: %s, want %s", got, kept)
 			}
 			l.quiet()
 		})
@@ -166,7 +166,7 @@ func TestDriftIsRepairedWhenTheChainChangedNothing(t *testing.T) {
 	objects, link, name := l.chained(false)
 	l.mustCommit(objects...)
 	l.changes.Set(name, LinkChanges{Open: true})
-	l.inside(func() { // without a rule it is no plugin's doing
+	l.inside(func() { // without a rule, it is drift
 		must(t, netlink.RouteDel(&netlink.Route{LinkIndex: mustFind(t, link).Attrs().Index, Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0"))}))
 	})
 	l.resync()

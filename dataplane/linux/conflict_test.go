@@ -39,7 +39,7 @@ func isPermanent(err error) bool {
 // conflict is a foreign object that an operation conflicts with.
 type conflict struct {
 	name string
-	make func(t *testing.T) // runs inside
+	make func(t *testing.T) // runs in the namespace
 	try  func(l *lab) error
 	says string
 }
@@ -74,7 +74,7 @@ func conflicts() []conflict {
 			},
 			func(l *lab) error { return l.tryRoute("10.7.0.0/16", "169.254.1.1") },
 			"a route through eth0 via 169.254.1.9 already exists"},
-		{"a link with another's alias",
+		{"a link with another alias",
 			func(t *testing.T) {
 				link, err := netlink.LinkByName("eth0")
 				must(t, err)
@@ -151,7 +151,7 @@ func TestForeignRouteWithTheSameNextHopIsAccepted(t *testing.T) {
 func TestRouteOfTheKernelIsAccepted(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(l.ground()...)
-	l.mustCommit(l.address("10.9.0.1/24")) // brings its route along, with a source
+	l.mustCommit(l.address("10.9.0.1/24")) // the kernel adds a route with a source
 	route := l.route("10.9.0.0/24", "")
 	l.mustCommit(route)
 	l.quiet()
@@ -184,7 +184,7 @@ func TestIPv6IsEnabledOnALinkThatGetsAnAddress(t *testing.T) {
 		must(t, err)
 		for _, a := range addresses {
 			if a.IP.IsGlobalUnicast() && a.Flags&unix.IFA_F_TENTATIVE != 0 {
-				t.Errorf("address %s is being probed", a)
+				t.Errorf("duplicate address detection of %s", a)
 			}
 		}
 	})
@@ -221,7 +221,7 @@ func TestPathOfAnotherNamespaceIsNotTouched(t *testing.T) {
 	})
 	before := other.state()
 	if got := len(l.different()); got != 3 { // namespace, peer, address
-		t.Errorf("%d objects are seen to be gone, want 3: %v", got, l.different())
+		t.Errorf("%d objects differ, want 3: %v", got, l.different())
 	}
 	for _, o := range []object{all[3], all[2], all[1]} {
 		l.mustCommit(object{o.key, nil})

@@ -24,7 +24,7 @@ func mountAt(t *testing.T, source, target string) {
 		err = unix.Mount("none", target, "tmpfs", 0, "size=64k")
 	}
 	if err != nil {
-		t.Skip("needs to mount: ", err)
+		t.Skip("needs mount(2): ", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) })
 }
@@ -107,7 +107,7 @@ func TestRemovalKeepsMountPoints(t *testing.T) {
 	elsewhere := t.TempDir()
 	must(t, os.WriteFile(elsewhere+"/foreign", nil, 0o600))
 	for name, at := range map[string]string{"itself": "", "in it": "/x", "far down": "/x/y/z"} {
-		for _, source := range []string{"", elsewhere} { // a bind mount is of the same file system
+		for _, source := range []string{"", elsewhere} { // a bind mount is on the same file system
 			dir := t.TempDir() + "/d"
 			must(t, os.MkdirAll(dir+at, 0o700))
 			mountAt(t, source, dir+at)
@@ -200,6 +200,6 @@ func TestTemporaryFileOfACrashIsReplaced(t *testing.T) {
 	must(t, makeFiles(t, map[string]wire.File{name: {Type: wire.RegularFile, Mode: 0o600, Content: "all"}}))
 	entries, err := os.ReadDir(filepath.Dir(name))
 	if got := state(t, name); err != nil || got != "-rw------- all" || len(entries) != 1 {
-		t.Errorf("it is %s, of %v, error %v", got, entries, err)
+		t.Errorf("file %s, entries %v, error %v", got, entries, err)
 	}
 }

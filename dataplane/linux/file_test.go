@@ -11,13 +11,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
 
-// newFileLab is a scheduler with a directory for files, which needs no namespace.
+// newFileLab makes a scheduler and a directory for files, without a namespace.
 func newFileLab(t *testing.T) (l *lab, root string) {
 	t.Helper()
 	l = &lab{T: t, s: kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})}
@@ -46,7 +48,7 @@ func regular(name string, v wire.File) object {
 	return object{wire.FileKey(name), v}
 }
 
-// resyncs repairs what it can.
+// resyncs runs a resync and ignores errors of objects.
 func (l *lab) resyncs() {
 	l.Helper()
 	if _, err := l.s.Resync(l.Context(), kvscheduler.ResyncOpt{}); err != nil {
@@ -54,7 +56,7 @@ func (l *lab) resyncs() {
 	}
 }
 
-// state describes what stands at a path: type, mode, owner and content.
+// state describes the file at a path: type, mode, owner and content.
 func state(t *testing.T, name string) string {
 	t.Helper()
 	info, err := os.Lstat(name)
@@ -71,18 +73,18 @@ func state(t *testing.T, name string) string {
 	return info.Mode().String() + text
 }
 
-// needOwners skips a test that gives files away where the process may not.
+// needOwners skips the test if the process may not change owners.
 func needOwners(t *testing.T) {
 	t.Helper()
 	netnstest.Require(t)
 	name := filepath.Join(t.TempDir(), "f")
 	must(t, os.WriteFile(name, nil, 0o600))
 	if err := os.Chown(name, 1234, 5678); err != nil {
-		t.Skip("needs to give files to others: ", err)
+		t.Skip("needs chown(2): ", err)
 	}
 }
 
-func TestFilesAreMadeReadBackChangedAndRemoved(t *testing.T) {
+func TestFilesAreCreatedReadUpdatedAndDeleted(t *testing.T) {
 	needOwners(t)
 	l, root := newFileLab(t)
 	dir, text, hidden := root+"/a", root+"/a/interfaces.json", root+"/a/secret"
@@ -111,11 +113,11 @@ func TestFilesAreMadeReadBackChangedAndRemoved(t *testing.T) {
 	must(t, os.MkdirAll(dir+"/more/and/more", 0o700))
 	l.mustCommit(object{wire.FileKey(hidden), nil}, object{wire.FileKey(dir), nil})
 	if got := state(t, dir); got != "nothing" {
-		t.Errorf("after removal there is %s", got)
+		t.Errorf("after the removal: %s", got)
 	}
 }
 
-func TestFilesThatAreNotAsTheyShouldBeAreRepaired(t *testing.T) {
+func TestDriftOfFilesIsRepaired(t *testing.T) {
 	needOwners(t)
 	l, root := newFileLab(t)
 	dir, file := root+"/a", root+"/a/secret"
@@ -132,7 +134,7 @@ func TestFilesThatAreNotAsTheyShouldBeAreRepaired(t *testing.T) {
 	} {
 		must(t, spoil())
 		if len(l.different()) == 0 {
-			t.Errorf("%s is not noticed", name)
+			t.Errorf("%s is not found to differ", name)
 		}
 		if _, err := l.s.Resync(t.Context(), kvscheduler.ResyncOpt{}); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -140,11 +142,11 @@ func TestFilesThatAreNotAsTheyShouldBeAreRepaired(t *testing.T) {
 		l.quiet()
 	}
 	if got := state(t, file); got != "-r--r----- s3cret" {
-		t.Errorf("in the end it is %s", got)
+		t.Errorf("the file is %s", got)
 	}
 }
 
-func TestSocketThatIsNotThereIsAskedForAgain(t *testing.T) {
+func TestMissingSocketIsRetried(t *testing.T) {
 	needOwners(t)
 	l, root := newFileLab(t)
 	name := root + "/memif.sock"
@@ -160,11 +162,63 @@ func TestSocketThatIsNotThereIsAskedForAgain(t *testing.T) {
 	l.mustCommit(maker, on)
 	l.quiet()
 	if got := state(t, name); got != "Srw-rw----" {
-		t.Errorf("it is %s", got)
+		t.Errorf("the socket is %s", got)
 	}
 	l.mustCommit(object{on.key, nil}, object{maker.key, nil})
 	if got := state(t, name); got != "Srw-rw----" {
-		t.Errorf("the socket of somebody who listens is %s", got)
+		t.Errorf("the socket of a listening process is %s", got)
 	}
 	must(t, listener.Close())
+}
+
+func TestAnyExistingFileBecomesTheDesiredOne(t *testing.T) {
+	needOwners(t)
+	root := t.TempDir()
+	rapid.Check(t, func(rt *rapid.T) {
+		for _, kind := range []wire.FileType{wire.Directory, wire.RegularFile} {
+			v := wire.File{Type: kind, Mode: fs.FileMode(rapid.Uint32Range(0, 0o777).Draw(rt, "mode")),
+				UID: rapid.IntRange(0, 3).Draw(rt, "uid"), GID: rapid.IntRange(0, 3).Draw(rt, "gid")}
+			if kind == wire.Directory && rapid.Bool().Draw(rt, "setgid") {
+				v.Mode |= fs.ModeSetgid
+			} else if kind == wire.RegularFile {
+				v.Secret = secret.Text(rapid.String().Draw(rt, "text"))
+			}
+			name := root + "/" + string(kind) // with the file of the previous iteration
+			if err := makeFiles(t, map[string]wire.File{name: v}); err != nil {
+				rt.Fatal(err)
+			}
+			if got, found, err := readKnown(name, []wire.File{v}); !found || err != nil || got != v {
+				rt.Fatalf("found %v, error %v, %+v, want %+v", found, err, got, v)
+			}
+		}
+	})
+}
+
+func TestSecretOfAFileIsStoredAndRedacted(t *testing.T) {
+	d := fileDescriptor()
+	for _, v := range []wire.File{
+		{Type: wire.RegularFile, Mode: 0o400, UID: 1, GID: 2, Secret: "s3cret", On: wire.FileKey("/run/a")},
+		{Type: wire.RegularFile, Mode: 0o644, Content: "text"},
+		{Type: wire.Directory, Mode: 0o750 | fs.ModeSetgid},
+	} {
+		b, err := d.Encode(v)
+		must(t, err)
+		got, err := d.Decode(b)
+		if err != nil || got != v {
+			t.Errorf("%s reads as %+v, error %v", b, got, err)
+		}
+		if r := d.Redact(v); string(r.Secret) == "s3cret" || (r.Secret == "") != (v.Secret == "") || r.Content != v.Content {
+			t.Errorf("redacted: %q", string(r.Secret))
+		}
+	}
+}
+
+func TestContentThatWasReadIsSecretIfTheKnownOneIs(t *testing.T) {
+	read := wire.File{Type: wire.RegularFile, Secret: "text"}
+	if got := mergeFile(read, wire.File{Secret: "other", On: "linux.file//run/a"}); got.Secret != "text" || got.Content != "" || got.On == "" {
+		t.Errorf("a secret file: %+v", got)
+	}
+	if got := mergeFile(read, wire.File{Content: "other"}); got.Secret != "" || got.Content != "text" {
+		t.Errorf("another file: %+v", got)
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
@@ -19,7 +20,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// outside is a directory that must stay as it is, with what it looked like.
+// outside is a directory that must not change, and its initial state.
 type outside struct{ dir, was string }
 
 func newOutside(t *testing.T) outside {
@@ -27,13 +28,13 @@ func newOutside(t *testing.T) outside {
 	o := outside{dir: filepath.Join(t.TempDir(), "outside")}
 	must(t, os.MkdirAll(o.dir+"/d/deeper", 0o755))
 	for _, name := range []string{"secret", "d/secret", "d/deeper/secret", "interfaces.json"} {
-		must(t, os.WriteFile(filepath.Join(o.dir, name), []byte("theirs"), 0o644))
+		must(t, os.WriteFile(filepath.Join(o.dir, name), []byte("foreign"), 0o644))
 	}
 	o.was = o.look(t)
 	return o
 }
 
-// look describes everything in it: names, modes, owners, contents.
+// look describes the files in the directory: names, modes, owners, contents.
 func (o outside) look(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -55,7 +56,7 @@ func (o outside) mustBeUntouched(t *testing.T) {
 	}
 }
 
-// makeFiles calls the backend as the scheduler does, and tells the errors.
+// makeFiles calls the backend like the scheduler and returns the errors.
 func makeFiles(t *testing.T, values map[string]wire.File) error {
 	t.Helper()
 	var errs []error
@@ -73,14 +74,14 @@ func removeFile(ctx context.Context, name string, v wire.File) error {
 	return batch[0].Err
 }
 
-// podUser is who owns what a hostile pod writes in.
+// podUser is the user of a hostile pod.
 const podUser = 1234
 
-// newPodDirectory is a directory that podUser may reach and write in, as its owner or as anybody.
+// newPodDirectory makes a directory that podUser can write in, as its owner or because all users can.
 func newPodDirectory(t *testing.T, owned bool) string {
 	t.Helper()
 	needOwners(t)
-	parent, err := os.MkdirTemp("/run", "weft-test-") // on the way to it nobody but root may change names
+	parent, err := os.MkdirTemp("/run", "weft-test-") // only root can change its path
 	if err != nil {
 		t.Skip("needs to write in /run: ", err)
 	}
@@ -93,13 +94,13 @@ func newPodDirectory(t *testing.T, owned bool) string {
 	return dir
 }
 
-// asPod repeats f with the rights of podUser until it is stopped.
+// asPod repeats f as podUser until it is stopped.
 func asPod(f ...func()) (stop func()) {
 	done := make(chan struct{})
 	var running sync.WaitGroup
 	for _, f := range f {
 		running.Go(func() {
-			runtime.LockOSThread() // for good: the thread ends with the goroutine
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 			if err := unix.Setfsuid(podUser); err != nil {
 				return
 			}
@@ -116,7 +117,7 @@ func asPod(f ...func()) (stop func()) {
 	return func() { close(done); running.Wait() }
 }
 
-// swaps put links to the outside in the place of what is in dir.
+// swaps returns functions that replace files in dir by links to the outside, and back.
 func swaps(dir string, names []string, o outside) (list []func()) {
 	for _, name := range names {
 		at := filepath.Join(dir, name)
@@ -131,9 +132,9 @@ func swaps(dir string, names []string, o outside) (list []func()) {
 	return list
 }
 
-func TestWhoOwnsTheDirectoryLeadsNobodyOut(t *testing.T) { leadOut(t, true) }
+func TestOwnerOfTheDirectoryCannotRedirectTheAgent(t *testing.T) { leadOut(t, true) }
 
-func TestWhoMayWriteInTheDirectoryLeadsNobodyOut(t *testing.T) { leadOut(t, false) }
+func TestWriterOfTheDirectoryCannotRedirectTheAgent(t *testing.T) { leadOut(t, false) }
 
 func leadOut(t *testing.T, owned bool) {
 	t.Helper()
@@ -152,7 +153,7 @@ func leadOut(t *testing.T, owned bool) {
 	defer stop()
 	made := 0
 	for range 20 {
-		_ = makeFiles(t, values) // whoever swaps names may well make it fail
+		_ = makeFiles(t, values) // may fail because of the swaps
 		for name, v := range values {
 			if _, found, err := readKnown(name, []wire.File{v}); found && err == nil {
 				made++
@@ -166,7 +167,7 @@ func leadOut(t *testing.T, owned bool) {
 	}
 }
 
-func TestRemovalFollowsNoLinkOfWhoSwapsThem(t *testing.T) {
+func TestRemovalFollowsNoSwappedLink(t *testing.T) {
 	pod, o := newPodDirectory(t, true), newOutside(t)
 	dir := pod + "/sub"
 	hostile := append(swaps(pod, []string{"sub", "sub/d", "sub/d/deeper"}, o), func() {
@@ -188,7 +189,7 @@ func TestRemovalFollowsNoLinkOfWhoSwapsThem(t *testing.T) {
 	}
 }
 
-func TestRemovalTakesWhateverWasMadeInside(t *testing.T) {
+func TestRemovalDeletesFilesOfAnyTypeAndName(t *testing.T) {
 	root := t.TempDir()
 	o := newOutside(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -227,7 +228,7 @@ func TestRemovalOfADeepTreeNeedsFewDescriptors(t *testing.T) {
 	must(t, os.Mkdir(dir, 0o700))
 	fd, err := unix.Open(dir, asDirectory, 0)
 	must(t, err)
-	for range 3000 { // deeper than a path can say, and than a process may have descriptors
+	for range 3000 { // deeper than the longest path and than the limit of descriptors
 		must(t, unix.Mkdirat(fd, "d", 0o700))
 		next, err := unix.Openat(fd, "d", asDirectory, 0)
 		must(t, err)
@@ -245,7 +246,7 @@ func TestRemovalOfADeepTreeNeedsFewDescriptors(t *testing.T) {
 	}
 }
 
-func TestRemovalIsGivenUpOnWhoGoesOnMakingFiles(t *testing.T) {
+func TestRemovalEndsWithItsContextWhileFilesAreAdded(t *testing.T) {
 	dir := t.TempDir() + "/busy"
 	must(t, os.Mkdir(dir, 0o700))
 	must(t, os.WriteFile(dir+"/f", nil, 0o600))
@@ -255,5 +256,57 @@ func TestRemovalIsGivenUpOnWhoGoesOnMakingFiles(t *testing.T) {
 	known := new(kvscheduler.OpError)
 	if !errors.Is(err, context.Canceled) || !errors.As(err, &known) || known.Permanent {
 		t.Errorf("error %v", err)
+	}
+}
+
+// takeLease takes a lease on a file as its owner. The kernel delays other opens by 45 s.
+func takeLease(t *testing.T, name string) {
+	t.Helper()
+	failed := make(chan error)
+	var f *os.File
+	go func() {
+		runtime.LockOSThread() // the thread, with another user, ends with the goroutine
+		if err := unix.Setfsuid(podUser); err != nil {
+			failed <- err
+			return
+		}
+		var err error
+		if f, err = os.Open(name); err == nil {
+			if _, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+				err = fmt.Errorf("lease: %w", err)
+			}
+		}
+		failed <- err
+	}()
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+}
+
+// Finding 8: a pod owns its files and may take a lease on them, also without write permission for their directory.
+func TestFinding8LeaseOnAFileDoesNotDelayItsReader(t *testing.T) {
+	pod := newPodDirectory(t, true)
+	name := pod + "/secret"
+	v := wire.File{Type: wire.RegularFile, Mode: 0o440, UID: podUser, GID: podUser, Secret: "ours"}
+	must(t, makeFiles(t, map[string]wire.File{name: v}))
+	takeLease(t, name)
+	read := make(chan error, 1)
+	go func() {
+		got, found, err := readKnown(name, []wire.File{v})
+		if err == nil && (!found || got == v) {
+			err = fmt.Errorf("a file that cannot be read now was read as %v, %t: it must differ, so that it is replaced", got, found)
+		}
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		must(t, err)
+	case <-time.After(20 * time.Second): // the kernel waits for 45 s
+		t.Fatal("held up by a lease")
+	}
+	must(t, makeFiles(t, map[string]wire.File{name: v}))
+	if got, found, err := readKnown(name, []wire.File{v}); err != nil || !found || got != v {
+		t.Errorf("replaced, it is %v, %t, %v", got, found, err)
 	}
 }

@@ -51,7 +51,7 @@ func withSource(a string) func(*wire.LinuxRoute) {
 	return func(v *wire.LinuxRoute) { v.Source = netip.MustParseAddr(a) }
 }
 
-// trial is an object and the same changed; spoil takes it away behind the scheduler's back, on a thread inside.
+// trial is an object and its changed value. spoil deletes it without the scheduler, on a thread in the namespace.
 type trial struct {
 	name          string
 	first, second object
@@ -70,7 +70,7 @@ func (l *lab) trials() []trial {
 		{"attached route", l.route("169.254.1.1/32", ""), l.route("169.254.1.1/32", "", withMTU(1200)), dropRoute("169.254.1.1/32")},
 		{"default route of IPv4", l.route("0.0.0.0/0", "169.254.1.1"), l.route("0.0.0.0/0", "169.254.1.2"), dropRoute("0.0.0.0/0")},
 		{"default route of IPv6", l.route("::/0", "fe80::1", withMTU(1280)), l.route("::/0", "fe80::2"), dropRoute("::/0")},
-		{"route by a gateway that is not on the link", l.route("fd07::/64", "fd00::9"), object{}, dropRoute("fd07::/64")},
+		{"route via a gateway outside the link's prefixes", l.route("fd07::/64", "fd00::9"), object{}, dropRoute("fd07::/64")},
 		{"route with a source", l.route("0.0.0.0/0", "169.254.1.1", withSource("10.1.0.7")), object{}, dropRoute("0.0.0.0/0")},
 		{"neighbour of IPv4", l.neighbour("169.254.1.1", mac2), l.neighbour("169.254.1.1", mac1), dropNeighbour("169.254.1.1")},
 		{"neighbour of IPv6", l.neighbour("fe80::1", mac2), l.neighbour("fe80::1", mac1), dropNeighbour("fe80::1")},
@@ -84,13 +84,13 @@ func (l *lab) trials() []trial {
 	}
 }
 
-func TestEveryKindIsMadeReadBackChangedAndRemoved(t *testing.T) {
+func TestEveryKindIsCreatedReadUpdatedAndDeleted(t *testing.T) {
 	for _, trial := range newLab(t).trials() {
 		t.Run(trial.name, func(t *testing.T) {
 			l := newLab(t)
 			before := l.state()
 			for _, again := range l.trials() {
-				if again.name == trial.name { // the same trial, in this lab's namespace
+				if again.name == trial.name { // with the namespace of this lab
 					l.try(again)
 				}
 			}
@@ -98,13 +98,13 @@ func TestEveryKindIsMadeReadBackChangedAndRemoved(t *testing.T) {
 				l.mustCommit(object{o.key, nil})
 			}
 			if after := l.state(); after != before {
-				t.Errorf("left behind:\n%s\nwas\n%s", after, before)
+				t.Errorf("after the delete:\n%s\nbefore\n%s", after, before)
 			}
 		})
 	}
 }
 
-// try makes, changes, loses, repairs and deletes an object.
+// try creates, updates, spoils, repairs and deletes an object.
 func (l *lab) try(tr trial) {
 	l.Helper()
 	l.mustCommit(l.ground()...)
@@ -121,7 +121,7 @@ func (l *lab) try(tr trial) {
 		tr.spoil(l.T, link)
 	})
 	if got := l.different(); !slices.Equal(got, []string{tr.first.key}) {
-		l.Errorf("after the loss these are seen to differ: %v", got)
+		l.Errorf("objects %v differ after the loss", got)
 	}
 	if _, err := l.s.Resync(l.Context(), kvscheduler.ResyncOpt{}); err != nil {
 		l.Errorf("repair: %v", err)
@@ -132,10 +132,10 @@ func (l *lab) try(tr trial) {
 		must(l.T, err)
 		tr.spoil(l.T, link)
 	})
-	l.mustCommit(object{tr.first.key, nil}) // what is gone is deleted without error
+	l.mustCommit(object{tr.first.key, nil}) // deleting a missing object is no error
 }
 
-// state is what the namespace shows of what objects change.
+// state describes the configuration of the link in the namespace.
 func (l *lab) state() string {
 	l.Helper()
 	var b strings.Builder
@@ -154,7 +154,7 @@ func (l *lab) state() string {
 			routes, err := netlink.RouteList(link, f)
 			must(l.T, err)
 			for _, r := range routes {
-				if r.Protocol != 2 { // the kernel's own
+				if r.Protocol != 2 { // RTPROT_KERNEL
 					b.WriteString("route " + r.String() + "\n")
 				}
 			}
@@ -195,14 +195,14 @@ func dropNeighbour(a string) func(*testing.T, netlink.Link) {
 	}
 }
 
-func TestNamespaceThatIsGoneTakesAllWithIt(t *testing.T) {
+func TestObjectsEndWithTheirNamespace(t *testing.T) {
 	l := newLab(t)
 	all := append(l.ground(), l.address("10.1.0.1/32"), l.route("0.0.0.0/0", "169.254.1.1"), l.neighbour("169.254.1.1", mac2),
 		l.sysctl("net/ipv6/conf/eth0/accept_ra", "0"))
 	l.mustCommit(all...)
 	netnstest.Remove(t, l.path)
-	if got := len(l.different()); got != len(all)-1 { // the tap itself is not ours to see
-		t.Errorf("%d of %d objects are seen to be gone", got, len(all)-1)
+	if got := len(l.different()); got != len(all)-1 { // the descriptor of the interface finds nothing
+		t.Errorf("%d of %d objects differ", got, len(all)-1)
 	}
 	for _, o := range slices.Backward(all) {
 		if err := l.commit(object{o.key, nil}); err != nil {

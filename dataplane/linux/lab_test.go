@@ -21,7 +21,7 @@ var (
 
 const alias = "weft:default/a/eth0"
 
-// lab is a pod's namespace with a tap, as the dataplane leaves it, and a scheduler.
+// lab is a pod's namespace with a tap, as the dataplane makes it, and a scheduler.
 type lab struct {
 	*testing.T
 	path    string
@@ -32,7 +32,7 @@ type lab struct {
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	netnstest.RequireTap(t)
-	for deadline := time.Now().Add(time.Minute); isThere(hostEnd); { // an earlier test's goes after its namespace
+	for deadline := time.Now().Add(time.Minute); isThere(hostEnd); { // the kernel deletes that of an earlier test after its namespace
 		if time.Now().After(deadline) {
 			t.Fatalf("link %s of an earlier test is still there", hostEnd)
 		}
@@ -43,7 +43,7 @@ func newLab(t *testing.T) *lab {
 	if _, err := Register(l.s, Options{ChainChanges: &l.changes}); err != nil {
 		t.Fatal(err)
 	}
-	// Taps are dataplane/vpp's; here it is enough that they are desired.
+	// dataplane/vpp makes taps; these tests need only the desired object.
 	if _, err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.Interface, struct{}]{
 		Name: wire.KindInterface, Equal: func(want, have wire.Interface) bool { return want == have },
 	}); err != nil {
@@ -62,7 +62,7 @@ func (l *lab) inside(f func()) {
 	netnstest.Do(l, l.path, f)
 }
 
-// addTap makes a tap that stays without a process, where the calling thread is.
+// addTap makes a persistent tap in the calling thread's namespace.
 func addTap(t *testing.T, name string) {
 	t.Helper()
 	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}
@@ -87,7 +87,7 @@ func addDummy(t *testing.T, name string) netlink.Link {
 	return link
 }
 
-// object is a key and its value.
+// object is a key and a value.
 type object struct {
 	key   string
 	value any
@@ -114,7 +114,7 @@ func (l *lab) mustCommit(objects ...object) {
 	}
 }
 
-// quiet fails the test if what is read back differs from what is desired, or a resync would do anything.
+// quiet fails the test if an object differs or a resync would change anything.
 func (l *lab) quiet() {
 	l.Helper()
 	differences, err := l.s.Verify(l.Context())
@@ -130,7 +130,7 @@ func (l *lab) quiet() {
 	}
 }
 
-// different lists the refs that are not as desired.
+// different lists the objects that differ from their desired values.
 func (l *lab) different() []string {
 	l.Helper()
 	differences, err := l.s.Verify(l.Context())
@@ -159,10 +159,12 @@ func (l *lab) peer() wire.TapPeer {
 
 func (l *lab) peerObject(v wire.TapPeer) object { return object{wire.TapPeerKey("tap-a"), v} }
 
-// ground is what objects on the link stand on.
+// ground returns the dependencies of objects on the link.
 func (l *lab) ground() []object {
 	l.Helper()
 	return []object{
 		{wire.InterfaceKey("tap-a"), wire.Interface{Type: wire.TypeTap}}, l.namespace(), l.peerObject(l.peer()),
 	}
 }
+
+func TestMain(m *testing.M) { netnstest.Main(m) }

@@ -24,7 +24,7 @@ func prefixes(list ...string) (all []netip.Prefix) {
 
 func masqueradeObject(v wire.Masquerade) object { return object{wire.MasqueradeKey(), v} }
 
-// cluster is what most tests want.
+// cluster is the value of most tests.
 func cluster() wire.Masquerade {
 	return wire.Masquerade{
 		Link: nodeLink, Egress: true, Pods: prefixes("10.1.0.0/24", "10.1.1.0/24", "fd00:1::/32"), Exclude: prefixes("198.51.100.0/24", "fd00:3::/64"),
@@ -33,7 +33,7 @@ func cluster() wire.Masquerade {
 	}
 }
 
-// newTableLab is a lab on a node without the table, at the beginning and at the end.
+// newTableLab makes a lab on a node without the table, and removes the table after the test.
 func newTableLab(t *testing.T) *lab {
 	t.Helper()
 	l := newLab(t)
@@ -41,7 +41,7 @@ func newTableLab(t *testing.T) *lab {
 	return l
 }
 
-// resync repairs what differs.
+// resync repairs differences.
 func (l *lab) resync() {
 	l.Helper()
 	if _, err := l.s.Resync(l.Context(), kvscheduler.ResyncOpt{}); err != nil {
@@ -56,7 +56,7 @@ func nft(t *testing.T) *nftables.Conn {
 	return c
 }
 
-// rulesThere are the rules of our chain, and those of no table if that is not there.
+// rulesThere returns the rules of Weft's chain; none without the table.
 func rulesThere(t *testing.T) []*nftables.Rule {
 	t.Helper()
 	rules, err := nft(t).GetRules(ourTable(), &nftables.Chain{Name: chainName})
@@ -67,7 +67,7 @@ func rulesThere(t *testing.T) []*nftables.Rule {
 	return rules
 }
 
-func TestTheTableIsMadeReadBackChangedAndRemoved(t *testing.T) {
+func TestMasqueradeTableIsCreatedReadUpdatedAndDeleted(t *testing.T) {
 	l := newTableLab(t)
 	all, none, changed := cluster(), wire.Masquerade{Link: nodeLink}, cluster()
 	changed.Exclude, changed.Link = prefixes("0.0.0.0/0", "::/0"), "other0"
@@ -85,7 +85,7 @@ func TestTheTableIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	}
 }
 
-// What others do to the table is seen and repaired; what nobody wants any more goes.
+// Foreign changes of the table are repaired. The table without a desired value is removed.
 func TestAChangedTableIsRepaired(t *testing.T) {
 	table := ourTable()
 	chain := &nftables.Chain{Name: chainName, Table: table}
@@ -115,7 +115,7 @@ func TestAChangedTableIsRepaired(t *testing.T) {
 			spoil(t, c)
 			must(t, c.Flush())
 			if got := l.different(); !slices.Equal(got, []string{wire.MasqueradeKey()}) {
-				t.Errorf("different are %v", got)
+				t.Errorf("objects %v differ", got)
 			}
 			l.resync()
 			l.quiet()
@@ -123,23 +123,23 @@ func TestAChangedTableIsRepaired(t *testing.T) {
 	}
 }
 
-// A table of an earlier run that nobody remembers is ours all the same.
-func TestAForgottenTableIsRemovedOrTakenOver(t *testing.T) {
+// A table of an earlier agent that is not recorded belongs to Weft.
+func TestUnknownTableIsRemovedOrAdopted(t *testing.T) {
 	l := newTableLab(t)
 	must(t, writeTable(wire.Masquerade{Link: "old0", Pods: prefixes("10.9.0.0/16")}))
 	l.resync()
 	if rules := rulesThere(t); len(rules) != 0 {
-		t.Errorf("%d rules of a table that nobody wants are left", len(rules))
+		t.Errorf("%d rules of an undesired table are left", len(rules))
 	}
 	must(t, writeTable(wire.Masquerade{Link: "old0", Pods: prefixes("10.9.0.0/16")}))
 	l.mustCommit(masqueradeObject(cluster()))
 	l.quiet()
 }
 
-func TestTablesOfOthersAreLeftAlone(t *testing.T) {
+func TestForeignTablesAreKept(t *testing.T) {
 	l := newTableLab(t)
 	c := nft(t)
-	other := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: tableName}) // of our name, but of another family
+	other := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: tableName}) // with the name of Weft's, in another family
 	chain := c.AddChain(&nftables.Chain{
 		Name: chainName, Table: other, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 	})
@@ -154,7 +154,7 @@ func TestTablesOfOthersAreLeftAlone(t *testing.T) {
 	after, err := c.GetRules(other, chain)
 	must(t, err)
 	if len(before) != 1 || len(after) != 1 || before[0].Handle != after[0].Handle {
-		t.Errorf("the rules of another's table were %v and are %v", before, after)
+		t.Errorf("the rules of the foreign table were %v and are %v", before, after)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestRangesCoverWhatPrefixesCover(t *testing.T) {
 			a := netip.AddrFrom4([4]byte{10 + raw[0]%2*245, 0, raw[2], raw[3]})
 			within := func(p netip.Prefix) bool { return p.Contains(a) }
 			if in := slices.ContainsFunc(given, within); in != slices.ContainsFunc(again, within) {
-				t.Fatalf("%s: in %v is %t, and not so in %v", a, given, in, again)
+				t.Fatalf("%s in %v: %t, but not in %v", a, given, in, again)
 			}
 		}
 	})

@@ -18,14 +18,14 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// Who is where: the pods of this node behind its link to the dataplane, everybody else behind its uplink.
+// The links of the node: to the dataplane with the pods of this node, and to all other hosts.
 const (
 	nodeLink = "weft0"
 	uplink   = "up0"
 	port     = 8080
 )
 
-// ends are the addresses of one family.
+// ends are the hosts' addresses of one family.
 type ends struct{ pod, otherPod, node, nodeUplink, farPod, outside, excluded, service string }
 
 var families = map[string]ends{
@@ -33,7 +33,7 @@ var families = map[string]ends{
 	"IPv6": {"fd00:1::10", "fd00:1::11", "fd00:1::1", "fd00:2::1", "fd00:1:1::10", "fd00:2::9", "fd00:3::7", "fd00:96::1"},
 }
 
-// scene is a lab whose process is a node, between a namespace of pods and one of the world.
+// scene is a lab with the process as a node between a namespace of pods and one of all other hosts.
 type scene struct {
 	*lab
 	pods, world string
@@ -69,7 +69,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// within runs f in a namespace; "" is the node's.
+// within runs f in a namespace, in the node's for "".
 func (s *scene) within(path string, f func()) {
 	s.Helper()
 	if path == "" {
@@ -91,7 +91,7 @@ func (s *scene) connect(name, to string) {
 	defer fd.Close()
 	pair.PeerNamespace = netlink.NsFd(int(fd.Fd()))
 	must(s.T, netlink.LinkAdd(pair))
-	s.Cleanup(func() { _ = netlink.LinkDel(pair) }) // it may have gone with the other namespace
+	s.Cleanup(func() { _ = netlink.LinkDel(pair) }) // may be deleted with the other namespace
 	must(s.T, netlink.LinkSetUp(pair))
 	s.within(to, func() { must(s.T, netlink.LinkSetUp(mustFind(s.T, "eth0"))) })
 }
@@ -104,7 +104,7 @@ func (s *scene) give(path, name, address string, bits int) {
 	})
 }
 
-// lead makes a route to one address, or to all.
+// lead adds a route to one address, or a default route.
 func (s *scene) lead(path, name, to, gateway string) {
 	s.Helper()
 	g := netip.MustParseAddr(gateway)
@@ -117,7 +117,7 @@ func (s *scene) lead(path, name, to, gateway string) {
 	})
 }
 
-// serve tells everybody who asks in a namespace from which address they come.
+// serve runs a server in a namespace that replies with the client's address.
 func (s *scene) serve(path string) {
 	s.Helper()
 	s.within(path, func() {
@@ -129,10 +129,10 @@ func (s *scene) serve(path string) {
 			for {
 				c, err := listener.AcceptTCP()
 				if err != nil {
-					return // it was closed
+					return // closed
 				}
 				seen := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-				_, _ = io.WriteString(c, seen.String()) // who went away does not want to know
+				_, _ = io.WriteString(c, seen.String()) // the client may have closed the connection
 				_ = c.Close()
 			}
 		}()
@@ -140,7 +140,7 @@ func (s *scene) serve(path string) {
 	})
 }
 
-// seen is the address from which a namespace's connection comes; "" if there is none.
+// seen connects from a namespace and returns the address that the server sees; "" without a connection.
 func (s *scene) seen(path, from, to string) (as string) {
 	s.Helper()
 	s.within(path, func() {
@@ -158,13 +158,13 @@ func (s *scene) seen(path, from, to string) (as string) {
 	return as
 }
 
-// redirect does what kube-proxy does for a Service with one pod: in a table of its own.
+// redirect translates destinations like kube-proxy for a Service with one pod, in a separate table.
 func (s *scene) redirect(service, pod string) {
 	s.Helper()
 	s.redirectTo(service, pod, port)
 }
 
-// redirectTo redirects all ports of an address to one port of another.
+// redirectTo translates all ports of an address to one port of another.
 func (s *scene) redirectTo(service, pod string, port uint16) {
 	s.Helper()
 	c := nft(s.T)
@@ -192,7 +192,7 @@ func (s *scene) redirectTo(service, pod string, port uint16) {
 }
 
 // rows: AWS-23
-func TestOnlyWhatLeavesTheClusterIsTranslated(t *testing.T) {
+func TestOnlyPacketsOutOfTheClusterAreMasqueraded(t *testing.T) {
 	s := newScene(t)
 	s.serve(s.world)
 	s.serve(s.pods)
@@ -214,20 +214,20 @@ func TestOnlyWhatLeavesTheClusterIsTranslated(t *testing.T) {
 			t.Run(family+" to "+tt.name, func(t *testing.T) {
 				s.mustCommit(tt.setting)
 				if seen := s.seen(s.pods, e.pod, tt.to); seen != tt.seen {
-					t.Errorf("it is seen as %q, want %q", seen, tt.seen)
+					t.Errorf("seen as %q, want %q", seen, tt.seen)
 				}
 			})
 		}
 		s.mustCommit(masqueradeObject(cluster()))
 		if seen := s.seen(s.world, e.outside, e.pod); seen != e.outside {
-			t.Errorf("%s: who comes from outside is seen as %q by a pod", family, seen)
+			t.Errorf("%s: a pod sees a client outside the cluster as %q", family, seen)
 		}
 	}
 }
 
-// What goes from the dataplane into the dataplane, or from the node into it, comes back by the node, which alone can undo
-// the redirection: else the pod would get replies from itself, or from a pod that it never asked.
-func TestAServiceIsReachedByItsOwnPodByOthersAndByTheNode(t *testing.T) {
+// Replies to packets from the dataplane or the node into the dataplane pass the node, which has to revert the redirection: otherwise
+// the pod would get replies from itself, or from a pod that it did not connect to.
+func TestAServiceIsReachedByItsPodByOtherPodsAndByTheNode(t *testing.T) {
 	s := newScene(t)
 	s.serve(s.pods)
 	s.mustCommit(masqueradeObject(cluster()))
@@ -243,13 +243,13 @@ func TestAServiceIsReachedByItsOwnPodByOthersAndByTheNode(t *testing.T) {
 		}
 		s.lead(s.world, "eth0", e.service, e.nodeUplink)
 		if seen := s.seen(s.world, e.outside, e.service); seen != e.outside {
-			t.Errorf("%s from outside: seen as %q; whether its address is kept is the Service's to say", family, seen)
+			t.Errorf("%s from outside: seen as %q, want the client's address", family, seen)
 		}
 	}
 }
 
-// Not everybody who redirects does it by the kernel's translation of addresses: what comes back is translated all the same.
-func TestAServiceIsReachedThatTheKernelsTranslationKnowsNothingOf(t *testing.T) {
+// A proxy may redirect without connection tracking. The node translates replies, too.
+func TestAServiceWithoutConnectionTrackingIsReached(t *testing.T) {
 	s := newScene(t)
 	s.serve(s.pods)
 	s.mustCommit(masqueradeObject(cluster()))
@@ -261,7 +261,7 @@ func TestAServiceIsReachedThatTheKernelsTranslationKnowsNothingOf(t *testing.T) 
 	}
 }
 
-// rewrite puts one address in the place of another in each packet, before connections are looked at.
+// rewrite replaces an address in each packet before connection tracking.
 func (s *scene) rewrite(hook *nftables.ChainHook, at uint32, from, to string) {
 	s.Helper()
 	c := nft(s.T)
@@ -269,7 +269,7 @@ func (s *scene) rewrite(hook *nftables.ChainHook, at uint32, from, to string) {
 	chain := c.AddChain(&nftables.Chain{
 		Name: "rewrite", Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityRaw,
 	})
-	const checksum, pseudoHeader = 10, 1 // where that of IPv4 is, and that the transport's changes too
+	const checksum, pseudoHeader = 10, 1 // offset in the IPv4 header; update the checksum of the transport, too
 	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
 		address(at, 4), &expr.Cmp{Register: 1, Data: netip.MustParseAddr(from).AsSlice()},
 		&expr.Immediate{Register: 1, Data: netip.MustParseAddr(to).AsSlice()},
@@ -282,7 +282,7 @@ func (s *scene) rewrite(hook *nftables.ChainHook, at uint32, from, to string) {
 	s.Cleanup(func() { c.DelTable(table); must(s.T, c.Flush()) })
 }
 
-func TestApplyingAgainKeepsCountersAndConnections(t *testing.T) {
+func TestUpdateKeepsCountersAndConnections(t *testing.T) {
 	s := newScene(t)
 	s.serve(s.world)
 	s.mustCommit(masqueradeObject(cluster()))
@@ -301,17 +301,17 @@ func TestApplyingAgainKeepsCountersAndConnections(t *testing.T) {
 	more.Exclude = append(more.Exclude, prefixes("203.0.113.0/24")...)
 	s.mustCommit(masqueradeObject(more))
 	if after := s.packets(); after < counted {
-		t.Errorf("%d packets were counted, and now %d", counted, after)
+		t.Errorf("%d packets were counted before the update, %d after", counted, after)
 	}
 	must(t, RemoveMasquerade())
 	s.resync()
-	text, err := io.ReadAll(c) // the server answers once it is asked for nothing more
+	text, err := io.ReadAll(c) // the server replies at the end of the request
 	if err != nil || string(text) != e.nodeUplink {
-		t.Errorf("a connection from before: %q, %v", text, err)
+		t.Errorf("an earlier connection: %q, %v", text, err)
 	}
 }
 
-// open makes a connection that lasts.
+// open opens a connection.
 func (s *scene) open(path string, e ends) (c net.Conn) {
 	s.Helper()
 	s.within(path, func() {
@@ -323,7 +323,7 @@ func (s *scene) open(path string, e ends) (c net.Conn) {
 	return c
 }
 
-// packets is how many the rules have translated.
+// packets returns the number of packets that the rules have translated.
 func (s *scene) packets() (sum uint64) {
 	s.Helper()
 	for _, rule := range rulesThere(s.T) {

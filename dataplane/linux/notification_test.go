@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// listener collects changes until the test ends.
+// listener collects notifications until the test ends.
 type listener struct {
 	*Subscription
 	t       *testing.T
@@ -50,7 +50,7 @@ func listen(t *testing.T) *listener {
 	return l
 }
 
-// await waits for a change after the first n.
+// await waits for a notification after the first n.
 func (l *listener) await(want Notification, after int) {
 	l.t.Helper()
 	tick, limit := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
@@ -88,7 +88,7 @@ func makeVeth(t *testing.T, name string) netlink.Link {
 	return link
 }
 
-// harms are the changes that are notified, each after the one before.
+// harms runs each change that causes a notification, in order.
 func harms(t *testing.T, link netlink.Link, each func(what string, change func() error)) {
 	t.Helper()
 	address, err := netlink.ParseAddr("10.99.0.1/24")
@@ -106,7 +106,7 @@ func harms(t *testing.T, link netlink.Link, each func(what string, change func()
 	each("link deleted", func() error { return netlink.LinkDel(link) })
 }
 
-func TestChangesOfTheAgentsOwnNamespaceAreNotifiedByLink(t *testing.T) {
+func TestNotificationsOfTheAgentsNamespaceNameTheLink(t *testing.T) {
 	l := listen(t)
 	link := makeVeth(t, "note0")
 	harms(t, link, func(what string, change func() error) {
@@ -119,13 +119,13 @@ func TestChangesOfTheAgentsOwnNamespaceAreNotifiedByLink(t *testing.T) {
 	})
 }
 
-func TestChangesOfAFollowedNamespaceAreNotifiedAndThoseOfOthersAreNot(t *testing.T) {
+func TestOnlyFollowedNamespacesAreNotified(t *testing.T) {
 	l := listen(t)
 	followed, other := netnstest.New(t), netnstest.New(t)
 	if err := errors.Join(l.Follow(followed), l.Follow(other)); err != nil {
 		t.Fatal(err)
 	}
-	l.Forget(other) // the kernel still reports its changes, because it has a number
+	l.Forget(other) // the kernel still sends notifications, because the namespace has an nsid
 	for _, path := range []string{other, followed} {
 		netnstest.Do(t, path, func() {
 			link := makeVeth(t, "note1")
@@ -164,8 +164,8 @@ func TestChangesOfAFollowedNamespaceAreNotifiedAndThoseOfOthersAreNot(t *testing
 	}
 }
 
-// An open socket in a namespace keeps it alive, and with it the links in it.
-func TestAFollowedNamespaceEndsWithItsPath(t *testing.T) {
+// An open socket in a namespace would keep it and its links alive.
+func TestSubscriptionDoesNotKeepANamespaceAlive(t *testing.T) {
 	l := listen(t)
 	path := netnstest.New(t)
 	if err := l.Follow(path); err != nil {
@@ -188,14 +188,14 @@ func TestAFollowedNamespaceEndsWithItsPath(t *testing.T) {
 	l.await(Notification{Link: host.Attrs().Name}, before) // the kernel deletes both ends
 }
 
-func TestFollowReportsANamespaceThatIsGone(t *testing.T) {
+func TestFollowReturnsErrGoneForAMissingNamespace(t *testing.T) {
 	l := listen(t)
 	if err := l.Follow(filepath.Join(t.TempDir(), "none")); !errors.Is(err, ErrGone) {
 		t.Errorf("got %v, want %v", err, ErrGone)
 	}
 }
 
-// A pod can change its addresses all the time.
+// A pod can change its addresses at any rate.
 func TestReadNotificationsAreBounded(t *testing.T) {
 	l := listen(t)
 	path := netnstest.New(t)

@@ -18,16 +18,16 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// chainLink leads to the pods of another CNI plugin, which the node's kernel routes itself.
+// chainLink is the link to pods of another CNI plugin, which the node's kernel routes.
 const chainLink = "chain0"
 
-// guardAddresses are those of one family that only these tests have: a pod of another plugin, and the node's end of its link.
+// guardAddresses are, per family, a pod of another plugin and the node's end of its link.
 var guardAddresses = map[string]struct{ chained, chainedNode string }{
 	"IPv4": {"10.99.0.10", "10.99.0.1"},
 	"IPv6": {"fd00:99::10", "fd00:99::1"},
 }
 
-// newGuardScene is a scene with pods of another plugin, whose addresses are masqueraded by a table that is not Weft's.
+// newGuardScene makes a scene with pods of another plugin. A foreign table masquerades their addresses.
 func newGuardScene(t *testing.T) (s *scene, chained string) {
 	t.Helper()
 	s = newScene(t)
@@ -43,11 +43,11 @@ func newGuardScene(t *testing.T) (s *scene, chained string) {
 		s.lead(chained, "eth0", "", a.chainedNode)
 	}
 	s.masqueradeAll()
-	t.Cleanup(func() { must(t, netlink.ConntrackTableFlush(netlink.ConntrackTable)) }) // other tests look at all connections
+	t.Cleanup(func() { must(t, netlink.ConntrackTableFlush(netlink.ConntrackTable)) }) // other tests list all connections
 	return s, chained
 }
 
-// masqueradeAll does what other plugins and kube-proxy do, for all that leaves by the uplink.
+// masqueradeAll masquerades all packets that leave through the uplink, like other plugins and kube-proxy.
 func (s *scene) masqueradeAll() {
 	s.Helper()
 	c := nft(s.T)
@@ -61,7 +61,7 @@ func (s *scene) masqueradeAll() {
 	s.Cleanup(func() { c.DelTable(table); must(s.T, c.Flush()) })
 }
 
-// guarded is how many packets the guard has dropped.
+// guarded returns the number of packets that the guard has dropped.
 func (s *scene) guarded() (sum uint64) {
 	s.Helper()
 	for _, chain := range []string{"guard-prerouting", "guard-forward"} {
@@ -81,7 +81,7 @@ func (s *scene) guarded() (sum uint64) {
 	return sum
 }
 
-// mustDrop sends a packet and fails unless the guard drops it before the receiver has it.
+// mustDrop sends a packet and fails unless the guard drops it.
 func (s *scene) mustDrop(from *net.UDPConn, to netip.AddrPort, size int, at *net.UDPConn) {
 	s.Helper()
 	before := s.guarded()
@@ -91,7 +91,7 @@ func (s *scene) mustDrop(from *net.UDPConn, to netip.AddrPort, size int, at *net
 		must(s.T, at.SetReadDeadline(time.Now().Add(time.Millisecond)))
 		n, source, err := at.ReadFromUDPAddrPort(raw)
 		if err == nil {
-			s.Fatalf("%s has %d bytes of %s", at.LocalAddr(), n, source)
+			s.Fatalf("%s received %d bytes from %s", at.LocalAddr(), n, source)
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			s.Fatal(err)
@@ -109,14 +109,14 @@ func (s *scene) mustPass(from *net.UDPConn, to netip.AddrPort, size int, at *net
 	send(s.T, from, to, text)
 	source, got := received(s.T, at)
 	if got != text {
-		s.Fatalf("%s has %d bytes, want %d", at.LocalAddr(), len(got), size)
+		s.Fatalf("%s received %d bytes, want %d", at.LocalAddr(), len(got), size)
 	}
 	return source
 }
 
-const inFragments = 4000 // bytes, of which the links carry 1500 at once
+const inFragments = 4000 // bytes; the links have an MTU of 1500
 
-// Finding 2 of issue 12: a packet of a pod that is masqueraded comes from a valid end of a tunnel.
+// Finding 2 of issue 12: a masqueraded packet of a pod has the source address of a valid tunnel end.
 func TestPodsReachNoTunnelOfAnyNode(t *testing.T) {
 	s, chained := newGuardScene(t)
 	s.mustCommit(masqueradeObject(cluster()))
@@ -144,13 +144,13 @@ func TestPodsReachNoTunnelOfAnyNode(t *testing.T) {
 			s.mustPass(peer, udpAt(e.nodeUplink, tunnelPort), size, node)
 		}
 		s.redirectTo(e.excluded, e.otherPod, tunnelPort)
-		s.mustPass(pod, udpAt(e.excluded, 53), 10, otherPod) // a Service on the tunnels' port, of a pod of this node
+		s.mustPass(pod, udpAt(e.excluded, 53), 10, otherPod) // a Service on the tunnels' port with a pod of this node
 	}
 }
 
-// A node that routes between other nodes carries their tunnels. Through a Service on that node no pod gets into one: its packet
-// comes with the address of the pod's node already.
-func TestANodeCarriesTunnelsOfOthersButRedirectsNothingIntoThem(t *testing.T) {
+// A node may route tunnel packets of other nodes. It drops packets of pods that a Service redirects into a tunnel: their source is the
+// address of the pod's node already.
+func TestNodeForwardsForeignTunnelsButRedirectsNothingIntoThem(t *testing.T) {
 	s, chained := newGuardScene(t)
 	for family, e := range families {
 		far := guardAddresses[family].chained
@@ -164,16 +164,16 @@ func TestANodeCarriesTunnelsOfOthersButRedirectsNothingIntoThem(t *testing.T) {
 	}
 }
 
-func TestWithoutTunnelsAndForOthersThePortIsOneOfMany(t *testing.T) {
+func TestGuardAllowsThePortWithoutTunnelsAndToOtherHosts(t *testing.T) {
 	s, chained := newGuardScene(t)
 	e, own := families["IPv4"], guardAddresses["IPv4"]
 	peer := s.socket(s.world, e.outside, tunnelPort, true)
 	v := cluster()
 	v.Guard.Nodes = nil
-	s.mustCommit(masqueradeObject(v)) // the plugin's pods may reach machines that are no nodes
+	s.mustCommit(masqueradeObject(v)) // the plugin's pods may reach hosts that are not nodes
 	s.mustPass(s.socket(chained, own.chained, 0, true), udpAt(e.outside, tunnelPort), 10, peer)
 	pod := s.socket(s.pods, e.pod, 0, true)
-	s.mustDrop(pod, udpAt(e.outside, tunnelPort), 10, peer) // it may be a node of which this one has not heard yet
+	s.mustDrop(pod, udpAt(e.outside, tunnelPort), 10, peer) // it may be a node that this one does not know yet
 	v.Guard = wire.TunnelGuard{}
 	s.mustCommit(masqueradeObject(v))
 	s.mustPass(pod, udpAt(e.outside, tunnelPort), 10, peer)

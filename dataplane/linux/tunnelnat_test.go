@@ -24,16 +24,16 @@ const (
 	tunnelPort = 4789
 )
 
-// tunnelFamily are the addresses of one family: of the dataplane's end, of the node, and of machines behind its uplink.
+// tunnelFamily has the addresses of one family: of the dataplane's end, the node, and hosts behind its uplink.
 type tunnelFamily struct{ inner, node, peer, stranger string }
 
-// The inner address of IPv6 follows from the node's: see neutral.
+// The inner IPv6 address depends on the node's, see neutral.
 var tunnelFamilies = map[string]tunnelFamily{
 	"IPv4": {"169.254.43.2", "192.0.2.1", "192.0.2.2", "192.0.2.3"},
 	"IPv6": {"", "2001:db8:ff::1", "2001:db8:ff::2", "2001:db8:ff::3"},
 }
 
-// neutral is an address with the sum of another.
+// neutral returns an address with the checksum of another.
 func neutral(t *testing.T, node string) string {
 	t.Helper()
 	inner := netip.MustParseAddr("fd77:6566:7400::2").As16()
@@ -43,7 +43,7 @@ func neutral(t *testing.T, node string) string {
 			return a.String()
 		}
 	}
-	t.Fatal("no address has the sum of", node)
+	t.Fatal("no address has the checksum of", node)
 	return ""
 }
 
@@ -56,8 +56,8 @@ func (f tunnelFamily) value() wire.TunnelNAT {
 
 func tunnelObject(v wire.TunnelNAT) object { return object{wire.TunnelNATKey(), v} }
 
-// newTunnelScene is a node between a dataplane, which has nothing but its tunnel end, and the world. The kernel checks
-// sources strictly, and connections are tracked, as with kube-proxy.
+// newTunnelScene makes a node between a dataplane, which has only its tunnel end, and other hosts. The kernel uses strict reverse path
+// filtering and tracks connections, as with kube-proxy.
 func newTunnelScene(t *testing.T, f tunnelFamily) *scene {
 	t.Helper()
 	s := &scene{newTableLab(t), netnstest.New(t), netnstest.New(t)}
@@ -101,7 +101,7 @@ func (s *scene) neighbour(path, name, a string, mac net.HardwareAddr) {
 	})
 }
 
-// socket is bound to an address of a namespace. Without checksums what it sends has none.
+// socket opens a UDP socket on an address in a namespace. Without checksums, its packets have none.
 func (s *scene) socket(path, a string, port int, checksums bool) (c *net.UDPConn) {
 	s.Helper()
 	s.within(path, func() {
@@ -133,7 +133,7 @@ func send(t *testing.T, from *net.UDPConn, to netip.AddrPort, text string) {
 	must(t, err)
 }
 
-// received is what comes next to a socket, and from which address.
+// received returns the next datagram of a socket and its source address.
 func received(t *testing.T, at *net.UDPConn) (from, text string) {
 	t.Helper()
 	must(t, at.SetReadDeadline(time.Now().Add(20*time.Second)))
@@ -145,8 +145,8 @@ func received(t *testing.T, at *net.UDPConn) (from, text string) {
 	return a.Addr().Unmap().String(), string(raw[:n])
 }
 
-// TestTunnelPacketsHaveTheNodesAddressOutside is judged by sockets of the kernel, which take no packet with a wrong checksum.
-func TestTunnelPacketsHaveTheNodesAddressOutside(t *testing.T) {
+// TestPeersSeeTunnelPacketsFromTheNodesAddress uses sockets of the kernel, which drops packets with a wrong checksum.
+func TestPeersSeeTunnelPacketsFromTheNodesAddress(t *testing.T) {
 	for name, f := range tunnelFamilies {
 		if f.inner == "" {
 			f.inner = neutral(t, f.node)
@@ -157,22 +157,22 @@ func TestTunnelPacketsHaveTheNodesAddressOutside(t *testing.T) {
 				s.mustCommit(masqueradeObject(cluster()), tunnelObject(f.value()))
 				s.quiet()
 				dataplane, peer := s.socket(s.pods, f.inner, tunnelPort, checksums), s.socket(s.world, f.peer, tunnelPort, checksums)
-				longest := make([]byte, 1500-40-8) // what has no room in one packet of IPv4 either would not be noticed
+				longest := make([]byte, 1500-40-8) // the largest payload of one IPv6 packet
 				for _, text := range []string{"even", "odd", string(longest)} {
 					send(t, dataplane, udpAt(f.peer, tunnelPort), text)
 					if from, got := received(t, peer); from != f.node || got != text {
-						t.Errorf("the peer has %d bytes of %s, want %d of %s", len(got), from, len(text), f.node)
+						t.Errorf("the peer received %d bytes from %s, want %d from %s", len(got), from, len(text), f.node)
 					}
 					send(t, peer, udpAt(f.node, tunnelPort), text)
 					if from, got := received(t, dataplane); from != f.peer || got != text {
-						t.Errorf("the dataplane has %d bytes of %s, want %d of %s", len(got), from, len(text), f.peer)
+						t.Errorf("the dataplane received %d bytes from %s, want %d from %s", len(got), from, len(text), f.peer)
 					}
 				}
 				flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_ALL)
 				must(t, err)
 				for _, flow := range flows {
 					if flow.Forward.DstPort == tunnelPort || flow.Forward.SrcPort == tunnelPort {
-						t.Errorf("a tunnel is tracked: %s", flow)
+						t.Errorf("a tunnel has a tracked connection: %s", flow)
 					}
 				}
 			})
@@ -180,7 +180,7 @@ func TestTunnelPacketsHaveTheNodesAddressOutside(t *testing.T) {
 	}
 }
 
-// What follows each packet that must not arrive is one that must, on the same way: nothing is awaited in vain.
+// After each packet that must not arrive, the test sends one that must, so that it needs no timeout.
 func TestOnlyTunnelPacketsOfPeersAreTranslated(t *testing.T) {
 	for name, f := range tunnelFamilies {
 		if f.inner == "" {
@@ -195,16 +195,16 @@ func TestOnlyTunnelPacketsOfPeersAreTranslated(t *testing.T) {
 
 			send(t, stranger, udpAt(f.node, tunnelPort), "of a stranger")
 			if from, got := received(t, kernels); from != f.stranger || got != "of a stranger" {
-				t.Errorf("the node itself has %q of %s", got, from)
+				t.Errorf("the node received %q from %s", got, from)
 			}
 			send(t, peer, udpAt(f.node, tunnelPort+1), "to another port")
 			if from, got := received(t, other); from != f.peer || got != "to another port" {
-				t.Errorf("the node itself has %q of %s", got, from)
+				t.Errorf("the node received %q from %s", got, from)
 			}
 			send(t, peer, udpAt(f.inner, tunnelPort), "to the inner address")
 			send(t, peer, udpAt(f.node, tunnelPort), "to the node")
 			if _, got := received(t, dataplane); got != "to the node" {
-				t.Errorf("the dataplane has %q", got)
+				t.Errorf("the dataplane received %q", got)
 			}
 			send(t, dataplane, udpAt(f.stranger, tunnelPort), "to a stranger")
 			send(t, dataplane, udpAt(f.peer, tunnelPort+1), "to another port")
@@ -214,13 +214,13 @@ func TestOnlyTunnelPacketsOfPeersAreTranslated(t *testing.T) {
 			s.quiet()
 			send(t, dataplane, udpAt(f.stranger, tunnelPort), "to a new peer")
 			if from, got := received(t, stranger); from != f.node || got != "to a new peer" {
-				t.Errorf("the new peer has %q of %s", got, from)
+				t.Errorf("the new peer received %q from %s", got, from)
 			}
 		})
 	}
 }
 
-func TestTheTableForTunnelsIsMadeRepairedAndRemoved(t *testing.T) {
+func TestTunnelTableIsCreatedRepairedAndDeleted(t *testing.T) {
 	l := newTableLab(t)
 	t.Cleanup(func() { must(t, RemoveTunnelNAT()) })
 	four, six := tunnelFamilies["IPv4"], tunnelFamilies["IPv6"]
@@ -233,14 +233,14 @@ func TestTheTableForTunnelsIsMadeRepairedAndRemoved(t *testing.T) {
 	}
 	chains := tunnelChains(four.value())
 	for name, spoil := range map[string]func(c *nftables.Conn){
-		"the table is gone":  func(c *nftables.Conn) { c.DelTable(tunnelTable()) },
-		"rules are gone":     func(c *nftables.Conn) { c.FlushChain(chains[0].Chain) },
-		"a chain is gone":    func(c *nftables.Conn) { c.FlushChain(chains[1].Chain); c.DelChain(chains[1].Chain) },
-		"the peers are gone": func(c *nftables.Conn) { c.FlushSet(peersSet(true)) },
+		"the table is missing":  func(c *nftables.Conn) { c.DelTable(tunnelTable()) },
+		"rules are missing":     func(c *nftables.Conn) { c.FlushChain(chains[0].Chain) },
+		"a chain is missing":    func(c *nftables.Conn) { c.FlushChain(chains[1].Chain); c.DelChain(chains[1].Chain) },
+		"the peers are missing": func(c *nftables.Conn) { c.FlushSet(peersSet(true)) },
 		"a rule was repeated": func(c *nftables.Conn) {
 			c.AddRule(&nftables.Rule{Table: tunnelTable(), Chain: chains[1].Chain, Exprs: chains[1].rules[0]})
 		},
-		"another peer was put": func(c *nftables.Conn) {
+		"a peer was added": func(c *nftables.Conn) {
 			must(t, c.SetAddElements(peersSet(true), []nftables.SetElement{{Key: []byte{192, 0, 2, 9}}}))
 		},
 	} {
@@ -249,7 +249,7 @@ func TestTheTableForTunnelsIsMadeRepairedAndRemoved(t *testing.T) {
 			spoil(c)
 			must(t, c.Flush())
 			if got := l.different(); !slices.Equal(got, []string{wire.TunnelNATKey()}) {
-				t.Errorf("different are %v", got)
+				t.Errorf("objects %v differ", got)
 			}
 			l.resync()
 			l.quiet()
@@ -263,7 +263,7 @@ func TestTheTableForTunnelsIsMadeRepairedAndRemoved(t *testing.T) {
 		t.Errorf("%d tables are left", len(tables))
 	}
 	must(t, writeTunnelTable(six.value()))
-	l.resync() // no agent remembers it
+	l.resync() // no agent has recorded it
 	if _, found, err := readTunnelTable(nil); err != nil || found {
 		t.Errorf("found %t, %v", found, err)
 	}

@@ -23,7 +23,7 @@ const (
 	cardVeth  = "card-link"
 )
 
-// newCardLab is a node with a network card that has something of everything that can move, and a link to the dataplane.
+// newCardLab makes a node with a network card, with all kinds of configuration that can move, and a link to the dataplane.
 func newCardLab(t *testing.T) *lab {
 	t.Helper()
 	l := newLab(t)
@@ -37,7 +37,7 @@ func newCardLab(t *testing.T) *lab {
 	card := mustFind(t, cardName)
 	for _, a := range []*netlink.Addr{
 		{IPNet: ipNet(netip.MustParsePrefix("192.0.2.1/24")), Label: cardName + ":1", Broadcast: netip.MustParseAddr("192.0.2.255").AsSlice()},
-		{IPNet: ipNet(netip.MustParsePrefix("192.0.2.9/24")), Broadcast: netip.IPv4Unspecified().AsSlice()}, // a secondary one
+		{IPNet: ipNet(netip.MustParsePrefix("192.0.2.9/24")), Broadcast: netip.IPv4Unspecified().AsSlice()}, // a secondary address
 		{IPNet: ipNet(netip.MustParsePrefix("198.51.100.1/32")), Scope: int(netlink.SCOPE_LINK)},
 		{IPNet: ipNet(netip.MustParsePrefix("2001:db8:ff::1/64")), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE},
 		{IPNet: ipNet(netip.MustParsePrefix("2001:db8:fe::1/64")), Flags: unix.IFA_F_NODAD, ValidLft: 100000, PreferedLft: 50000},
@@ -75,7 +75,7 @@ func features(t *testing.T, change map[string]bool) map[string]bool {
 	return now
 }
 
-// uplinkOf is the object of the card, with the link to the dataplane.
+// uplinkOf returns the uplink of the card, and the objects that it depends on.
 func (l *lab) uplinkOf() (wire.Uplink, []object) {
 	l.Helper()
 	card, err := ReadCard(cardName)
@@ -88,8 +88,7 @@ func (l *lab) uplinkOf() (wire.Uplink, []object) {
 	}
 }
 
-// cardState is what the kernel says of a link: addresses, routes and settings. Lifetimes run, and the detection of duplicates of
-// the link-local address ends.
+// cardState describes addresses, routes and settings of a link, without lifetimes and the state of duplicate address detection.
 func cardState(t *testing.T, name string) string {
 	t.Helper()
 	var b strings.Builder
@@ -120,7 +119,7 @@ func cardState(t *testing.T, name string) string {
 	return b.String()
 }
 
-func TestTheDataplanesCardIsGivenBackAsItWas(t *testing.T) {
+func TestMovedCardIsRestored(t *testing.T) {
 	l := newCardLab(t)
 	before, featuresBefore := cardState(t, cardName), features(t, nil)
 	v, ground := l.uplinkOf()
@@ -128,7 +127,7 @@ func TestTheDataplanesCardIsGivenBackAsItWas(t *testing.T) {
 	l.mustCommit(append(ground, it)...)
 	l.quiet()
 	if now := features(t, nil); now["rx-gro"] || now["tx-checksum-ip-generic"] {
-		t.Error("the card merges packets, or passes tempPrefix checksums on")
+		t.Error("the card merges packets, or passes on packets without a checksum")
 	}
 	on, err := netlink.AddrList(mustFind(t, cardName), netlink.FAMILY_V4)
 	must(t, err)
@@ -162,15 +161,15 @@ func TestTheDataplanesCardIsGivenBackAsItWas(t *testing.T) {
 		t.Errorf("the card's features were\n%v\nand are\n%v", featuresBefore, now)
 	}
 	if moved, err = UplinkIsMoved(v); moved || err != nil {
-		t.Errorf("the card counts as moved, or %v", err)
+		t.Errorf("the card counts as moved; error %v", err)
 	}
 	if left := cardState(t, cardLink0); strings.Contains(left, "192.0.2") || strings.Contains(left, "2001:db8") {
-		t.Errorf("the link to the dataplane still has\n%s", left)
+		t.Errorf("the link to the dataplane has\n%s", left)
 	}
 }
 
-// interruptedState says what is wrong with a node whose agent was killed during the move: it has its addresses and a way out, and the
-// next agent knows what the card had.
+// interruptedState returns an error unless a node with an agent that was killed during the move has its addresses and a route to the
+// network, and the next agent knows the configuration of the card.
 func interruptedState(v wire.Uplink) error {
 	for _, a := range v.Card.Addresses {
 		name, _, err := LinkByAddress(a.Prefix.Addr())
@@ -178,11 +177,11 @@ func interruptedState(v wire.Uplink) error {
 			return fmt.Errorf("no link has %s: %w", a.Prefix, err)
 		}
 		if routes, err := netlink.RouteGet(netip.MustParseAddr("8.8.8.8").AsSlice()); err != nil || len(routes) != 1 {
-			return fmt.Errorf("with %s on %s, nothing leads out: %w", a.Prefix, name, err)
+			return fmt.Errorf("with %s on %s, no route to the network: %w", a.Prefix, name, err)
 		}
 	}
 	if moved, err := UplinkIsMoved(v); moved || err != nil {
-		return err // the file of the card says what it had
+		return err // the file of the card has the configuration
 	}
 	if now, err := ReadCard(cardName); err != nil || !now.Equal(v.Card) {
 		return fmt.Errorf("the card is read as %+v, want %+v: %w", now, v.Card, err)
@@ -190,7 +189,7 @@ func interruptedState(v wire.Uplink) error {
 	return nil
 }
 
-func TestAnInterruptedMoveIsCompletedAndReverted(t *testing.T) {
+func TestInterruptedMoveOfACardIsCompletedOrReverted(t *testing.T) {
 	l := newCardLab(t)
 	before := cardState(t, cardName)
 	v, ground := l.uplinkOf()
@@ -209,7 +208,7 @@ func TestAnInterruptedMoveIsCompletedAndReverted(t *testing.T) {
 			t.Fatalf("after %d steps: %v", steps, err)
 		}
 		complete := err == nil
-		if steps%2 == 0 { // complete it before it is reverted
+		if steps%2 == 0 { // complete the move, then revert it
 			must(t, inNamespace("", netnsID{}, func(h *handle) error { return moveCard(h, v) }))
 			must(t, inNamespace("", netnsID{}, func(h *handle) error {
 				have, found, err := readUplink(h, v)
@@ -219,24 +218,24 @@ func TestAnInterruptedMoveIsCompletedAndReverted(t *testing.T) {
 				return err
 			}))
 		}
-		for range 2 { // giving back can be repeated
+		for range 2 { // a release can be repeated
 			must(t, inNamespace("", netnsID{}, func(h *handle) error { return releaseCard(h, v) }))
 		}
 		if after := cardState(t, cardName); after != before {
-			t.Fatalf("after %d steps of the move and giving back the card had\n%s\nand has now\n%s", steps, before, after)
+			t.Fatalf("after %d steps of the move and the release, the card had\n%s\nand has now\n%s", steps, before, after)
 		}
 		if complete {
 			break
 		}
 	}
 	if steps < 15 {
-		t.Errorf("%d steps: was each one interrupted?", steps)
+		t.Errorf("only %d steps were interrupted", steps)
 	}
 }
 
-// A configuration names another card: the former one is given back once more after the dataplane has let go of it, when the link
-// and the rules are the other one's.
-func TestACardIsRestoredWithoutHarmToTheNextOne(t *testing.T) {
+// After a configuration change to another card, the agent restores the earlier card once more when the dataplane has released it. By
+// then, the link and the rules belong to the other card.
+func TestRestoreCardKeepsTheLinkOfTheNextCard(t *testing.T) {
 	l := newCardLab(t)
 	before := cardState(t, cardName)
 	v, ground := l.uplinkOf()
@@ -248,7 +247,7 @@ func TestACardIsRestoredWithoutHarmToTheNextOne(t *testing.T) {
 	must(t, netlink.LinkSetUp(next))
 	addTap(t, "other0")
 	must(t, writeDropTable("other0"))
-	must(t, netlink.LinkSetDown(mustFind(t, cardName))) // VPP does that
+	must(t, netlink.LinkSetDown(mustFind(t, cardName))) // like VPP
 	must(t, RestoreCard(v.Card))
 	if after := cardState(t, cardName); after != before {
 		t.Errorf("the card had\n%s\nand has now\n%s", before, after)
@@ -257,11 +256,11 @@ func TestACardIsRestoredWithoutHarmToTheNextOne(t *testing.T) {
 		t.Error("the link to the dataplane is down")
 	}
 	if is, err := hasDropTable("other0"); !is || err != nil {
-		t.Errorf("the rules of the other card are gone: %v", err)
+		t.Errorf("the rules of the other card are missing: %v", err)
 	}
 }
 
-func TestALinkHandsOverPacketsAsTheyWereReceived(t *testing.T) {
+func TestUnmergedLinkHasNoGRO(t *testing.T) {
 	l := newCardLab(t)
 	features(t, map[string]bool{"rx-gro": true})
 	link := object{wire.LinkKey(cardName), wire.Link{Name: cardName, Up: true, Unmerged: true}}
@@ -281,15 +280,15 @@ func TestALinkHandsOverPacketsAsTheyWereReceived(t *testing.T) {
 	mustBeOff(false)
 }
 
-func TestWhatOthersUndoOnATakenCardIsRepaired(t *testing.T) {
+func TestDriftOfAMovedCardIsRepaired(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, v wire.Uplink){
 		"address on the card again": func(t *testing.T, v wire.Uplink) {
 			must(t, netlink.AddrAdd(mustFind(t, cardName), kernelCardAddress(v.Card.Addresses[0])))
 		},
-		"address off the link": func(t *testing.T, v wire.Uplink) {
+		"no address on the link": func(t *testing.T, v wire.Uplink) {
 			must(t, netlink.AddrDel(mustFind(t, cardLink0), &netlink.Addr{IPNet: ipNet(hostPrefix(v.Card.Addresses[0]))}))
 		},
-		"default route off the link": func(t *testing.T, v wire.Uplink) {
+		"no default route through the link": func(t *testing.T, v wire.Uplink) {
 			at := slices.IndexFunc(v.Card.Routes, func(r wire.CardRoute) bool { return r.Destination.Bits() == 0 })
 			must(t, netlink.RouteDel(movedRoute(mustFind(t, cardLink0), v, v.Card.Routes[at])))
 		},
@@ -309,7 +308,7 @@ func TestWhatOthersUndoOnATakenCardIsRepaired(t *testing.T) {
 			l.mustCommit(append(ground, it)...)
 			spoil(t, v)
 			if different := l.different(); !slices.Contains(different, it.key) {
-				t.Errorf("different are %v", different)
+				t.Errorf("objects %v differ", different)
 			}
 			_, err := l.s.Resync(t.Context(), kvscheduler.ResyncOpt{Force: true})
 			must(t, err)
@@ -322,7 +321,7 @@ func TestWhatOthersUndoOnATakenCardIsRepaired(t *testing.T) {
 	}
 }
 
-func TestACardWithSomethingThatCannotMoveIsLeftAlone(t *testing.T) {
+func TestReadCardFailsForAConfigurationThatCannotMove(t *testing.T) {
 	for name, c := range map[string]struct {
 		add  func(t *testing.T)
 		says string
@@ -363,7 +362,7 @@ func TestANewRouteStopsTheMoveOfACard(t *testing.T) {
 	before := cardState(t, cardName)
 	l.mustCommit(ground...)
 	if err := l.commit(object{wire.UplinkKey(cardName), v}); err == nil || !strings.Contains(err.Error(), "10.5.0.0/16") {
-		t.Errorf("%v, want the route named", err)
+		t.Errorf("error %v, want one with the route", err)
 	}
 	if after := cardState(t, cardName); after != before {
 		t.Errorf("the card had\n%s\nand has now\n%s", before, after)

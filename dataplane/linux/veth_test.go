@@ -3,10 +3,12 @@ package linux
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,7 +31,7 @@ func (l *lab) veth(change ...func(*wire.Veth)) object {
 	return object{wire.VethKey("pod-a"), v}
 }
 
-// mustFind finds a link where the calling thread is.
+// mustFind finds a link in the calling thread's namespace.
 func mustFind(t *testing.T, name string) netlink.Link {
 	t.Helper()
 	link, err := netlink.LinkByName(name)
@@ -47,7 +49,7 @@ func (l *lab) isInPod(name string) (there bool) {
 	return there
 }
 
-// mustLook fails the test unless an end is as v says.
+// mustLook fails the test unless an end has the configuration of v.
 func mustLook(t *testing.T, name string, mac wire.MAC, v wire.Veth) {
 	t.Helper()
 	link := mustFind(t, name)
@@ -67,7 +69,7 @@ func (l *lab) mustBe(v wire.Veth) {
 	l.quiet()
 }
 
-func TestVethIsMadeChangedInPlaceAndRemoved(t *testing.T) {
+func TestVethIsCreatedUpdatedInPlaceAndDeleted(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(l.namespace(), l.veth())
 	l.mustBe(l.veth().value.(wire.Veth))
@@ -78,28 +80,28 @@ func TestVethIsMadeChangedInPlaceAndRemoved(t *testing.T) {
 	l.mustCommit(changed)
 	l.mustBe(changed.value.(wire.Veth))
 	if now := mustFind(t, hostEnd).Attrs().Index; now != index {
-		t.Error("the pair was made anew for what can be changed")
+		t.Error("the veth was recreated for changes that can be made in place")
 	}
 	renamed := l.veth(func(v *wire.Veth) { v.Name = "eth2" })
 	l.mustCommit(renamed)
 	l.mustBe(renamed.value.(wire.Veth))
 	l.mustCommit(object{renamed.key, nil})
 	if isThere(hostEnd) || l.isInPod("eth1") || l.isInPod("eth2") {
-		t.Error("an end is left behind")
+		t.Error("an end is left")
 	}
 }
 
-func TestVethOfWhichTheKernelChoosesAll(t *testing.T) {
+func TestVethWithDefaultsOfTheKernel(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(l.namespace(), l.veth(func(v *wire.Veth) { v.MAC, v.HostMAC, v.MTU = wire.MAC{}, wire.MAC{}, 0 }))
 	l.quiet()
 	l.mustCommit(object{wire.VethKey("pod-a"), nil})
 	if isThere(hostEnd) {
-		t.Error("an end is left behind")
+		t.Error("an end is left")
 	}
 }
 
-// spoilers are what may happen to a pair behind the scheduler's back.
+// spoilers are changes of a veth without the scheduler.
 func spoilers() map[string]func(l *lab) {
 	host := func(f func(netlink.Link) error) func(*lab) {
 		return func(l *lab) { must(l.T, f(mustFind(l.T, hostEnd))) }
@@ -111,20 +113,20 @@ func spoilers() map[string]func(l *lab) {
 		return func(netlink.Link) error { return os.WriteFile("/proc/sys/net/"+file, []byte(value), 0) }
 	}
 	return map[string]func(l *lab){
-		"deleted":                        host(netlink.LinkDel),
-		"deleted in the pod":             inPod(netlink.LinkDel),
-		"down":                           host(netlink.LinkSetDown),
-		"down in the pod":                inPod(netlink.LinkSetDown),
-		"another MTU in the pod":         inPod(func(l netlink.Link) error { return netlink.LinkSetMTU(l, 1300) }),
-		"another MTU":                    host(func(l netlink.Link) error { return netlink.LinkSetMTU(l, 1300) }),
-		"another MAC in the pod":         inPod(func(l netlink.Link) error { return netlink.LinkSetHardwareAddr(l, mac2[:]) }),
-		"no alias":                       host(func(l netlink.Link) error { return netlink.LinkSetAlias(l, "") }),
-		"no alias in the pod":            inPod(func(l netlink.Link) error { return netlink.LinkSetAlias(l, "") }),
-		"answers ARP":                    host(netlink.LinkSetARPOn),
-		"speaks IPv6":                    host(write("ipv6/conf/"+hostEnd+"/disable_ipv6", "0")),
-		"believes every sender":          host(write("ipv4/conf/"+hostEnd+"/rp_filter", "0")),
-		"another name in the pod":        inPod(func(l netlink.Link) error { return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "eth7")) }),
-		"the pod's end went another way": movePodEnd,
+		"deleted":                            host(netlink.LinkDel),
+		"deleted in the pod":                 inPod(netlink.LinkDel),
+		"down":                               host(netlink.LinkSetDown),
+		"down in the pod":                    inPod(netlink.LinkSetDown),
+		"another MTU in the pod":             inPod(func(l netlink.Link) error { return netlink.LinkSetMTU(l, 1300) }),
+		"another MTU":                        host(func(l netlink.Link) error { return netlink.LinkSetMTU(l, 1300) }),
+		"another MAC in the pod":             inPod(func(l netlink.Link) error { return netlink.LinkSetHardwareAddr(l, mac2[:]) }),
+		"no alias":                           host(func(l netlink.Link) error { return netlink.LinkSetAlias(l, "") }),
+		"no alias in the pod":                inPod(func(l netlink.Link) error { return netlink.LinkSetAlias(l, "") }),
+		"ARP":                                host(netlink.LinkSetARPOn),
+		"IPv6":                               host(write("ipv6/conf/"+hostEnd+"/disable_ipv6", "0")),
+		"no reverse path filter":             host(write("ipv4/conf/"+hostEnd+"/rp_filter", "0")),
+		"another name in the pod":            inPod(func(l netlink.Link) error { return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "eth7")) }),
+		"the pod's end in another namespace": movePodEnd,
 	}
 }
 
@@ -144,7 +146,7 @@ func TestVethIsRepaired(t *testing.T) {
 			l.mustCommit(l.namespace(), veth)
 			spoil(l)
 			if got := l.different(); !slices.Equal(got, []string{veth.key}) {
-				t.Errorf("these are seen to differ: %v", got)
+				t.Errorf("objects %v differ", got)
 			}
 			if _, err := l.s.Resync(t.Context(), kvscheduler.ResyncOpt{}); err != nil {
 				t.Errorf("repair: %v", err)
@@ -153,13 +155,13 @@ func TestVethIsRepaired(t *testing.T) {
 			spoil(l)
 			l.mustCommit(object{veth.key, nil})
 			if isThere(hostEnd) || isThere("eth1") || l.isInPod("eth1") || l.isInPod("eth7") {
-				t.Error("an end is left behind")
+				t.Error("an end is left")
 			}
 		})
 	}
 }
 
-func TestWhatStandsOnAVeth(t *testing.T) {
+func TestObjectsOnAVethFollowIt(t *testing.T) {
 	l := newLab(t)
 	veth := l.veth()
 	on, eth1 := veth.key, func(p string) wire.LinuxAddress {
@@ -179,7 +181,7 @@ func TestWhatStandsOnAVeth(t *testing.T) {
 	l.mustCommit(append(all, veth, l.namespace())...)
 	l.quiet()
 	renamed := l.veth(func(v *wire.Veth) { v.HostName = "weft-other" })
-	l.mustCommit(renamed) // made anew, with all that stands on it
+	l.mustCommit(renamed) // recreated, with all objects on it
 	l.quiet()
 	must(t, netlink.LinkDel(mustFind(t, "weft-other")))
 	if _, err := l.s.Resync(t.Context(), kvscheduler.ResyncOpt{}); err != nil {
@@ -191,11 +193,11 @@ func TestWhatStandsOnAVeth(t *testing.T) {
 	}
 	l.mustCommit(append(all, object{veth.key, nil})...)
 	if isThere("weft-other") || l.isInPod("eth1") {
-		t.Error("an end is left behind")
+		t.Error("an end is left")
 	}
 }
 
-func TestKernelOfTheHostTakesNothingFromAPod(t *testing.T) {
+func TestHostIgnoresPacketsOfAPod(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(l.namespace(), l.veth())
 	host := mustFind(t, hostEnd)
@@ -227,13 +229,13 @@ func TestKernelOfTheHostTakesNothingFromAPod(t *testing.T) {
 		return err == nil
 	}
 	if arrives(300 * time.Millisecond) {
-		t.Error("what a pod sends to the MAC of the host's end reaches the host")
+		t.Error("the host receives packets of a pod to the MAC of the host's end")
 	}
-	for _, link := range []string{"all", hostEnd} { // the seal is what kept it away
+	for _, link := range []string{"all", hostEnd} { // isolation drops it otherwise
 		must(t, os.WriteFile("/proc/sys/net/ipv4/conf/"+link+"/rp_filter", []byte("0"), 0))
 	}
 	if !arrives(time.Minute) {
-		t.Error("without the seal nothing reaches the host either: this test shows nothing")
+		t.Error("the host receives no packets without isolation either")
 	}
 }
 
@@ -252,7 +254,7 @@ func TestVethLimitsTheSegmentsOfThePod(t *testing.T) {
 	l.quiet()
 }
 
-// The host link is such a pair where the dataplane cannot make taps.
+// The host link is such a veth if the dataplane cannot make taps.
 func TestVethWithBothEndsInTheNodesNamespace(t *testing.T) {
 	l := newLab(t)
 	veth := l.veth(func(v *wire.Veth) { v.Namespace, v.Name = "", "weft0" })
@@ -263,38 +265,38 @@ func TestVethWithBothEndsInTheNodesNamespace(t *testing.T) {
 	l.quiet()
 	forwarding := wire.Sysctl{On: veth.key, Name: forwarding4, Value: "1"}
 	l.mustCommit(object{wire.SysctlKey(veth.key, forwarding4), forwarding})
-	l.quiet() // the dataplane's end does not forward
+	l.quiet() // the dataplane's end has no forwarding
 	must(t, netlink.LinkDel(mustFind(t, "weft0")))
 	l.resync()
 	mustLook(t, "weft0", want.MAC, want)
 	l.quiet()
 	l.mustCommit(object{wire.SysctlKey(veth.key, forwarding4), nil}, object{veth.key, nil})
 	if isThere("weft0") || isThere(want.HostName) {
-		t.Error("a deleted pair is there")
+		t.Error("a deleted veth exists")
 	}
 }
 
-func TestVethGoesThoughThePathOfItsNamespaceIsGone(t *testing.T) {
+func TestVethIsDeletedWithoutThePathOfItsNamespace(t *testing.T) {
 	l := newLab(t)
 	veth := l.veth()
 	l.mustCommit(l.namespace(), veth)
-	held, err := os.Open(l.path) // as a process in the namespace would
+	held, err := os.Open(l.path) // like a process in the namespace
 	must(t, err)
 	defer held.Close()
 	netnstest.Remove(t, l.path)
 	if !slices.Contains(l.different(), veth.key) {
-		t.Error("the loss is not seen")
+		t.Error("the loss is not found")
 	}
 	if !isThere(hostEnd) {
-		t.Fatal("the host's end is gone though its namespace lives")
+		t.Fatal("the host's end is missing, but its namespace exists")
 	}
 	l.mustCommit(object{veth.key, nil})
 	if isThere(hostEnd) {
-		t.Error("the host's end is left behind")
+		t.Error("the host's end is left")
 	}
 }
 
-func TestVethsNamespaceThatIsGoneTakesItAlong(t *testing.T) {
+func TestVethEndsWithItsNamespace(t *testing.T) {
 	l := newLab(t)
 	veth := l.veth()
 	l.mustCommit(l.namespace(), veth)
@@ -318,16 +320,16 @@ func TestVethsNamespaceThatIsGoneTakesItAlong(t *testing.T) {
 	l.mustCommit(object{veth.key, nil})
 }
 
-// A veth that an earlier agent made, and did not record, is found by its alias and pruned; one of another owner stays.
-func TestAVethThatIsNotRecordedIsPruned(t *testing.T) {
+// A veth that an earlier agent made and did not record is found by its alias and pruned. A foreign veth stays.
+func TestUnrecordedVethIsPruned(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(append(l.ground(), l.veth())...)
 	for name, tt := range map[string]struct {
 		vethName func(host, alias string) (object, ifName string, ok bool)
 		stays    bool
 	}{
-		"another owner's": {func(string, string) (string, string, bool) { return "", "", false }, true},
-		"a pod's": {func(host, is string) (string, string, bool) {
+		"a foreign veth": {func(string, string) (string, string, bool) { return "", "", false }, true},
+		"a veth of a pod": {func(host, is string) (string, string, bool) {
 			return "pod-a", "eth1", host == hostEnd && is == alias
 		}, false},
 	} {
@@ -343,8 +345,201 @@ func TestAVethThatIsNotRecordedIsPruned(t *testing.T) {
 		cancel()
 		running.Wait()
 		if isThere(hostEnd) != tt.stays {
-			t.Errorf("%s: the veth is there: %t", name, isThere(hostEnd))
+			t.Errorf("%s: the veth exists: %t", name, isThere(hostEnd))
 		}
-		l.resync() // makes it again
+		l.resync() // recreates it
+	}
+}
+
+// queued returns the veth with queues.
+func (l *lab) queued(rx, tx int) object {
+	return l.veth(func(v *wire.Veth) { v.RxQueues, v.TxQueues = rx, tx })
+}
+
+// mustHaveQueues fails the test unless the pod's end has these queues and the host's end the reverse.
+func (l *lab) mustHaveQueues(rx, tx int) {
+	l.Helper()
+	if r, w := netnstest.Queues(l.T, l.path, "eth1"); r != rx || w != tx {
+		l.Errorf("the pod has %d RX and %d TX queues, want %d and %d", r, w, rx, tx)
+	}
+	if r, w := netnstest.Queues(l.T, "", hostEnd); r != tx || w != rx {
+		l.Errorf("the host has %d RX and %d TX queues, want %d and %d", r, w, tx, rx)
+	}
+}
+
+func TestVethIsRecreatedForOtherQueues(t *testing.T) {
+	l := newLab(t)
+	l.mustCommit(l.namespace(), l.veth())
+	l.mustHaveQueues(1, 1)
+	for _, q := range []struct{ rx, tx int }{{2, 3}, {4, 0}, {1, 2}, {16, 16}, {0, 0}} {
+		l.mustCommit(l.queued(q.rx, q.tx))
+		l.mustHaveQueues(max(q.rx, 1), max(q.tx, 1))
+		l.quiet()
+	}
+	l.mustCommit(object{l.veth().key, nil})
+	if isThere(hostEnd) || l.isInPod("eth1") {
+		t.Error("an end is left behind")
+	}
+}
+
+func TestVethWithOtherQueuesIsRecreatedByResync(t *testing.T) {
+	l := newLab(t)
+	l.mustCommit(l.namespace(), l.queued(2, 2))
+	must(t, netlink.LinkDel(mustFind(t, hostEnd)))
+	fd, err := unix.Open(l.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(fd)
+	other := netlink.NewVeth(netlink.LinkAttrs{Name: hostEnd, HardwareAddr: mac2[:], TxQLen: 1000, NumRxQueues: 3, NumTxQueues: 3})
+	other.PeerName, other.PeerNamespace = "eth1", netlink.NsFd(fd)
+	must(t, netlink.LinkAdd(other))
+	must(t, netlink.LinkSetAlias(mustFind(t, hostEnd), alias))
+	l.inside(func() { must(t, netlink.LinkSetAlias(mustFind(t, "eth1"), alias)) })
+	if _, err := l.s.Resync(t.Context(), kvscheduler.ResyncOpt{}); err != nil {
+		t.Errorf("repair: %v", err)
+	}
+	l.mustHaveQueues(2, 2)
+	l.mustBe(l.queued(2, 2).value.(wire.Veth))
+}
+
+// addPairs makes veths with both ends in this namespace, and items for their deletion.
+func addPairs(t *testing.T, count int) []vethItem {
+	t.Helper()
+	var batch []vethItem
+	for i := range count {
+		v := wire.Veth{Name: fmt.Sprintf("in-pod%d", i), HostName: fmt.Sprintf("on-node%d", i), Alias: alias}
+		pair := netlink.NewVeth(netlink.NewLinkAttrs())
+		pair.Name, pair.PeerName, pair.Alias = v.HostName, v.Name, v.Alias
+		must(t, netlink.LinkAdd(pair))
+		must(t, netlink.LinkSetAlias(pair, alias))
+		batch = append(batch, kvscheduler.Item[wire.Veth, netnsID]{Name: v.HostName, Have: v})
+	}
+	return batch
+}
+
+// TestNamesOfDeletedVethsAreFreeAtOnce creates links while the kernel is still deleting those with the same names.
+func TestNamesOfDeletedVethsAreFreeAtOnce(t *testing.T) {
+	newLab(t)
+	for range 3 {
+		batch := addPairs(t, 2*maxDeletions+1)
+		must(t, netlink.LinkDel(mustFind(t, batch[3].Have.HostName))) // deleted already
+		veths{}.Delete(t.Context(), batch)
+		for _, it := range batch {
+			if it.Err != nil {
+				t.Errorf("delete %s: %v", it.Name, it.Err)
+			}
+			if isThere(it.Have.HostName) || isThere(it.Have.Name) {
+				t.Errorf("%s or its peer still exists", it.Name)
+			}
+		}
+	}
+}
+
+// addPair makes a veth pair with its other end in the lab's namespace, without the configuration of Weft's veths.
+func (l *lab) addPair(name, nameInPod string, mac wire.MAC) {
+	l.Helper()
+	pair := netlink.NewVeth(netlink.NewLinkAttrs())
+	pair.Name, pair.PeerName, pair.HardwareAddr = name, nameInPod, mac[:]
+	must(l.T, netlink.LinkAdd(pair))
+	l.Cleanup(func() { _ = netlink.LinkDel(pair) })
+	fd, _, err := open(l.path)
+	must(l.T, err)
+	must(l.T, netlink.LinkSetNsFd(mustFind(l.T, nameInPod), fd))
+}
+
+// tryVeth returns the error of one direct Create.
+func (l *lab) tryVeth() error {
+	l.Helper()
+	netns := netnsID{}
+	netns.Inode, netns.Device, _ = InspectNamespace(l.path)
+	batch := []kvscheduler.Item[wire.Veth, netnsID]{{Name: "pod-a", Want: l.veth().value.(wire.Veth), Handles: []any{netns}}}
+	veths{}.Create(l.Context(), batch)
+	return batch[0].Err
+}
+
+func TestForeignLinksAreNotEndsOfAVeth(t *testing.T) {
+	mark := func(l *lab, name string) { must(l.T, netlink.LinkSetAlias(mustFind(l.T, name), "another owner")) }
+	for _, tt := range []struct {
+		name string
+		make func(l *lab)
+		says string
+	}{
+		{"another type", func(l *lab) {
+			addTap(l.T, hostEnd)
+			link := mustFind(l.T, hostEnd)
+			l.Cleanup(func() { _ = netlink.LinkDel(link) })
+		}, hostEnd + " already exists: a tuntap"},
+		{"another alias", func(l *lab) { l.addPair(hostEnd, "eth9", mac2); mark(l, hostEnd) }, `belongs to "another owner"`},
+		{"no alias and another MAC", func(l *lab) { l.addPair(hostEnd, "eth9", mac1) }, hostEnd + " already exists: a veth"},
+		{"another link in the pod", func(l *lab) { l.inside(func() { addTap(l.T, "eth1") }) }, "link eth1 already exists: a tuntap"},
+		{"a foreign veth in the pod", func(l *lab) { l.addPair("veth-other", "eth1", mac1) }, "link eth1 already exists: a veth"},
+		{"a foreign veth with an alias in the pod", func(l *lab) {
+			l.addPair("veth-other", "eth1", mac1)
+			l.inside(func() { mark(l, "eth1") })
+		}, `belongs to "another owner"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLab(t)
+			tt.make(l)
+			before, inPod := isThere(hostEnd), l.isInPod("eth1")
+			if err := l.tryVeth(); err == nil || !isPermanent(err) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v (permanent %v), want one that says %q", err, isPermanent(err), tt.says)
+			}
+			if isThere(hostEnd) != before || l.isInPod("eth1") != inPod {
+				t.Error("a link was made or removed")
+			}
+			batch := []kvscheduler.Item[wire.Veth, netnsID]{{Name: "pod-a", Have: l.veth().value.(wire.Veth)}}
+			veths{}.Delete(t.Context(), batch)
+			if batch[0].Err != nil || isThere(hostEnd) != before || l.isInPod("eth1") != inPod {
+				t.Errorf("the delete touched the foreign link: %v", batch[0].Err)
+			}
+		})
+	}
+}
+
+func TestVethOfAnInterruptedCreateIsCompleted(t *testing.T) {
+	for name, ruin := range map[string]func(l *lab){
+		"before its alias": func(l *lab) { l.addPair(hostEnd, "eth1", mac2) },
+		"with the alias of the host's end": func(l *lab) {
+			l.addPair(hostEnd, "eth1", mac2)
+			must(l.T, netlink.LinkSetAlias(mustFind(l.T, hostEnd), alias))
+		},
+		"with its other end under another name": func(l *lab) { l.addPair(hostEnd, "eth7", mac2) },
+		"with its host's end under another name": func(l *lab) {
+			l.addPair("weft-old", "eth1", mac2)
+			l.inside(func() { must(l.T, netlink.LinkSetAlias(mustFind(l.T, "eth1"), alias)) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			ruin(l)
+			veth := l.veth()
+			l.mustCommit(l.namespace(), veth)
+			l.mustBe(veth.value.(wire.Veth))
+			if err := l.tryVeth(); err != nil {
+				t.Errorf("create what is there: %v", err)
+			}
+			l.mustBe(veth.value.(wire.Veth))
+			l.mustCommit(object{veth.key, nil})
+			for _, link := range []string{hostEnd, "weft-old"} {
+				if isThere(link) {
+					t.Errorf("%s is left behind", link)
+				}
+			}
+		})
+	}
+}
+
+func TestVethThatCannotBeConfiguredIsRemoved(t *testing.T) {
+	l := newLab(t)
+	long := l.veth(func(v *wire.Veth) { v.Alias = strings.Repeat("a", maxAlias+1) }).value.(wire.Veth)
+	netns := netnsID{}
+	netns.Inode, netns.Device, _ = InspectNamespace(l.path)
+	batch := []kvscheduler.Item[wire.Veth, netnsID]{{Name: "pod-a", Want: long, Handles: []any{netns}}}
+	veths{}.Create(t.Context(), batch)
+	if err := batch[0].Err; err == nil || !strings.Contains(err.Error(), "set alias of "+hostEnd) {
+		t.Errorf("an alias that the kernel rejects: %v", err)
+	}
+	if isThere(hostEnd) || l.isInPod("eth1") {
+		t.Error("an end is left behind")
 	}
 }

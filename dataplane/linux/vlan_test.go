@@ -61,7 +61,7 @@ func TestForeignLinkIsFoundSetUpAndKept(t *testing.T) {
 	if err := l.commit(linkObject()); err == nil || !strings.Contains(err.Error(), "link card0: no such link") {
 		t.Errorf("without the link: %v", err)
 	}
-	alias := "somebody else's"
+	alias := "another owner"
 	must(t, netlink.LinkSetAlias(plug(t), alias))
 	l.mustCommit(linkObject())
 	l.quiet()
@@ -150,7 +150,7 @@ func TestAVLANWithTheNameOfAnotherLinkIsAnError(t *testing.T) {
 	}
 }
 
-func TestAVLANIsMadeReadBackChangedAndRemoved(t *testing.T) {
+func TestVLANIsCreatedReadUpdatedAndDeleted(t *testing.T) {
 	l := newLab(t)
 	requireVLAN(t)
 	plug(t)
@@ -177,11 +177,11 @@ func TestAVLANIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	l.quiet()
 	must(t, RemoveVLANs("weft:external:"))
 	if isThere(vlanLink) {
-		t.Error("the VLAN's link outlived the agent")
+		t.Error("the VLAN link is left after RemoveVLANs")
 	}
 	l.repair()
 	l.mustCommit(object{wire.VLANKey("a"), nil})
 	if isThere(vlanLink) || !isThere(card) {
-		t.Error("the VLAN's link is there still, or the other one is not")
+		t.Error("the VLAN link exists, or the other link does not")
 	}
 }

@@ -1,16 +1,18 @@
 package linux
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/wire"
 )
 
-// onNode are an address of the link weft9 of the node, a route that has it as its source, and a neighbour.
+// onNode returns an address of the node's link weft9, a route with that source, and a neighbour.
 func onNode(address, destination, neighbour string, mac wire.MAC) []object {
 	const link = "weft9"
 	on := wire.InterfaceKey(link)
@@ -23,7 +25,7 @@ func onNode(address, destination, neighbour string, mac wire.MAC) []object {
 	}
 }
 
-// of lists the addresses, the routes and the static neighbours of a link.
+// of lists addresses, routes and static neighbours of a link.
 func of(t *testing.T, link netlink.Link) (list []string) {
 	t.Helper()
 	addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
@@ -47,11 +49,11 @@ func of(t *testing.T, link netlink.Link) (list []string) {
 	return list
 }
 
-// An agent that starts with other pools knows nothing of the addresses that the former one gave the host link.
-func TestAResyncRemovesWhatAFormerConfigurationLeftOnTheHostLink(t *testing.T) {
+// An agent with other pools does not know the addresses that an earlier agent added to the host link.
+func TestResyncRemovesLeftoversOfAnEarlierConfigurationFromTheHostLink(t *testing.T) {
 	for alias, left := range map[string][]string{
 		"weft:host": nil,
-		"":          {"address 10.97.0.1/32", "neighbour 169.254.1.1", "route 10.97.0.0/16"}, // of a link that is not ours
+		"":          {"address 10.97.0.1/32", "neighbour 169.254.1.1", "route 10.97.0.0/16"}, // a foreign link
 	} {
 		t.Run(alias, func(t *testing.T) {
 			former := newLab(t)
@@ -77,8 +79,8 @@ func TestAResyncRemovesWhatAFormerConfigurationLeftOnTheHostLink(t *testing.T) {
 	}
 }
 
-// The kernel flushes the neighbours and routes of a link with its last IPv4 address, whatever they are for.
-func TestALinkKeepsItsNeighboursAndRoutesWithoutAnAddress(t *testing.T) {
+// The kernel flushes all neighbours and routes of a link with its last IPv4 address.
+func TestDeleteOfTheLastAddressKeepsNeighboursAndRoutes(t *testing.T) {
 	l := newLab(t)
 	addTap(t, "weft9")
 	host, err := netlink.LinkByName("weft9")
@@ -95,4 +97,21 @@ func TestALinkKeepsItsNeighboursAndRoutesWithoutAnAddress(t *testing.T) {
 		t.Errorf("the link has %v, want %v", got, want)
 	}
 	l.quiet()
+}
+
+// Otherwise, a pod would lose its first replies.
+func TestNewAddressAcceptsPacketsAtOnce(t *testing.T) {
+	l := newLab(t)
+	l.mustCommit(l.ground()...)
+	for n := range 100 {
+		for _, prefix := range []string{fmt.Sprintf("10.3.0.%d/32", n+1), fmt.Sprintf("fd00:3::%x/128", n+1)} {
+			l.mustCommit(l.address(prefix))
+			l.inside(func() {
+				routes, err := netlink.RouteGet(netip.MustParsePrefix(prefix).Addr().AsSlice())
+				if err != nil || len(routes) != 1 || routes[0].Type != unix.RTN_LOCAL {
+					t.Errorf("%s: %v, %v", prefix, routes, err)
+				}
+			})
+		}
+	}
 }

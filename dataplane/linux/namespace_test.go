@@ -13,19 +13,19 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-func TestInterruptedDumpIsTriedAgain(t *testing.T) {
+func TestInterruptedDumpIsRepeated(t *testing.T) {
 	lasting := errors.New("out of memory")
 	tests := []struct {
 		name   string
-		errs   []error // of one try after the other; the last one stays
+		errs   []error // of each attempt; the last one repeats
 		tries  int
 		result error
 	}{
-		{"at once", []error{nil}, 1, nil},
+		{"no error", []error{nil}, 1, nil},
 		{"interrupted by a change", []error{netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted, nil}, 3, nil},
 		{"interrupted by a signal", []error{fmt.Errorf("receive: %w", unix.EINTR), nil}, 2, nil},
-		{"another error is not tried again", []error{lasting}, 1, lasting},
-		{"without end", []error{netlink.ErrDumpInterrupted}, maxTries, netlink.ErrDumpInterrupted},
+		{"another error is not repeated", []error{lasting}, 1, lasting},
+		{"interrupted each time", []error{netlink.ErrDumpInterrupted}, maxTries, netlink.ErrDumpInterrupted},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -39,13 +39,13 @@ func TestInterruptedDumpIsTriedAgain(t *testing.T) {
 				t.Errorf("%d tries and %v, want %d and %v", tries, err, tt.tries, tt.result)
 			}
 			if err == nil && (len(got) != 1 || got[0] != tries) || errors.Is(err, netlink.ErrDumpInterrupted) && got != nil {
-				t.Errorf("got %v, not the last dump alone", got)
+				t.Errorf("got %v, want the last dump", got)
 			}
 		})
 	}
 }
 
-func TestVisitLeavesNoDescriptorAndComesHome(t *testing.T) {
+func TestInNamespaceLeavesNoDescriptorAndReturns(t *testing.T) {
 	netnstest.RequireTap(t)
 	path := netnstest.New(t)
 	netnstest.Do(t, path, func() { addTap(t, "eth0") })
@@ -62,7 +62,7 @@ func TestVisitLeavesNoDescriptorAndComesHome(t *testing.T) {
 		})
 		must(t, err)
 		if got := len(links()); got != outside {
-			t.Fatalf("after a visit there are %d links, not %d", got, outside)
+			t.Fatalf("the thread sees %d links, want %d", got, outside)
 		}
 	}
 	if after := descriptors(t); after > before {
@@ -70,9 +70,9 @@ func TestVisitLeavesNoDescriptorAndComesHome(t *testing.T) {
 	}
 }
 
-func TestPanicInAVisitIsAnError(t *testing.T) {
+func TestInNamespaceReturnsAPanicAsError(t *testing.T) {
 	path := netnstest.New(t)
-	if err := inNamespace(path, netnsID{}, func(*handle) error { panic("at the disco") }); err == nil {
+	if err := inNamespace(path, netnsID{}, func(*handle) error { panic("test") }); err == nil {
 		t.Error("no error")
 	}
 }

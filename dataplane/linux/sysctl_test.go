@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// setting reads a setting of the namespace of the calling thread; "" if the kernel does not have it.
+// setting reads a setting in the calling thread's namespace; "" if it does not exist.
 func setting(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/sys/net/" + name)
@@ -41,12 +41,13 @@ func (l *lab) mustBeHardened(link string) {
 	})
 }
 
-// Whatever addresses a link has or has not, and before it is up.
+// Links are hardened with and without addresses, before they are up.
 func TestLinuxEndsAreHardenedBeforeTheyAreUp(t *testing.T) {
 	l := newLab(t)
+	must(t, os.WriteFile("/proc/sys/net/ipv4/conf/all/accept_redirects", []byte("1"), 0)) // other tests enable forwarding, which clears it
 	l.inside(func() {
 		if setting(t, "ipv6/conf/eth0/accept_ra") != "1" || setting(t, "ipv4/conf/all/accept_redirects") != "1" {
-			t.Fatal("the kernel's defaults are those that this test is about")
+			t.Fatal("the kernel's defaults are hardened already")
 		}
 	})
 	peer := l.peer()
@@ -60,7 +61,7 @@ func TestLinuxEndsAreHardenedBeforeTheyAreUp(t *testing.T) {
 	}
 }
 
-// The kernel has no IPv6 settings of a link with an MTU below 1280, as of no link where IPv6 is off.
+// A link with an MTU below 1280 has no IPv6 settings, nor has any link without IPv6.
 func TestALinkWithoutIPv6IsHardenedForIPv4(t *testing.T) {
 	l := newLab(t)
 	on := wire.VethKey("pod-a")
@@ -69,7 +70,7 @@ func TestALinkWithoutIPv6IsHardenedForIPv4(t *testing.T) {
 	l.quiet()
 	l.inside(func() {
 		if is := setting(t, "ipv6/conf/eth1/accept_ra"); is != "" {
-			t.Errorf("IPv6 is there, accept_ra is %q", is)
+			t.Errorf("the link has IPv6, accept_ra is %q", is)
 		}
 		if is := setting(t, "ipv4/conf/eth1/accept_redirects"); is != "0" {
 			t.Errorf("accept_redirects of IPv4 is %q", is)
@@ -81,7 +82,7 @@ func TestALinkWithoutIPv6IsHardenedForIPv4(t *testing.T) {
 }
 
 // Finding 7 of issue 12: a pod on a link without an IPv6 address took addresses and a default route from a neighbour.
-func TestAPodFollowsNoRouterAdvertisement(t *testing.T) {
+func TestPodIgnoresRouterAdvertisements(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(l.namespace(), l.veth())
 	neighbour := packetSocket(t, hostEnd)
@@ -89,7 +90,7 @@ func TestAPodFollowsNoRouterAdvertisement(t *testing.T) {
 	l.inside(func() { pod = packetSocket(t, "eth1") })
 	control := slices.Concat(mac1[:], mac2[:], []byte{0x88, 0xb5}, make([]byte, 46))
 	l.send(neighbour, advertisement(mac2), control)
-	awaitFrame(t, pod, 0x88b5) // what came before it has been dealt with
+	awaitFrame(t, pod, 0x88b5) // the kernel has processed earlier frames
 	l.inside(func() {
 		link := mustFind(t, "eth1")
 		routes, err := retryDump(func() ([]netlink.Route, error) { return netlink.RouteList(link, netlink.FAMILY_V6) })
@@ -111,8 +112,7 @@ func TestAPodFollowsNoRouterAdvertisement(t *testing.T) {
 
 var advertised = netip.MustParseAddr("2001:db8:bad::")
 
-// advertisement is a frame with the router advertisement of a machine that offers itself as the default router, and a prefix
-// (RFC 4861, 4.2).
+// advertisement is a frame with a router advertisement of a default router with a prefix (RFC 4861, 4.2).
 func advertisement(from wire.MAC) []byte {
 	source, all := netip.MustParseAddr("fe80::bad"), netip.MustParseAddr("ff02::1")
 	prefix := append([]byte{3, 4, 64, 0xc0, 0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 0, 0, 0, 0}, advertised.AsSlice()...)
@@ -130,7 +130,7 @@ func advertisement(from wire.MAC) []byte {
 	return slices.Concat([]byte{0x33, 0x33, 0, 0, 0, 1}, from[:], []byte{0x86, 0xdd}, header, message)
 }
 
-// packetSocket sends and receives whole frames on a link of the calling thread's namespace.
+// packetSocket sends and receives frames on a link in the calling thread's namespace.
 func packetSocket(t *testing.T, link string) int {
 	t.Helper()
 	const everything = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8
@@ -164,4 +164,31 @@ func awaitFrame(t *testing.T, fd int, kind uint16) {
 		}
 	}
 	t.Fatalf("no frame of type %#x came", kind)
+}
+
+// The node keeps addresses from router advertisements when it enables forwarding. Links that ignore them still do.
+func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
+	l := newLab(t)
+	const conf = "/proc/sys/net/ipv6/conf/"
+	l.inside(func() {
+		for i, name := range []string{"eth8", "eth9"} {
+			addDummy(t, name)
+			must(t, os.WriteFile(conf+name+"/accept_ra", []byte([]string{"1", "0"}[i]), 0))
+		}
+	})
+	l.mustCommit(append(l.ground(), l.sysctl(forwarding6, "1"), l.sysctl("net/ipv4/ip_forward", "1"))...)
+	l.quiet()
+	l.inside(func() {
+		for file, want := range map[string]string{"all/forwarding": "1", "eth8/accept_ra": "2", "eth9/accept_ra": "0", "default/accept_ra": "1"} {
+			if text, err := os.ReadFile(conf + file); err != nil || strings.TrimSpace(string(text)) != want {
+				t.Errorf("%s is %s, want %s (%v)", file, text, want, err)
+			}
+		}
+		must(t, os.WriteFile(conf+"all/forwarding", []byte("0"), 0))
+	})
+	if got := l.different(); len(got) != 1 || !strings.HasSuffix(got[0], "/"+forwarding6) {
+		t.Errorf("objects %v differ", got)
+	}
+	l.resync()
+	l.quiet()
 }

@@ -1,9 +1,0 @@
-package linux
-
-import (
-	"testing"
-
-	"github.com/weftnet/weft/internal/netnstest"
-)
-
-func TestMain(m *testing.M) { netnstest.Main(m) }
