@@ -239,7 +239,7 @@ func TestPodsReachMachinesOutsideByAnInterfaceOfTheNode(t *testing.T) {
 	l.reaches(w.red.netns, "198.51.100.1", red[0])
 	l.reaches(a.Netns, "198.51.100.9")
 
-	openTo(server, "out-wrong", "green", v1.ExternalNode{Interface: "card1"}) // which keeps nobody from the rest
+	openTo(server, "out-wrong", "green", v1.ExternalNode{Interface: "card1"}) // other nodes are not affected
 	w.red.unplug(t)
 	l.eventually("the node says what is missing", func() bool {
 		return slices.ContainsFunc(stands(server), func(s string) bool {

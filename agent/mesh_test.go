@@ -236,7 +236,7 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	l.cni("DEL", b, nil)
 	l.cni("DEL", a, nil)
 	server.Come()
-	l.eventually("the cluster is told that nobody has an address", func() bool { return len(told()) == 0 })
+	l.eventually("the announcement lists no address", func() bool { return len(told()) == 0 })
 
 	if err := l.ClusterPools(false); err != nil { // the node's own ranges again: its blocks are of no use
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func TestANodeServesPodsOnceItHasAddresses(t *testing.T) {
 		return failed && strings.Contains(status, `"code": 50`) && strings.Contains(add, `"code": 11`) &&
 			strings.Contains(status, "no block of the cluster's pools") && strings.Contains(add, "no block of the cluster's pools")
 	})
-	// Whoever manages addresses may give the node one block, of a pool that the node itself claims nothing of.
+	// An administrator may give the node one block, of a pool that the node itself claims nothing of.
 	pool.Spec.Disabled = true
 	server.Put("ippools.contivpp.io", pool)
 	server.Put("ipblocks.contivpp.io", &v1.IPBlock{

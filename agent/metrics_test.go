@@ -182,7 +182,7 @@ func sendSpoofed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = conn.Write([]byte("is anybody there?"))
+	_, err = conn.Write([]byte("not an HTTP request"))
 	if err := errors.Join(err, conn.Close(), netlink.AddrDel(link, address)); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func say(t *testing.T, to netip.Addr, times int) {
 	}
 	defer conn.Close()
 	for range times {
-		if _, err := conn.Write([]byte("is anybody there?")); err != nil {
+		if _, err := conn.Write([]byte("not an HTTP request")); err != nil {
 			t.Fatal(err)
 		}
 	}

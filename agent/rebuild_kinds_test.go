@@ -26,7 +26,7 @@ func TestAVethOfNobodyIsLeftAlone(t *testing.T) {
 	l.restartAfter(os.Remove)
 	l.restartAfter(func(string) error { return nil }) // the debt is not forgotten
 	if lines := l.logged("left alone"); len(lines) != 2 || !strings.Contains(lines[0], "-eth0") {
-		t.Errorf("the veth of nobody was logged so: %q", lines)
+		t.Errorf("log lines about the veth without an owner: %q", lines)
 	}
 	for _, operation := range l.resyncs() {
 		if strings.HasPrefix(operation, "delete ") {
@@ -34,7 +34,7 @@ func TestAVethOfNobodyIsLeftAlone(t *testing.T) {
 		}
 	}
 	b := l.pod("b")
-	l.cni("ADD", b, nil) // gets other addresses than the pod that nobody knows
+	l.cni("ADD", b, nil) // gets other addresses than the unknown pod
 	l.setAlias(a, alias)
 	for _, address := range l.addresses(result) {
 		l.mustReach(b, address)

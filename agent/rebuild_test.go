@@ -26,7 +26,7 @@ var losses = map[string]func(path string) error{
 	"torn":                           func(path string) error { return os.WriteFile(path, []byte("no database at all"), 0o600) },
 }
 
-// garble makes all entries of buckets unreadable, in a file that is sound.
+// garble makes all entries of buckets unreadable, in an intact file.
 func garble(buckets ...string) func(path string) error {
 	return func(path string) error {
 		db, err := bbolt.Open(path, 0o600, nil)
@@ -112,10 +112,10 @@ func TestALinkOfNobodyIsLeftAloneUntilItIsKnown(t *testing.T) {
 	l.restartAfter(os.Remove)
 	l.restartAfter(func(string) error { return nil }) // the debt is not forgotten
 	if n := len(l.logged("left alone")); n != 2 {
-		t.Errorf("the link of nobody was logged %d times, not at each start", n)
+		t.Errorf("the link without an owner was logged %d times, want once per start", n)
 	}
 	c := l.pod("c")
-	l.cni("ADD", c, nil) // gets other addresses than the pod that nobody knows
+	l.cni("ADD", c, nil) // gets other addresses than the unknown pod
 	for _, address := range l.addresses(resultB) {
 		l.mustReach(a, address)
 		l.mustReach(c, address)

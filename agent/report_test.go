@@ -64,7 +64,7 @@ func TestAPodSaysWhyItHasNoNetwork(t *testing.T) {
 		t.Errorf("message %q", said[taken.Name].Message)
 	}
 	l.metric("weft_pod_events_dropped_total", is(0))
-	server.Go() // nobody hears of the next one
+	server.Go() // the next event cannot be sent
 	l.fails(unknown)
 	l.metric("weft_pod_events_dropped_total", is(1))
 	server.Come()
@@ -164,7 +164,7 @@ func TestAnEditOfAPodThatRunsIsAnswered(t *testing.T) {
 		}
 		return texts
 	}
-	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "y"})                            // is nobody's business
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "y"})                            // not reported
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "contivpp.io/service-endpoint-if": "t1"}) // is read at once
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap, t2/tap", "other": "y"})
 	l.eventually("who edits is told", func() bool {

@@ -54,7 +54,7 @@ func answerTo(t *testing.T, netns string, to netip.Addr) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	b, err := (&icmp.Message{Type: request, Body: &icmp.Echo{ID: 7, Data: []byte("is anybody there?")}}).Marshal(nil)
+	b, err := (&icmp.Message{Type: request, Body: &icmp.Echo{ID: 7, Data: []byte("echo request")}}).Marshal(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

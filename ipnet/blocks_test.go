@@ -202,7 +202,7 @@ func TestBlocksAndNodesStandThoughTheyAreNotDurableYet(t *testing.T) {
 		&pod.SetNodes{Self: self(), Nodes: []pod.Node{with(other(3, "10.1.10.0/26"), "blue", "10.5.0.64/26")}},
 	} {
 		if _, err := n.loop.Do(context.Background(), ev); err == nil {
-			t.Fatalf("%s: nobody was told that it is not durable", ev)
+			t.Fatalf("%s: no error, although it is not durable", ev)
 		}
 	}
 	n.saver.Before(nil)

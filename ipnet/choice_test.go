@@ -42,7 +42,7 @@ func TestThePoolIsThatOfThePodThenItsNamespaceThenTheNodeThenAny(t *testing.T) {
 		nodePools              []string
 		want                   string
 	}{
-		{"nobody says anything", "default", "", nil, "all six"},
+		{"no default", "default", "", nil, "all six"},
 		{"the node", "default", "", []string{"node"}, "node six"},
 		{"the namespace before the node", "lab", "", []string{"node"}, "space six"},
 		{"a pool for the namespace alone", "team", "", []string{"node"}, "theirs six"},

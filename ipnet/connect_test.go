@@ -63,7 +63,7 @@ func TestRefusedPodsLeaveNothingAndSayWhy(t *testing.T) {
 		{"a reserved address", asking(requested("10.1.0.15")), pod.CodeUnknownNetwork, "address 10.1.0.15 of pool default4 is reserved"},
 		{"two addresses of a family", asking(requested("10.1.0.4", "10.1.0.5")), pod.CodeInvalidConfig, "more than one address of a family"},
 		{"one good address and one bad", asking(requested("10.1.0.5", "2001:db8:1::1")), pod.CodeAddressInUse, "address 2001:db8:1::1 is held by node"},
-		{"a MAC that is none", asking(pod.Requested{MAC: "no mac"}), pod.CodeInvalidConfig, "MAC asked for: address no mac: invalid MAC address"},
+		{"an invalid MAC", asking(pod.Requested{MAC: "no mac"}), pod.CodeInvalidConfig, "MAC asked for: address no mac: invalid MAC address"},
 		{"a multicast MAC", asking(pod.Requested{MAC: "01:00:5e:00:00:01"}), pod.CodeInvalidConfig, "unicast"},
 		{"a MAC of no octet set", asking(pod.Requested{MAC: "00:00:00:00:00:00"}), pod.CodeInvalidConfig, "unicast"},
 		{"another pod's MAC names it", asking(pod.Requested{MAC: "0a:00:00:00:00:01"}), pod.CodeAddressInUse, "held by pod default/first (weft/c0ffee-first/eth0)"},

@@ -20,7 +20,7 @@ func TestPodsHaveWhatTunnelsLeaveOfTheUplink(t *testing.T) {
 		refused     string
 	}{
 		{"no tunnels", "", 0, 0, 1500, ""},
-		{"no tunnels, and nobody says what the uplink has", "", 0, 9000, 9000, ""},
+		{"no tunnels, and the uplink's MTU is unknown", "", 0, 9000, 9000, ""},
 		{"no tunnels, and an uplink", networks.TunnelNone, 9000, 0, 9000, ""},
 		{"above the uplink", networks.TunnelNone, 1500, 9000, 0, "MTU 9000 of the node's interfaces is above 1500"},
 		{"over IPv4", networks.TunnelVXLAN4, 0, 0, 1450, ""},

@@ -230,7 +230,7 @@ func TestANetworkThatIsNoMoreHasNoTunnels(t *testing.T) {
 	}
 }
 
-// A conflict on a node is an error of the pod, and not a running pod that reaches nobody.
+// A conflict on a node fails the pod's ADD, instead of leaving a running pod without connectivity.
 func TestAPodOfANetworkThatTheNodeCannotHaveIsToldWhy(t *testing.T) {
 	n := newNode(t, four).run(t)
 	blue, red := custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L3, "10.5.0.0/24")

@@ -61,7 +61,7 @@ func TestWhatIsReconstructedIsAsItWas(t *testing.T) {
 					t.Errorf("reconstructed %+v, was %+v", is, was)
 				}
 				if !is.Pod.IsZero() || !is.Created.Equal(again.now) {
-					t.Errorf("pod %v created %v: nobody knows", is.Pod, is.Created)
+					t.Errorf("pod %v created %v, want both unknown", is.Pod, is.Created)
 				}
 				attachments = append(attachments, is)
 			}

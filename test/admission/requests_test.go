@@ -164,7 +164,7 @@ func announcements(t testing.TB) []attempt {
 		{"a link-local tunnel endpoint", badAddress, endsAt(t, "169.254.169.254")},
 		{"a loopback tunnel endpoint", badAddress, endsAt(t, "::1")},
 		{"a multicast tunnel endpoint", badAddress, endsAt(t, "239.1.1.1")},
-		{"a tunnel endpoint that is none", badAddress, endsAt(t, "here")},
+		{"an invalid tunnel endpoint", badAddress, endsAt(t, "here")},
 	}
 }
 

@@ -70,7 +70,7 @@ func (c *client) leaveTo(fd int) error {
 // kept are sockets that are never read.
 var kept []*net.TCPConn
 
-// lingeringDescriptors: finding 1a. A connected client passes descriptors whose close blocks, as messages that nobody expects.
+// lingeringDescriptors: finding 1a. A connected client passes descriptors whose close blocks, as unexpected messages.
 func lingeringDescriptors(ctx context.Context, o campaign) error {
 	return again(ctx, o.underWay, func() error {
 		return whileConnected(o.orders, modest, func(c *client) error {

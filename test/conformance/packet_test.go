@@ -55,7 +55,7 @@ var packetCases = []testCase{
 		whole[0].(*layers.IPv4).Flags = layers.IPv4DontFragment
 		r.sends(whole, udp4("10.0.1.2", "10.0.2.2", 1400), udp6("fd00:1::2", "fd00:2::2", 1400))
 	}},
-	{name: "packet: to a port that nobody listens on", run: func(l *lab) {
+	{name: "packet: to a port without a listener", run: func(l *lab) {
 		r := l.routed()
 		r.sends(udp4("10.0.1.2", "10.0.1.1", 100), udp6("fd00:1::2", "fd00:1::1", 100))
 	}},

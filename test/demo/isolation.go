@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/test/traffic"
 )
 
-// attempt is somebody's try to reach an address of a network by a link that leads to another one.
+// attempt is an attempt to reach an address of one network by an interface in another network.
 type attempt struct {
 	name string
 	from string // path of the network namespace; "" = the node's

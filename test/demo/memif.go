@@ -181,7 +181,7 @@ func (r *responder) await(ctx context.Context, text string) (string, error) {
 	}
 }
 
-// kill ends the responder without a word to anybody.
+// kill ends the responder with SIGKILL.
 func (r *responder) kill() {
 	_ = r.cmd.Process.Kill()
 	for range r.lines { // until it has ended

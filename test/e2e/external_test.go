@@ -61,7 +61,7 @@ func TestPodsReachWhoIsOutsideByANetworkCardOfANode(t *testing.T) {
 	}
 	_, err = s.c.Kubectl(t.Context(), []byte(opening), "delete", "-f", "-")
 	s.must(err)
-	s.must(cluster.Eventually(t.Context(), "the card of n1 is nobody's", func(ctx context.Context) error {
+	s.must(cluster.Eventually(t.Context(), "no object uses the card of n1", func(ctx context.Context) error {
 		if left := s.objectsOf(ctx, "n1"); len(left) > 0 {
 			return fmt.Errorf("there are still %v", left)
 		}

@@ -63,7 +63,7 @@ func (s *space) reaches(client, server *corev1.Pod, address netip.Addr) {
 		}
 	}
 	if want := "\npod=" + server.Name + " client=" + s.sameFamily(client, address).String() + " "; !strings.Contains(said, want) {
-		s.t.Errorf("%s says %q, not %q: the address of the client was changed, or somebody else answers", web, said, want)
+		s.t.Errorf("%s says %q, not %q: the client's address was translated, or another server answers", web, said, want)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestAServiceReachesItsPodsFromPodsAndFromOutside(t *testing.T) {
 
 func isFrom(server *corev1.Pod, page string, err error) error {
 	if err == nil && !strings.HasPrefix(page, "pod="+server.Name+" ") {
-		return fmt.Errorf("somebody else answers: %s", page)
+		return fmt.Errorf("another server answers: %s", page)
 	}
 	return err
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// The taints that a node has in the test: the controller's business, and somebody else's. They keep no pod away.
+// The taints of the test's nodes, of the controller and of a third party. Neither prevents scheduling.
 var (
 	notReady = corev1.Taint{Key: "contivpp.io/agent-not-ready", Effect: corev1.TaintEffectPreferNoSchedule}
 	another  = corev1.Taint{Key: "example.org/e2e", Effect: corev1.TaintEffectPreferNoSchedule}
@@ -103,7 +103,7 @@ func isOfPolicy(err error) bool {
 	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "'weft-taint'")
 }
 
-// attempt tries a change of a node, which is not kept. That somebody wrote the node in between is no judgement.
+// attempt tries a change of a node, which is not kept. A conflict with another writer is not a result.
 func (s *space) attempt(as dynamic.Interface, node string, change attempt) error {
 	s.t.Helper()
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {

@@ -88,7 +88,7 @@ func vanish(ctx context.Context, n *cluster.Node, path string) error {
 		return err
 	})
 	if err == nil && len(doomed) == 0 {
-		err = fmt.Errorf("nobody is in %s", path)
+		err = fmt.Errorf("no process is in %s", path)
 	}
 	if err != nil {
 		return err

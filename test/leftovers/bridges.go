@@ -26,8 +26,8 @@ func (s *Snapshot) addAFPackets(ctx context.Context, d *dataplane) error {
 	return nil
 }
 
-// addBridges notes bridge domains, their members, and the MACs that somebody entered. What a bridge domain learned goes by
-// itself; it is noted only where its interface is gone.
+// addBridges records bridge domains, their members and static MACs. Learned MACs expire, so they are recorded only if their
+// interface is gone.
 func (s *Snapshot) addBridges(ctx context.Context, d *dataplane) error {
 	var ids []uint32
 	stream, err := l2.NewServiceClient(d).BridgeDomainDump(ctx, &l2.BridgeDomainDump{BdID: ^uint32(0), SwIfIndex: all})

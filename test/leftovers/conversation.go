@@ -34,7 +34,7 @@ func converse(ctx context.Context, path string, talk func() error) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil // somebody else has connected meanwhile
+			return nil // another client connected
 		}
 	}
 }

@@ -95,7 +95,7 @@ func (s *Snapshot) addRoutes(k *kernel, family int) error {
 	}
 	for _, r := range routes {
 		if r.Flags&unix.RTM_F_CLONED != 0 {
-			continue // the kernel's own memory of a path, not a route that somebody made
+			continue // a cached path (PMTU, redirect), not a configured route
 		}
 		destination := "default"
 		if r.Dst != nil {
@@ -139,7 +139,7 @@ func (s *Snapshot) addNeighbours(k *kernel, family int) error {
 	return nil
 }
 
-// kindOf tells neighbours that somebody entered from those that the kernel learned.
+// kindOf distinguishes static neighbours from learned ones.
 func kindOf(n netlink.Neigh) string {
 	switch {
 	case n.Flags&netlink.NTF_PROXY != 0:

@@ -26,7 +26,7 @@ type Snapshot struct {
 	objects map[string]int
 	// unfinished is what the kernel is still at, such as looking for duplicates of an address.
 	unfinished []string
-	// Cooling names the addresses that nobody holds and that may not be given out yet; they are not left over.
+	// Cooling names free addresses in their cool-down; they do not count as left over.
 	Cooling []string
 }
 

@@ -50,7 +50,7 @@ func TestADELWhileTheAgentIsAwayIsDoneByTheNext(t *testing.T) {
 	g.try(g.KillAgent())
 	g.del(g.pod)
 	if _, err := os.Lstat(inDirectory(g.vnf, "memif.sock")); err != nil {
-		t.Errorf("without an agent nobody takes the socket away, and it is gone: %v", err)
+		t.Errorf("the socket is gone although no agent runs: %v", err)
 	}
 	g.try(g.StartAgent(t.Context()))
 	g.unserved()
@@ -96,9 +96,9 @@ func TestAfterARebootTheSameSocketWorks(t *testing.T) {
 	g.wire(g.another("d2"))
 }
 
-// TestAnAgentThatIsKilledBetweenAllocateAndADDIsNoLoss, with its state and without, and whoever's devices the pod has too.
+// The agent is killed with its state file and without, and the pod also has devices of another plugin.
 // rows: MEM-25
-func TestAnAgentThatIsKilledBetweenAllocateAndADDIsNoLoss(t *testing.T) {
+func TestMemifsSurviveAnAgentKilledBetweenAllocateAndADD(t *testing.T) {
 	for name, lost := range map[string]bool{"with its state": false, "without its state": true} {
 		t.Run(name, func(t *testing.T) {
 			g := newGranted(t, map[string][]string{"example.com/gpu": {"gpu-0", "memif-0"}})
@@ -114,8 +114,8 @@ func TestAnAgentThatIsKilledBetweenAllocateAndADDIsNoLoss(t *testing.T) {
 	}
 }
 
-// TestASandboxThatEndsWhileNobodyLooksDoesNotStandInTheWay of the pod's next one, whatever else was lost meanwhile.
-func TestASandboxThatEndsWhileNobodyLooksDoesNotStandInTheWay(t *testing.T) {
+// The agent is down when the sandbox ends; state file, dataplane, or both are lost too.
+func TestASandboxThatEndsWhileTheAgentIsDownDoesNotBlockTheNext(t *testing.T) {
 	for name, lose := range map[string]func(g *granted) error{
 		"nothing":       func(*granted) error { return nil },
 		"the state":     func(g *granted) error { return os.Remove(filepath.Join(g.State(), "state.db")) },
@@ -130,9 +130,9 @@ func TestASandboxThatEndsWhileNobodyLooksDoesNotStandInTheWay(t *testing.T) {
 			g.try(errors.Join(g.KillAgent(), g.pod.Remove(), lose(g)))
 			g.try(g.StartAgent(t.Context()))
 			g.registered()
-			g.asker = g.lab.neighbour("a2") // of the other one nothing knows, where both are lost
+			g.asker = g.lab.neighbour("a2") // the first asker is unknown if both are lost
 			g.wire(g.another("d2"))
-			g.try(g.runtime.Del(t.Context(), g.pod)) // at last
+			g.try(g.runtime.Del(t.Context(), g.pod)) // late
 			fresh := g.another("d3")
 			g.works(fresh, g.add(fresh)[1])
 		})

@@ -23,7 +23,7 @@ const (
 	group    = 4321
 )
 
-// requireUsers skips where root cannot become somebody else, and fails there if WEFT_REQUIRE holds root.
+// requireUsers skips the test where root cannot change users, and fails it there if WEFT_REQUIRE contains root.
 func requireUsers(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/uid_map")
@@ -61,7 +61,7 @@ func TestAnOrdinaryUserConnectsAndOthersAreRefusedByTheFileSystem(t *testing.T) 
 	options := fmt.Sprintf(`{"m1":{"uid":%d,"gid":%d}}`, owner, group)
 	d, containers := l.admit("d", "m1/memif", options, kubelettest.Container{Name: "vnf", Limit: 1})
 	vnf := containers[0]
-	l.modes(vnf, 0, 0, map[string]fs.FileMode{"": fs.ModeDir | 0o700, "secret": 0o400}) // nobody's, until its pod is known
+	l.modes(vnf, 0, 0, map[string]fs.FileMode{"": fs.ModeDir | 0o700, "secret": 0o400}) // root's until its pod is known
 	m1 := l.add(d)[1]
 	l.modes(vnf, owner, group, map[string]fs.FileMode{
 		"": fs.ModeDir | fs.ModeSetgid | 0o750, "memif.sock": fs.ModeSocket | 0o660, "secret": 0o440, "interfaces.json": 0o440,
@@ -76,12 +76,12 @@ func TestAnOrdinaryUserConnectsAndOthersAreRefusedByTheFileSystem(t *testing.T) 
 	l.says(refused, "/run/vpp/interfaces.json: permission denied")
 	<-refused.ended
 	for _, path := range []string{directory(vnf), m1.SocketPath, inDirectory(vnf, "secret")} {
-		l.closedTo(as(owner, group), path) // by the way of the node
+		l.closedTo(as(owner, group), path) // through the node's path
 	}
 }
 
-// TestWhereTheGroupIsUnknownEverybodyOfTheContainerConnects, and nobody else comes near.
-func TestWhereTheGroupIsUnknownEverybodyOfTheContainerConnects(t *testing.T) {
+// If the group is unknown, every user of the container can connect, and no other user can open the directory.
+func TestEveryUserOfTheContainerConnectsIfTheGroupIsUnknown(t *testing.T) {
 	requireUsers(t)
 	l := newLab(t, node.Options{})
 	l.openToAll()

@@ -114,7 +114,7 @@ func (m *machine) podMTU() (mtu int) {
 	return mtu
 }
 
-// echo sends an ICMP echo in a packet of so many bytes that nobody may fragment, and waits for its answer.
+// echo sends an ICMP echo request in an unfragmentable packet of length bytes and waits for the reply.
 func (m *machine) echo(to netip.Addr, length int) error {
 	m.t.Helper()
 	return echo(m.t, m.pod.Netns, to, length)

@@ -92,7 +92,7 @@ func (n *Node) StatsSocket() string {
 	return filepath.Join(n.run(), "vswitch-stats.sock")
 }
 
-// DataplanePID asks the kernel who listens on the dataplane's socket; 0 if nobody does.
+// DataplanePID returns the process that listens on the dataplane's socket; 0 = none.
 func (n *Node) DataplanePID() int {
 	conn, err := net.Dial("unix", n.DataplaneSocket())
 	if err != nil {

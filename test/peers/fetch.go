@@ -24,8 +24,8 @@ func Found() []string {
 	return names
 }
 
-// Fetch gets the peers that are missing from the distribution's packages, where there are apt-get and dpkg: nothing of the
-// machine's is changed, and nobody needs to be root. A line to progress says what happens, or why it does not.
+// Fetch downloads missing peers from the distribution's packages if apt-get and dpkg exist. It installs nothing and does not
+// need root. It writes a line to progress about each download, or about why there is none.
 func Fetch(ctx context.Context, progress io.Writer) {
 	missing := slices.DeleteFunc(slices.Clone(all), func(p peer) bool { return p.find() == nil })
 	if len(missing) == 0 {
@@ -71,7 +71,7 @@ type fetcher struct {
 
 func (f *fetcher) fetch(ctx context.Context, p peer) error {
 	if p.find() == nil {
-		return nil // somebody else fetched it meanwhile
+		return nil // another process fetched it
 	}
 	fmt.Fprintf(f.progress, "peers: unpacking %s from packages of the distribution into %s; nothing is installed\n", p.what, f.cache)
 	if err := f.unpack(ctx, p); err != nil {
@@ -131,7 +131,7 @@ func (p peer) unpackFrom(ctx context.Context, a *apt) error {
 	return errors.Join(os.Rename(made, root), a.clean())
 }
 
-// lock waits until nobody else fetches into dir.
+// lock waits until no other process fetches into dir.
 func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the cache: %w", err)
@@ -153,7 +153,7 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("somebody else holds %s: %w", f.Name(), ctx.Err()), f.Close())
+			return nil, errors.Join(fmt.Errorf("another process holds %s: %w", f.Name(), ctx.Err()), f.Close())
 		}
 	}
 }

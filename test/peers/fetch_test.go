@@ -69,7 +69,7 @@ func TestAFetchWaitsForAnotherOnlySoLong(t *testing.T) {
 	defer cancel()
 	var said bytes.Buffer
 	Fetch(ctx, &said)
-	if !strings.Contains(said.String(), "somebody else holds") {
+	if !strings.Contains(said.String(), "another process holds") {
 		t.Errorf("said %q", said.String())
 	}
 }

@@ -1,5 +1,4 @@
-// Package peers finds the programs of others that ours are shown to get on with, and unpacks them into a cache where they
-// are not installed.
+// Package peers finds the third-party programs of interoperability tests. Missing ones are unpacked into a cache, not installed.
 package peers
 
 import (
@@ -11,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// What the environment may say: where peers are looked for, and where somebody has put them.
+// Environment variables: where peers are searched, and the paths of installed ones.
 const (
 	// Variable holds Installed, Cached or nothing: both, the installed ones first.
 	Variable  = "WEFT_PEERS"

@@ -25,7 +25,7 @@ func TestAllProgramsSayTheSameVersion(t *testing.T) {
 			t.Errorf("%s says %q, the others %q", name, said, first)
 		}
 	}
-	plugin := exec.CommandContext(t.Context(), filepath.Join(dir, "weft-cni")) // nobody serves here
+	plugin := exec.CommandContext(t.Context(), filepath.Join(dir, "weft-cni")) // without an agent
 	plugin.Env = append(os.Environ(), "CNI_COMMAND=VERSION")
 	if out, err := plugin.Output(); err != nil || !strings.Contains(string(out), `"1.1.0"`) {
 		t.Errorf("VERSION: %s (%v)", out, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// listenersCommand: listeners prints a line for each TCP port that somebody listens on in the node's network namespace:
-// the address and port, in the kernel's hexadecimal; "nobody" if there is none.
+// listenersCommand: listeners prints a line for each TCP port with a listener in the node's network namespace: address and
+// port in the kernel's hexadecimal; "none" if there are no listeners.
 func listenersCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		usage(ts, "listeners")
@@ -36,11 +36,11 @@ func listenersCommand(ts *testscript.TestScript, neg bool, args []string) {
 		return nil
 	}))
 	if heard == 0 {
-		_, _ = fmt.Fprintln(ts.Stdout(), "nobody")
+		_, _ = fmt.Fprintln(ts.Stdout(), "none")
 	}
 }
 
-// assigned is what the kernel calls the MAC of a link that somebody gave it, so that udev leaves it as it is.
+// assigned is NET_ADDR_SET, the kernel's type of a MAC that user space set; udev does not change such a MAC.
 const assigned = "3" // NET_ADDR_SET
 
 // ownmacCommand: ownmac NAME demands that the MAC of the sandbox's eth0 counts as given, and not as made up by the kernel.

@@ -104,7 +104,7 @@ func check(ts *testscript.TestScript, neg bool, err error) {
 	}
 }
 
-// usage ends the script because of a line that nobody understands.
+// usage fails the script because of a malformed line.
 func usage(ts *testscript.TestScript, text string) { ts.Fatalf("usage: %s", text) }
 
 var errUsage = errors.New("the command is used in a wrong way")

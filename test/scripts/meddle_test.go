@@ -109,7 +109,7 @@ func removeNeighbour(link netlink.Link, _ []string) error {
 	}
 	i := slices.IndexFunc(neighbours, func(n netlink.Neigh) bool { return n.State == netlink.NUD_PERMANENT })
 	if i < 0 {
-		return errors.New("there is no neighbour that somebody entered")
+		return errors.New("there is no permanent neighbour")
 	}
 	return netlink.NeighDel(&neighbours[i])
 }

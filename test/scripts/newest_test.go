@@ -56,7 +56,7 @@ func (s *stage) useNewest(ts *testscript.TestScript, names []string) {
 	s.newest = dir
 }
 
-// missing skips the script for want of programs of others, unless they are required.
+// missing skips the script because third-party programs are missing, and fails it if they are required.
 func (s *stage) missing(text string) {
 	if slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), "plugins") {
 		s.t.Fatal(text)

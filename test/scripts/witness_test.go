@@ -10,8 +10,8 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// A witness is a pair of links between the node and a sandbox. It goes when the kernel has taken the sandbox's
-// namespace apart, and not before: which it does only when nobody holds it, by whatever means.
+// A witness is a veth between the node and a sandbox. The kernel deletes it with the sandbox's network namespace, which it
+// frees when no process, file descriptor or mount refers to it.
 
 func (b *sandbox) witness() string { return "w-" + b.name }
 
@@ -34,7 +34,7 @@ func (s *stage) awaitGone(b *sandbox) error {
 			_, err := netlink.LinkByName(b.witness())
 			switch {
 			case err == nil:
-				return fmt.Errorf("somebody holds the namespace of sandbox %s", b.name)
+				return fmt.Errorf("the namespace of sandbox %s is still in use", b.name)
 			case errors.As(err, new(netlink.LinkNotFoundError)):
 				return nil
 			}

@@ -145,7 +145,7 @@ func TestEveryCommandIsLookedAt(t *testing.T) {
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name[1]) {
-			t.Errorf("nobody looks at what weftctl %s shows", name[1])
+			t.Errorf("no test scans the output of weftctl %s", name[1])
 		}
 	}
 }

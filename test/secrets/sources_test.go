@@ -10,9 +10,9 @@ const (
 	secretFile        = "the content of a file"
 )
 
-// tolerated are places in which something may come to weft-cni that is none of its business, in a call that succeeds.
+// tolerated are places where weft-cni gets data that it does not use; the call succeeds.
 var tolerated = map[string]func(in *input, marker string){
-	"an annotation of somebody else":        func(in *input, m string) { in.annotations["kubectl.kubernetes.io/last-applied-configuration"] = m },
+	"an annotation of another program":      func(in *input, m string) { in.annotations["kubectl.kubernetes.io/last-applied-configuration"] = m },
 	unknownAnnotation:                       func(in *input, m string) { in.annotations["contivpp.io/token"] = m },
 	"an annotation of NPWG that is unknown": func(in *input, m string) { in.annotations["k8s.v1.cni.cncf.io/token"] = m },
 	"CNI_ARGS that are unknown":             func(in *input, m string) { in.args = append(in.args, "TOKEN="+m) },

@@ -65,7 +65,7 @@ func resolve(ctx context.Context, c net.Conn, link netlink.Link, to netip.Addr) 
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("nobody says who %s is on %s", to, link.Attrs().Name)
+			return nil, fmt.Errorf("no MAC of %s on %s", to, link.Attrs().Name)
 		}
 	}
 }

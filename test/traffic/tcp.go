@@ -99,7 +99,7 @@ func (p Path) connection(ctx context.Context, send func(io.Writer) error, receiv
 	begun := time.Now()
 	sent := p.send(ctx, listener.Addr().String(), send)
 	if sent != nil {
-		_ = listener.Close() // nobody may come any more
+		_ = listener.Close() // ends Accept
 	}
 	err = errors.Join(sent, <-received)
 	r.Took = time.Since(begun)

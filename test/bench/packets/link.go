@@ -50,7 +50,7 @@ func (w wiring) frame(i, flow, size int) ([]byte, error) {
 }
 
 // fill writes a frame into each slot of both transmit rings, and lets them through: a client's buffer stays with its slot, and
-// nobody else writes into it, so that from now on slots need only be sent. It also shows the bridge who is where.
+// no other process writes into it, so later rounds only send the slots. The bridge learns the MACs from these frames.
 func (l *link) fill(w wiring, size int) error {
 	if err := l.write(w, size); err != nil {
 		return err

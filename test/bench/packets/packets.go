@@ -20,12 +20,12 @@ type Config struct {
 	Out      io.Writer
 	Programs string        // the directory of weft-vswitch
 	Duration time.Duration // of one measurement
-	Rounds   int           // of which there are so many for a figure
+	Rounds   int           // measurements per figure
 
 	OnlyVersus bool // measure only weft-vswitch beside VPP
 }
 
-// Where threads are pinned: the dataplane's worker to one processor, whoever loads it to another.
+// Threads are pinned: the dataplane's worker to one processor, the load generator to another.
 const (
 	workerProcessor = 0
 	testerProcessor = 1
@@ -76,7 +76,7 @@ func Run(ctx context.Context, c Config) (err error) {
 }
 
 const method = `
-memif: weft-vswitch with one worker on processor 0, whoever loads it on processor 1. Of testpmd the best
+memif: weft-vswitch with one worker on processor 0, the load generator on processor 1. Of testpmd the best
 of %d rounds of %s, since others on the machine can only make it worse; ns/packet is the worker's time on its processor, which
 it spends whether or not there is a packet. Load of the machine before: %s`
 

@@ -26,7 +26,7 @@ type testpmd struct {
 
 // role is what a testpmd is started for.
 type role struct {
-	name      string // unlike others'
+	name      string // unique
 	processor int    // of its forwarding thread
 	ports     []string
 	arguments []string

@@ -91,7 +91,7 @@ func pinTo(tid, processor int) error {
 func pinned(processor int, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: nobody gets a thread that is pinned
+		runtime.LockOSThread() // never unlocked: a pinned thread is not reused
 		if err := pinTo(0, processor); err != nil {
 			done <- err
 			return

@@ -48,7 +48,7 @@ type Config struct {
 
 // Cluster is a running one.
 type Cluster struct {
-	// Client reaches the API server as an administrator, and so does whoever uses Access.
+	// Client reaches the API server as an administrator, as do users of Access.
 	Client kubernetes.Interface
 	Access *rest.Config
 	// Nodes are in the order of the configuration.

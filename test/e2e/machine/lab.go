@@ -94,7 +94,7 @@ func (l *Lab) Close() error {
 	return failed
 }
 
-// address gives a link its addresses and raises it. Nobody else is on a lab's bridge, so addresses need no detection of
+// address gives a link its addresses and raises it. A lab's bridge has no other hosts, so addresses need no detection of
 // duplicates, which would keep them from use for seconds.
 func address(link netlink.Link, prefixes []netip.Prefix) error {
 	name := link.Attrs().Name

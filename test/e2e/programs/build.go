@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// niceness lets whoever else works on the machine go first.
+	// niceness gives other processes of the machine priority.
 	niceness = 15
 	// heartbeat tells a waiting human that the build goes on.
 	heartbeat = 30 * time.Second

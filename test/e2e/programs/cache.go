@@ -23,7 +23,7 @@ func Cache() (string, error) {
 	return filepath.Join(dir, "weft-e2e"), nil
 }
 
-// buildCache is where compiled packages wait until all programs are built: 5 GB that nobody needs afterwards.
+// buildCache holds compiled packages until all programs are built: 5 GB that are not needed afterwards.
 func buildCache(cache string) string { return filepath.Join(cache, "go-build") }
 
 // lock keeps a second run from building the same.

@@ -104,7 +104,7 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 		}
 		// The image is loaded onto the nodes; there is no registry to pull it from.
 		text = bytes.ReplaceAll(text, []byte("imagePullPolicy: IfNotPresent"), []byte("imagePullPolicy: Never"))
-		// Nobody waits ten seconds here for the next look whether an agent is ready.
+		// Tests do not wait ten seconds for the next readiness probe.
 		text = bytes.ReplaceAll(text, []byte("periodSeconds: 10"), []byte("periodSeconds: 2"))
 		if _, err := c.Kubectl(ctx, text, "apply", "-f", "-"); err != nil {
 			return fmt.Errorf("apply %s: %w", filepath.Base(name), err)
