@@ -9,8 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// largest is an announcement of as many blocks as 40,000 pods need with blocks of 64: 256 of the default network, and 4 of each
-// of 100 networks.
+// largest is an announcement of the blocks of 40,000 pods with blocks of 64: 256 of the default network, and 4 of each of 100 networks.
 func largest(t testing.TB) string {
 	t.Helper()
 	networks := []string{fmt.Sprintf(`{name: default, cidrs: ["%s"]}`, strings.Join(many(256, "10.%d.%d.0/24"), `", "`))}
@@ -20,7 +19,7 @@ func largest(t testing.TB) string {
 	return fmt.Sprintf(`{%s, spec: {nodeID: 2, addresses: [192.0.2.2, "2001:db8::2"], networks: [%s]}}`, owned, strings.Join(networks, ", "))
 }
 
-// An expression that costs too much denies everything, so the largest announcement must be within the API server's limit.
+// The API server denies every request of an expression above its cost limit.
 func TestLargestAnnouncementIsWithinTheCostLimit(t *testing.T) {
 	s := serve(t, read(t), cluster(t)...)
 	r := request{node: "n2", operation: create, resource: "nodenetworks", object: object(t, "nodenetworks", "n2", largest(t))}
@@ -29,7 +28,7 @@ func TestLargestAnnouncementIsWithinTheCostLimit(t *testing.T) {
 	}
 }
 
-// BenchmarkAnnouncement is what one write of a NodeNetwork costs the API server where there are so many nodes.
+// BenchmarkAnnouncement measures the API server's cost of one write of a NodeNetwork, by the number of nodes.
 func BenchmarkAnnouncement(b *testing.B) {
 	for _, nodes := range []int{3, 100, 1000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {

@@ -9,6 +9,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(logr.Discard()) // informers tell what they wait for
+	klog.SetLogger(logr.Discard()) // informers log
 	os.Exit(m.Run())
 }

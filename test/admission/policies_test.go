@@ -11,9 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-func TestRequestsInOrderAreAdmitted(t *testing.T) {
+func TestValidRequestsAreAdmitted(t *testing.T) {
 	s := serve(t, read(t), cluster(t)...)
-	for _, a := range inOrder(t) {
+	for _, a := range validRequests(t) {
 		if why := s.ask(t, a.request); why != "" {
 			t.Errorf("%s: %s", a.name, why)
 		}
@@ -41,13 +41,13 @@ func TestStolenTokenIsDenied(t *testing.T) {
 	borrow := changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.7]", "pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n1}]")
 	off := serve(t, all.only("weft-borrowing"), object(t, "weftconfigs", "default", `{spec: {addresses: {}}}`))
 	if why := off.ask(t, borrow); !strings.Contains(why, "borrowing is off") {
-		t.Errorf("borrow although it is off: %q", why)
+		t.Errorf("borrowing is off: %q", why)
 	}
 }
 
 func TestRequestedAddressMayBeBorrowedWhileBorrowingIsOff(t *testing.T) {
-	own := changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.8], "+asked, "pool: pods, node: n2, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3}]")
-	other := changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.9], "+asked, "pool: pods, node: n2, offered: [10.9.2.9], borrowed: [{address: 10.9.2.9, node: n3}]")
+	own := changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.8], "+requestOfN3, "pool: pods, node: n2, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3}]")
+	other := changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.9], "+requestOfN3, "pool: pods, node: n2, offered: [10.9.2.9], borrowed: [{address: 10.9.2.9, node: n3}]")
 	off := serve(t, read(t).only("weft-borrowing"), object(t, "weftconfigs", "default", `{spec: {addresses: {}}}`))
 	if off.ask(t, other) == "" {
 		t.Error("an address that was not requested is admitted")
@@ -59,12 +59,12 @@ func TestRequestedAddressMayBeBorrowedWhileBorrowingIsOff(t *testing.T) {
 	}
 }
 
-// A policy that says true passes no test: each validation denies an attack that no other one of its policy denies so.
+// Each validation denies an attack that no other validation of its policy denies with the same message.
 func TestEachValidationDeniesAnAttack(t *testing.T) {
 	all, tries := read(t), attacks(t)
 	for _, p := range all.policies {
 		if p.Name == "weft-borrowing" {
-			continue // it has one validation, and TestStolenTokenIsDenied a server of its own for it
+			continue // it has one validation, which TestStolenTokenIsDenied tests
 		}
 		asIs := serve(t, all.only(p.Name), cluster(t)...)
 		for i, v := range p.Spec.Validations {
@@ -87,14 +87,14 @@ func TestEachValidationDeniesAnAttack(t *testing.T) {
 			s := serve(t, changed, cluster(t)...)
 			for _, a := range tries[p.Name] {
 				if why := s.ask(t, a.request); why != "" {
-					t.Errorf("%s: a policy of true denies it: %s", a.name, why)
+					t.Errorf("%s: a policy with only true validations denies it: %s", a.name, why)
 				}
 			}
 		})
 	}
 }
 
-// Weft supports Kubernetes 1.30 and newer: what an expression uses must be there.
+// Weft supports Kubernetes 1.30 and newer, so expressions use only functions of 1.30.
 func TestExpressionsCompileOnTheOldestKubernetes(t *testing.T) {
 	for _, p := range read(t).policies {
 		compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 30)))

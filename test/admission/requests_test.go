@@ -15,7 +15,7 @@ const (
 	remove = admission.Delete
 )
 
-// attempt is a request with a name, and for an attack a part of the message that denies it.
+// attempt is a named request; message is a part of the denial of an attack.
 type attempt struct {
 	name, message string
 	request
@@ -23,31 +23,31 @@ type attempt struct {
 
 const owned = `metadata: {ownerReferences: [{apiVersion: v1, kind: Node, name: n2, uid: u}]}`
 
-// announces is the NodeNetwork of n2 with prefixes of a network.
+// announces creates the NodeNetwork of n2 with prefixes of a network.
 func announces(t testing.TB, network string, cidrs ...string) request {
 	return request{node: "n2", operation: create, resource: "nodenetworks", object: object(t, "nodenetworks", "n2", fmt.Sprintf(
 		`{%s, spec: {nodeID: 2, addresses: [192.0.2.2, "2001:db8::2"], networks: [{name: %s, cidrs: ["%s"]}]}}`, owned, network, strings.Join(cidrs, `", "`)))}
 }
 
-// endsAt is the NodeNetwork of n2 with a tunnel endpoint.
+// endsAt creates the NodeNetwork of n2 with a tunnel endpoint.
 func endsAt(t testing.TB, address string) request {
 	return request{node: "n2", operation: create, resource: "nodenetworks", object: object(t, "nodenetworks", "n2", fmt.Sprintf(
 		`{%s, spec: {nodeID: 2, addresses: ["%s"]}}`, owned, address))}
 }
 
-// claims is an IPBlock of n2, by the node of the token. Of is "pool: p" or "network: n".
+// claims creates an IPBlock of n2. Of is "pool: p" or "network: n".
 func claims(t testing.TB, name, cidr, of string) request {
 	return request{node: "n2", operation: create, resource: "ipblocks", object: object(t, "ipblocks", name, fmt.Sprintf(
 		`{%s, spec: {cidr: "%s", %s, node: n2}}`, owned, cidr, of))}
 }
 
-// changes turns a block's spec into another one.
+// changes updates the spec of a block.
 func changes(t testing.TB, node, before, after string) request {
 	return request{node: node, operation: update, resource: "ipblocks",
 		old: object(t, "ipblocks", "10.9.2.0-26", "{spec: {cidr: 10.9.2.0/26, "+before+"}}"), object: object(t, "ipblocks", "10.9.2.0-26", "{spec: {cidr: 10.9.2.0/26, "+after+"}}")}
 }
 
-// with is a request that is changed.
+// with returns the request with a change.
 func (r request) with(set func(*request)) request {
 	set(&r)
 	return r
@@ -60,11 +60,11 @@ func many(n int, format string) (list []string) {
 	return list
 }
 
-// asked is a request of node n3.
-const asked = "requested: [{address: 10.9.2.8, node: n3}]"
+// requestOfN3 is an address request of node n3.
+const requestOfN3 = "requested: [{address: 10.9.2.8, node: n3}]"
 
-// inOrder are requests of agents that do their work.
-func inOrder(t testing.TB) []attempt {
+// validRequests are requests of correct agents.
+func validRequests(t testing.TB) []attempt {
 	podif := func(node, uid string) string {
 		return fmt.Sprintf(`{metadata: {namespace: a, ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: %s}]}, node: %s, podUID: %s}`, uid, node, uid)
 	}
@@ -90,16 +90,16 @@ func inOrder(t testing.TB) []attempt {
 		{"borrow", "", changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.7]", "pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n1}]")},
 		{"give a loan back", "", changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n1}]", "pool: pods, node: n2, offered: [10.9.2.7]")},
 		{"request an address", "", changes(t, "n1", "pool: pods, node: n2", "pool: pods, node: n2, requested: [{address: 10.9.2.7, node: n1, namespace: shop, pod: web-0}]")},
-		{"request another address of a block with a request", "", changes(t, "n1", "pool: pods, node: n2, "+asked, "pool: pods, node: n2, requested: [{address: 10.9.2.8, node: n3}, {address: 10.9.2.7, node: n1}]")},
-		{"offer what is requested", "", changes(t, "n2", "pool: pods, node: n2, "+asked, "pool: pods, node: n2, offered: [10.9.2.8], "+asked)},
-		{"refuse a request", "", changes(t, "n2", "pool: pods, node: n2, "+asked, "pool: pods, node: n2")},
-		{"borrow what it requested", "", changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.8], "+asked, "pool: pods, node: n2, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3, namespace: shop, pod: web-0}]")},
-		{"withdraw a request", "", changes(t, "n3", "pool: pods, node: n2, "+asked, "pool: pods, node: n2")},
+		{"request another address of a block with a request", "", changes(t, "n1", "pool: pods, node: n2, "+requestOfN3, "pool: pods, node: n2, requested: [{address: 10.9.2.8, node: n3}, {address: 10.9.2.7, node: n1}]")},
+		{"offer a requested address", "", changes(t, "n2", "pool: pods, node: n2, "+requestOfN3, "pool: pods, node: n2, offered: [10.9.2.8], "+requestOfN3)},
+		{"refuse a request", "", changes(t, "n2", "pool: pods, node: n2, "+requestOfN3, "pool: pods, node: n2")},
+		{"borrow a requested address", "", changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.8], "+requestOfN3, "pool: pods, node: n2, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3, namespace: shop, pod: web-0}]")},
+		{"withdraw a request", "", changes(t, "n3", "pool: pods, node: n2, "+requestOfN3, "pool: pods, node: n2")},
 		{"give a loan of an unclaimed block back", "", changes(t, "n3", "pool: pods, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3}]", "pool: pods, offered: [10.9.2.8]")},
 		{"claim an unclaimed block that is lent", "", changes(t, "n2", "pool: pods, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3}]", "pool: pods, node: n2, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3}]")},
-		{"publish who has which address", "", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2").with(func(r *request) { r.sub = "status" })},
+		{"publish the owners of addresses", "", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2").with(func(r *request) { r.sub = "status" })},
 		{"delete a block", "", claims(t, "10.9.2.0-26", "10.9.2.0/26", "pool: pods").with(func(r *request) { r.operation, r.old, r.object = remove, r.object, nil })},
-		{"tell of a pod", "", request{node: "n2", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", podif("n2", "u"))}},
+		{"publish the interfaces of a pod", "", request{node: "n2", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", podif("n2", "u"))}},
 		{"take over a pod that moved", "", request{node: "n2", operation: update, resource: "podinterfaces", object: object(t, "podinterfaces", "p", podif("n2", "u")), old: object(t, "podinterfaces", "p", podif("n1", "v"))}},
 		{"write an event", "", request{node: "n2", operation: create, resource: "events", object: event}},
 		{"count an event", "", request{node: "n2", operation: update, resource: "events", object: event, old: event}},
@@ -121,18 +121,18 @@ const (
 	notOwned   = "may write no block of another node"
 )
 
-// attacks are what a stolen token of n2's agent tries, by the policy that denies it.
+// attacks are requests with a stolen token of n2's agent, by the policy that denies them.
 func attacks(t testing.TB) map[string][]attempt {
 	return map[string][]attempt{
-		"weft-nodenetworks": announcements(t), "weft-nodenetworks-nodes": nodesAddresses(t),
-		"weft-ipblocks": append(foreignBlocks(t), badBlocks(t)...), "weft-ipblocks-pools": outsideOfPools(t),
+		"weft-nodenetworks": foreignOrInvalidAnnouncements(t), "weft-nodenetworks-nodes": nodeAddresses(t),
+		"weft-ipblocks": append(foreignBlocks(t), invalidBlocks(t)...), "weft-ipblocks-pools": outsideOfPools(t),
 		"weft-ipblocks-networks": outsideOfNetworks(t), "weft-podinterfaces": foreignPods(t), "weft-events": foreignEvents(t),
 		"weft-controller-events": controllersEvents(t),
 	}
 }
 
-// announcements write NodeNetworks of other nodes, or what no node may announce.
-func announcements(t testing.TB) []attempt {
+// foreignOrInvalidAnnouncements write NodeNetworks of other nodes, or invalid NodeNetworks.
+func foreignOrInvalidAnnouncements(t testing.TB) []attempt {
 	mine := announces(t, "default", "10.244.2.0/24")
 	return []attempt{
 		{"without a node in the token", noNode, mine.with(func(r *request) { r.node = "" })},
@@ -168,8 +168,8 @@ func announcements(t testing.TB) []attempt {
 	}
 }
 
-// nodesAddresses announce addresses of nodes.
-func nodesAddresses(t testing.TB) []attempt {
+// nodeAddresses announce addresses that belong to nodes.
+func nodeAddresses(t testing.TB) []attempt {
 	mine := announces(t, "default", "10.244.2.0/24")
 	return []attempt{
 		{"another node's address as tunnel endpoint", notOwnIP, endsAt(t, "192.0.2.3")},
@@ -192,23 +192,23 @@ func foreignBlocks(t testing.TB) []attempt {
 		{"claim for another node", notOwned, claim.with(func(r *request) { r.node = "n3" })},
 		{"take another node's", notOwned, changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n3")},
 		{"delete another node's", notOwned, claim.with(func(r *request) { r.node, r.operation, r.old, r.object = "n3", remove, r.object, nil })},
-		{"borrow what is not offered", notOwned, changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n2, borrowed: [{address: 10.9.2.7, node: n3}]")},
+		{"borrow an address that is not offered", notOwned, changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n2, borrowed: [{address: 10.9.2.7, node: n3}]")},
 		{"take another node's loan", notOwned, changes(t, "n1", lent, strings.ReplaceAll(lent, "n3", "n1"))},
 		{"offer for another node", notOwned, changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n2, offered: [10.9.2.9]")},
 		{"owned by another node", blockOwner, claim.with(func(r *request) {
 			r.object = object(t, "ipblocks", "10.9.2.0-26", strings.ReplaceAll("{"+owned, "name: n2", "name: n3")+", spec: {cidr: 10.9.2.0/26, pool: pods, node: n2}}")
 		})},
-		{"borrow what another node requested", notOwned, changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.8], "+asked, "pool: pods, node: n2, offered: [10.9.2.8], "+asked+", borrowed: [{address: 10.9.2.8, node: n1}]")},
-		{"request for another node", notOwned, changes(t, "n1", "pool: pods, node: n2", "pool: pods, node: n2, "+asked)},
-		{"remove another node's request", notOwned, changes(t, "n1", "pool: pods, node: n2, "+asked, "pool: pods, node: n2")},
+		{"borrow an address that another node requested", notOwned, changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.8], "+requestOfN3, "pool: pods, node: n2, offered: [10.9.2.8], "+requestOfN3+", borrowed: [{address: 10.9.2.8, node: n1}]")},
+		{"request for another node", notOwned, changes(t, "n1", "pool: pods, node: n2", "pool: pods, node: n2, "+requestOfN3)},
+		{"remove another node's request", notOwned, changes(t, "n1", "pool: pods, node: n2, "+requestOfN3, "pool: pods, node: n2")},
 		{"request another block's address", "requests addresses of the block for itself", changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n2, requested: [{address: 10.9.3.8, node: n3}]")},
-		{"make a request of another node", "requests addresses of the block for itself", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2, "+asked)},
-		{"take back what is lent", "addresses of the block are lent", changes(t, "n2", lent, "pool: pods, node: n2")},
+		{"request on behalf of another node", "requests addresses of the block for itself", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2, "+requestOfN3)},
+		{"take back a lent address", "addresses of the block are lent", changes(t, "n2", lent, "pool: pods, node: n2")},
 	}
 }
 
-// badBlocks claim what is no block, or make one of a block.
-func badBlocks(t testing.TB) []attempt {
+// invalidBlocks create invalid blocks, or make a block invalid.
+func invalidBlocks(t testing.TB) []attempt {
 	return []attempt{
 		{"a single address", blockSize, claims(t, "8.8.8.8-32", "8.8.8.8/32", "pool: ghost")},
 		{"half of the Internet", blockSize, claims(t, "128.0.0.0-1", "128.0.0.0/1", "pool: ghost")},
@@ -233,11 +233,11 @@ func badBlocks(t testing.TB) []attempt {
 		{"of another pool later", "a block stays a part", changes(t, "n2", "pool: ghost, node: n2", "pool: pods, node: n2")},
 		{"of another pool when it is claimed", "a block stays a part", changes(t, "n2", "pool: ghost", "pool: pods, node: n2")},
 		{"offer another block's addresses", "offers addresses of its own", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2, offered: [10.9.3.7]")},
-		{"lend at once", "lends none when it is claimed", claims(t, "10.9.2.0-26", "10.9.2.0/26", "pool: pods, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n3}]")},
+		{"lend when it is created", "lends none when it is claimed", claims(t, "10.9.2.0-26", "10.9.2.0/26", "pool: pods, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n3}]")},
 	}
 }
 
-// outsideOfPools claim what is not a block of the pool.
+// outsideOfPools create blocks that are not blocks of their pool.
 func outsideOfPools(t testing.TB) []attempt {
 	return []attempt{
 		{"outside of the pool", "not a block of pool pods", claims(t, "8.8.8.0-26", "8.8.8.0/26", "pool: pods")},
@@ -249,7 +249,7 @@ func outsideOfPools(t testing.TB) []attempt {
 	}
 }
 
-// outsideOfNetworks claim what is not a block of the network.
+// outsideOfNetworks create blocks that are not blocks of their network.
 func outsideOfNetworks(t testing.TB) []attempt {
 	return []attempt{
 		{"outside of the network", "not a block of network blue", claims(t, "blue.8.8.8.0-28", "8.8.8.0/28", "network: blue")},
@@ -258,21 +258,21 @@ func outsideOfNetworks(t testing.TB) []attempt {
 	}
 }
 
-// foreignPods tell of pods of other nodes.
+// foreignPods write PodInterfaces of other nodes' pods.
 func foreignPods(t testing.TB) []attempt {
 	return []attempt{
 		{"without a node in the token", noNode, request{operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", `{node: "", podUID: u}`)}},
-		{"tell of another node's pod", "of its own pods only", request{node: "n3", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", `{node: n2, podUID: u}`)}},
+		{"publish the interfaces of another node's pod", "of its own pods only", request{node: "n3", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", `{node: n2, podUID: u}`)}},
 		{"owned by another pod", "owned by their pod", request{node: "n2", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p",
 			`{metadata: {ownerReferences: [{apiVersion: v1, kind: Pod, name: q, uid: u}]}, node: n2, podUID: u}`)}},
 	}
 }
 
-// foreignEvents write events in the name of others.
+// foreignEvents write events of other components.
 func foreignEvents(t testing.TB) []attempt {
 	return []attempt{
 		{"without a node in the token", noNode, request{operation: create, resource: "events", object: object(t, "events", "e", `{involvedObject: {kind: Pod}}`)}},
-		{"in another node's name", "in its own name only", request{node: "n3", operation: create, resource: "events", object: object(t, "events", "e",
+		{"as another node", "in its own name only", request{node: "n3", operation: create, resource: "events", object: object(t, "events", "e",
 			`{metadata: {namespace: a}, source: {component: weft-agent, host: n2}, reportingComponent: weft-agent, reportingInstance: n2, involvedObject: {kind: Pod, namespace: a}}`)}},
 		{"change a foreign event", "events of its own node only", request{node: "n2", operation: update, resource: "events", object: object(t, "events", "e",
 			`{metadata: {namespace: a}, source: {component: weft-agent, host: n2}, reportingComponent: weft-agent, reportingInstance: n2, involvedObject: {kind: Pod, namespace: a}}`),
@@ -280,13 +280,13 @@ func foreignEvents(t testing.TB) []attempt {
 	}
 }
 
-// advises is an event of the controller in namespace a.
+// advises creates an event of the controller in namespace a.
 func advises(t testing.TB, source, reporting, on string) request {
 	return request{user: controller, operation: create, resource: "events", object: object(t, "events", "e", fmt.Sprintf(
 		`{metadata: {namespace: a}, source: {component: %s}, reportingComponent: %s, involvedObject: {%s, name: o}}`, source, reporting, on))}
 }
 
-// controllersEvents are what a stolen token of the controller tries.
+// controllersEvents are requests with a stolen token of the controller.
 func controllersEvents(t testing.TB) []attempt {
 	const ownName, kinds = "in its own name only", "on Services and NetworkPolicies only"
 	return []attempt{

@@ -30,19 +30,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifest is what the chart links to as well.
+// manifest is also the source of the chart's policies.
 const manifest = "../../k8s/manifests/admission.yaml"
 
 var ours = schema.GroupVersion{Group: "contivpp.io", Version: "v1"}
 
-// kinds are the resources of requests and parameters.
+// kinds maps resources of requests and parameters to kinds.
 var kinds = map[string]schema.GroupVersionKind{
 	"nodenetworks": ours.WithKind("NodeNetwork"), "ipblocks": ours.WithKind("IPBlock"), "podinterfaces": ours.WithKind("PodInterfaces"),
 	"ippools": ours.WithKind("IPPool"), "customnetworks": ours.WithKind("CustomNetwork"), "weftconfigs": ours.WithKind("WeftConfig"),
 	"events": corev1.SchemeGroupVersion.WithKind("Event"),
 }
 
-// policies are the manifest's, with the defaults that the API server adds.
+// policies are the policies of the manifest, with the API server's defaults.
 type policies struct {
 	policies []*admissionv1.ValidatingAdmissionPolicy
 	bindings []*admissionv1.ValidatingAdmissionPolicyBinding
@@ -74,7 +74,7 @@ func read(t testing.TB) policies {
 	return all
 }
 
-// only are the policies of one name.
+// only returns the policy of a name with its bindings.
 func (p policies) only(name string) policies {
 	var one policies
 	for _, o := range p.policies {
@@ -135,16 +135,16 @@ func serve(t testing.TB, p policies, parameters ...runtime.Object) *server {
 	return &server{plugin}
 }
 
-// allowAll gives every right: no expression asks for one.
+// allowAll grants every right: the policies' expressions check none.
 type allowAll struct{}
 
 func (allowAll) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 	return authorizer.DecisionAllow, "", nil
 }
 
-// request is what an agent, or the controller, asks of the API server.
+// request is a request of an agent, or of the controller, to the API server.
 type request struct {
-	user          string // "" is agent
+	user          string // "" = agent
 	node          string // of the token
 	operation     admission.Operation
 	resource, sub string
@@ -157,7 +157,7 @@ const (
 	controller = "system:serviceaccount:weft-system:weft-controller"
 )
 
-// ask returns why the API server denies a request; "" if it is admitted. All policies that deny it are in the text.
+// ask returns the messages of all policies that deny a request; "" if it is admitted.
 func (s *server) ask(t testing.TB, r request) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -195,7 +195,7 @@ func (s *server) ask(t testing.TB, r request) string {
 	return text
 }
 
-// object reads an object of a resource.
+// object parses an object of a resource.
 func object(t testing.TB, resource, name, fields string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -205,7 +205,7 @@ func object(t testing.TB, resource, name, fields string) *unstructured.Unstructu
 	return u
 }
 
-// cluster are the objects that the API server has: nodes n1 to n3, a pool of each family and a network.
+// cluster returns the objects of the API server: nodes n1 to n3, a pool of each family and two networks.
 func cluster(t testing.TB) []runtime.Object {
 	var all []runtime.Object
 	for name, addresses := range map[string][]string{"n1": {"192.0.2.1"}, "n2": {"192.0.2.2", "2001:db8::2"}, "n3": {"192.0.2.3", "2001:DB8::3"}} {

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	netnstest.Main(m)
 }
 
-// TestAttacksFail is the short form: each attack lasts a moment, and how fast the machine is does not matter.
+// The short form: each attack lasts one second, and the verdict does not depend on the machine's speed.
 func TestAttacksFail(t *testing.T) {
 	netnstest.RequireTap(t)
 	s := settings{programs: programs.Build(t), quiet: 200 * time.Millisecond, attack: time.Second, deadline: time.Minute}
@@ -27,11 +27,11 @@ func TestAttacksFail(t *testing.T) {
 	}
 }
 
-// TestASiegeIsWithstood makes few calls; make attack SIEGE=20000 makes many. The log has the seed.
-func TestASiegeIsWithstood(t *testing.T) {
+// make attack SIEGE=20000 makes more calls. The log has the seed.
+func TestSiegeOf200CallsFindsNoViolation(t *testing.T) {
 	netnstest.RequireTap(t)
 	s := settings{programs: programs.Build(t), calls: 200, seed: rand.Uint64(), verbose: true}
-	if err := besiege(t.Context(), os.Stdout, s); err != nil {
+	if err := runSiege(t.Context(), os.Stdout, s); err != nil {
 		t.Error(err)
 	}
 }
@@ -41,12 +41,12 @@ func TestEachAttackHasAMethod(t *testing.T) {
 	for _, a := range attacks() {
 		known[a.name] = true
 		if methods[a.name] == nil {
-			t.Errorf("%s has none", a.name)
+			t.Errorf("attack %s has no method", a.name)
 		}
 	}
 	for name := range methods {
 		if !known[name] {
-			t.Errorf("%s is of no attack", name)
+			t.Errorf("method %s has no attack", name)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// orders are what an attacker is told: a process of its own, so that it takes no time of those that measure.
-type orders struct {
+// target says what an attacker attacks. An attacker is a process of its own, so that it takes no processor time of the measurement.
+type target struct {
 	Attack    string
 	Netns     string       // path of the pod's namespace
 	Socket    string       // of the pod's first memif
@@ -27,25 +27,25 @@ type orders struct {
 	Neighbour netip.Prefix // of a victim's main interface, with the length of the subnet
 }
 
-// campaign is what a method gets.
-type campaign struct {
-	orders
-	underWay func() // is called once the attack is under way, and may be again
+// job is the argument of a method.
+type job struct {
+	target
+	underWay func() // a method calls it, once or more, when its attack has started
 }
 
-// ordersVariable marks an attacker's process.
-const ordersVariable = "WEFT_ATTACKER"
+// targetVariable is set in an attacker's process: its target as JSON.
+const targetVariable = "WEFT_ATTACKER"
 
-// attacking is said by an attacker once its attack is under way.
+// attacking is the line that an attacker prints when its attack has started.
 const attacking = "attacking"
 
-func isAttacker() bool { return os.Getenv(ordersVariable) != "" }
+func isAttacker() bool { return os.Getenv(targetVariable) != "" }
 
-// beAttacker attacks until the process is told to end. It leaves the processors to others: what is measured is the dataplane, and not
-// which process the machine's scheduler prefers.
+// beAttacker attacks until the process gets SIGTERM. Its priority is low, because the dataplane is measured and not the machine's
+// scheduler.
 func beAttacker() {
-	var o orders
-	err := json.Unmarshal([]byte(os.Getenv(ordersVariable)), &o)
+	var o target
+	err := json.Unmarshal([]byte(os.Getenv(targetVariable)), &o)
 	if err == nil {
 		err = unix.Setpriority(unix.PRIO_PROCESS, 0, 19)
 	}
@@ -53,7 +53,7 @@ func beAttacker() {
 	defer stop()
 	var once sync.Once
 	if err == nil {
-		err = methods[o.Attack](ctx, campaign{o, func() { once.Do(func() { fmt.Println(attacking) }) }})
+		err = methods[o.Attack](ctx, job{o, func() { once.Do(func() { fmt.Println(attacking) }) }})
 	}
 	if err != nil && ctx.Err() == nil {
 		fmt.Println("error:", err)
@@ -67,32 +67,32 @@ type attacker struct {
 	*exec.Cmd
 	ended chan struct{}
 
-	mu   sync.Mutex
-	said strings.Builder
+	mu     sync.Mutex
+	output strings.Builder
 }
 
-// Write takes what the process says.
+// Write records what the process prints.
 func (a *attacker) Write(p []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.said.Write(p)
+	return a.output.Write(p)
 }
 
-// lines are what the attacker has said.
+// lines returns the lines that the attacker printed so far.
 func (a *attacker) lines() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return strings.Split(strings.TrimSuffix(a.said.String(), "\n"), "\n")
+	return strings.Split(strings.TrimSuffix(a.output.String(), "\n"), "\n")
 }
 
 // start starts an attacker and waits until it attacks.
-func start(ctx context.Context, o orders) (*attacker, error) {
-	text, err := json.Marshal(o)
+func start(ctx context.Context, t target) (*attacker, error) {
+	text, err := json.Marshal(t)
 	if err != nil {
 		return nil, err
 	}
 	a := &attacker{Cmd: exec.Command("/proc/self/exe"), ended: make(chan struct{})} //nolint:noctx // end ends it
-	a.Env = append(os.Environ(), ordersVariable+"="+string(text))
+	a.Env = append(os.Environ(), targetVariable+"="+string(text))
 	a.Stdout, a.Stderr = a, io.Discard
 	if err := a.Start(); err != nil {
 		return nil, fmt.Errorf("start attacker: %w", err)
@@ -110,9 +110,9 @@ func start(ctx context.Context, o orders) (*attacker, error) {
 		case <-tick.C:
 			continue
 		case <-a.ended:
-			err = fmt.Errorf("the attacker ended: %s", strings.Join(a.lines(), "; "))
+			err = fmt.Errorf("the attacker exited: %s", strings.Join(a.lines(), "; "))
 		case <-deadline:
-			err = fmt.Errorf("the attacker does not attack within a minute: %s", strings.Join(a.lines(), "; "))
+			err = fmt.Errorf("the attacker did not start to attack within a minute: %s", strings.Join(a.lines(), "; "))
 		case <-ctx.Done():
 			err = ctx.Err()
 		}

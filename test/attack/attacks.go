@@ -21,21 +21,21 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// attack is one thing that a hostile pod does.
+// attack is one kind of behaviour of a hostile pod.
 type attack struct {
-	name       string // of the method, too
-	finding    string // of which review, and class
+	name       string // also of the method
+	finding    string // number of the finding in the security review; class: a variant of one
 	interfaces string // of the attacker's pod
-	members    int    // other pods with 14 interfaces each on the layer 2 network
-	restart    bool   // the dataplane starts anew once the attack is under way
-	long       bool   // it disturbs the machine, or takes long: not in the short form
+	members    int    // number of other pods, each with 14 interfaces on the layer 2 network
+	restart    bool   // the dataplane restarts after the attack has started
+	long       bool   // it disturbs the machine or takes long: not in the short form
 	judge      func(context.Context, *stage) error
 }
 
 const oneMemif = "m1/memif"
 
-// methods are what attackers' processes do, by the attack's name, until ctx ends.
-var methods = map[string]func(ctx context.Context, c campaign) error{
+// methods are the functions that attackers run until ctx ends, by the attack's name.
+var methods = map[string]func(ctx context.Context, c job) error{
 	"close":       lingeringDescriptors,
 	"threads":     manyLingeringDescriptors,
 	"eventfd":     blockingEventfd,
@@ -54,11 +54,11 @@ var methods = map[string]func(ctx context.Context, c campaign) error{
 	"fragments":   fragments,
 	"unresolved":  unresolvedNeighbours,
 	"frames":      randomFrames,
-	"cni":         wait,
-	"nothing":     burn,
+	"cni":         idle,
+	"nothing":     busyLoop,
 }
 
-// attacks are all, in the order of the findings.
+// attacks returns all attacks in the order of the findings.
 func attacks() []attack {
 	onWide := "x0/tap/" + wide
 	return []attack{
@@ -74,7 +74,7 @@ func attacks() []attack {
 		{name: "broadcast", finding: "9", interfaces: onWide, members: 4, long: true},
 		{name: "macs", finding: "9 class", interfaces: onWide},
 		{name: "unread", finding: "10", interfaces: oneMemif},
-		{name: "cni", finding: "11", interfaces: onWide, judge: oddCalls},
+		{name: "cni", finding: "11", interfaces: onWide, judge: malformedCalls},
 		{name: "rings", finding: "class", interfaces: oneMemif},
 		{name: "shrink", finding: "class", interfaces: oneMemif},
 		{name: "reconnect", finding: "class", interfaces: oneMemif},
@@ -85,22 +85,22 @@ func attacks() []attack {
 	}
 }
 
-// wait is the method of attacks that are made by the operations of the runtime.
-func wait(ctx context.Context, c campaign) error {
+// idle is the method of attacks that the runtime makes.
+func idle(ctx context.Context, c job) error {
 	c.underWay()
 	<-ctx.Done()
 	return nil
 }
 
-// burn uses a processor and does nothing else. It is the control for the other attacks.
-func burn(ctx context.Context, c campaign) error {
+// busyLoop keeps one processor busy. It is the control for the other attacks.
+func busyLoop(ctx context.Context, c job) error {
 	c.underWay()
 	for ctx.Err() == nil {
 	}
 	return nil
 }
 
-// mostThreads is far more than the dataplane needs.
+// mostThreads is far above the dataplane's own need.
 const mostThreads = 100
 
 func fewThreads(_ context.Context, s *stage) error {
@@ -111,10 +111,10 @@ func fewThreads(_ context.Context, s *stage) error {
 	return err
 }
 
-// mostPages is what a pod may have the dataplane pay for, of memory that it keeps: what its rings need, and some.
+// mostPages bounds the memory that the dataplane allocated and the pod keeps: the pod's rings, and a margin.
 const mostPages = 64 << 20
 
-// fewPages reads what the attacker says of the memory that it keeps after its connections have ended.
+// fewPages reads the attacker's reports of the memory that it keeps after its connections have ended.
 func fewPages(_ context.Context, s *stage) error {
 	var most, bytes int
 	for _, line := range s.attacker.lines() {
@@ -123,15 +123,15 @@ func fewPages(_ context.Context, s *stage) error {
 		}
 	}
 	if most > mostPages {
-		return fmt.Errorf("the dataplane has paid for %d MiB that the pod keeps", most>>20)
+		return fmt.Errorf("the pod keeps %d MiB that the dataplane allocated", most>>20)
 	}
 	return nil
 }
 
-// advertised is what the attacker's advertisements announce.
+// advertised is the prefix in the attacker's router advertisements.
 var advertised = netip.MustParsePrefix("2001:db8:bad::/64")
 
-// noRouter expects that no victim follows the advertisements.
+// noRouter fails if a victim accepted the advertisements.
 func noRouter(_ context.Context, s *stage) error {
 	for _, v := range s.victims {
 		err := netns.Do(v.Netns, func() error {
@@ -146,7 +146,7 @@ func noRouter(_ context.Context, s *stage) error {
 			}
 			routes, err := netlink.RouteList(nil, netlink.FAMILY_V6)
 			if slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Gw.Equal(attackersLinkLocal.AsSlice()) }) {
-				return errors.New("a victim has a route by the attacker")
+				return errors.New("a victim has a route through the attacker")
 			}
 			return err
 		})
@@ -157,8 +157,8 @@ func noRouter(_ context.Context, s *stage) error {
 	return nil
 }
 
-// oddCalls are operations that a runtime makes of what others chose.
-func oddCalls(ctx context.Context, s *stage) error {
+// malformedCalls runs the plugin with malformed arguments.
+func malformedCalls(ctx context.Context, s *stage) error {
 	fifo := filepath.Join(s.Dir, "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		return err
@@ -166,21 +166,21 @@ func oddCalls(ctx context.Context, s *stage) error {
 	defer os.Remove(fifo)
 	long := strings.Repeat("a", 300)
 	return errors.Join(
-		s.execute(ctx, oddCall{what: "ADD with a FIFO as namespace", command: "ADD", id: "fifo", namespace: fifo, link: "eth0"}),
-		s.execute(ctx, oddCall{what: "DEL with a long container id", command: "DEL", id: long, link: "eth0", succeeds: true}),
-		s.execute(ctx, oddCall{what: "DEL with an interface name that is not ASCII", command: "DEL", id: "odd", link: "éth0", succeeds: true}),
+		s.execute(ctx, malformedCall{what: "ADD with a FIFO as namespace", command: "ADD", id: "fifo", namespace: fifo, link: "eth0"}),
+		s.execute(ctx, malformedCall{what: "DEL with a long container id", command: "DEL", id: long, link: "eth0", succeeds: true}),
+		s.execute(ctx, malformedCall{what: "DEL with an interface name that is not ASCII", command: "DEL", id: "odd", link: "éth0", succeeds: true}),
 	)
 }
 
-// oddCall is one, and whether it has to succeed or to be refused.
-type oddCall struct {
+// malformedCall is a call of the plugin, and whether it has to succeed or to fail.
+type malformedCall struct {
 	what                         string
 	command, id, namespace, link string
 	succeeds                     bool
 }
 
 // execute runs the plugin as a runtime does.
-func (s *stage) execute(ctx context.Context, c oddCall) error {
+func (s *stage) execute(ctx context.Context, c malformedCall) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	conflist, err := s.Conflist()
@@ -204,7 +204,7 @@ func (s *stage) execute(ctx context.Context, c oddCall) error {
 	return nil
 }
 
-// pluginConf is the configuration of the first plugin of a list, as a runtime gives it to that plugin.
+// pluginConf returns the configuration of a list's first plugin, as a runtime passes it to the plugin.
 func pluginConf(list []byte) ([]byte, error) {
 	var all struct {
 		CNIVersion string           `json:"cniVersion"`

@@ -10,8 +10,8 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// call makes random calls of one runtime.
-func (s *siege) call(ctx context.Context, number, calls int, random *rand.Rand) {
+// runCalls makes random calls as one runtime.
+func (s *siege) runCalls(ctx context.Context, number, calls int, random *rand.Rand) {
 	var mine []*node.Pod
 	for i := 0; i < calls && ctx.Err() == nil; i++ {
 		what := []string{"add", "add", "add", "del", "del", "add again", "del again", "check", "gc", "status", "del without namespace", "bad add"}[random.IntN(12)]
@@ -45,19 +45,19 @@ func (s *siege) call(ctx context.Context, number, calls int, random *rand.Rand) 
 		case "bad add":
 			s.badAdd(fmt.Sprintf("r%db%d", number, i))
 		default:
-			s.look(what, p)
+			s.callAgain(what, p)
 		}
 	}
 }
 
-// kinds of pods, by their annotation.
+// kinds are values of the pods' annotation.
 var kinds = []string{"", "x0/tap/" + wide, "x0/veth/" + wide + ",x1/tap/stub", "x0/veth/stub"}
 
-// addOne adds a pod. One that fails is deleted, as runtimes do.
+// addOne adds a pod. It deletes a pod with a failed ADD, as runtimes do.
 func (s *siege) addOne(name string, random *rand.Rand) *node.Pod {
 	p, err := s.NewPod(name)
 	if err != nil {
-		s.add("%v", err)
+		s.reportf("%v", err)
 		return nil
 	}
 	p.Annotations = map[string]string{"contivpp.io/custom-if": kinds[random.IntN(len(kinds))]}
@@ -74,14 +74,14 @@ func (s *siege) addOne(name string, random *rand.Rand) *node.Pod {
 	}
 	s.mayFail("ADD", begun, err)
 	if err := s.del(p); err != nil {
-		s.add("DEL after a failed ADD: %v", err)
+		s.reportf("DEL after a failed ADD: %v", err)
 	}
 	return nil
 }
 
 func (s *siege) mayFail(what string, begun time.Time, err error) {
 	if !s.during(begun, false) {
-		s.add("%s failed, and no program was killed or stopped: %v", what, err)
+		s.reportf("%s failed, although no program was killed or suspended: %v", what, err)
 		return
 	}
 	s.mu.Lock()
@@ -89,7 +89,7 @@ func (s *siege) mayFail(what string, begun time.Time, err error) {
 	s.failed++
 }
 
-// delOne deletes a pod, after its namespace if that is wanted.
+// delOne deletes a pod; late: after its namespace.
 func (s *siege) delOne(p *node.Pod, late bool) {
 	s.callers.RLock()
 	defer s.callers.RUnlock()
@@ -98,19 +98,19 @@ func (s *siege) delOne(p *node.Pod, late bool) {
 	s.mu.Unlock()
 	if late {
 		if err := p.Remove(); err != nil {
-			s.add("%v", err)
+			s.reportf("%v", err)
 		}
 	}
 	if err := s.del(p); err != nil {
-		s.add("DEL: %v", err)
+		s.reportf("DEL: %v", err)
 	}
 }
 
-// badAdd is refused, and leaves nothing.
+// badAdd makes an ADD that has to fail, and its DEL.
 func (s *siege) badAdd(name string) {
 	p, err := s.NewPod(name)
 	if err != nil {
-		s.add("%v", err)
+		s.reportf("%v", err)
 		return
 	}
 	p.Annotations = map[string]string{"contivpp.io/custom-if": "x0/tap/" + wide + ",x1/tap/nowhere"}
@@ -119,18 +119,18 @@ func (s *siege) badAdd(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.settings.deadline)
 	defer cancel()
 	if _, err := s.runtime.Add(ctx, p); err == nil {
-		s.add("an ADD with a network that does not exist succeeded")
+		s.reportf("an ADD with a network that does not exist succeeded")
 	}
 	if err := s.del(p); err != nil {
-		s.add("DEL after a refused ADD: %v", err)
+		s.reportf("DEL after a refused ADD: %v", err)
 	}
 }
 
-// look makes a call that changes nothing that is wanted.
-func (s *siege) look(what string, p *node.Pod) {
+// callAgain makes a call that does not change the wanted state.
+func (s *siege) callAgain(what string, p *node.Pod) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.settings.deadline)
 	defer cancel()
-	if what == "gc" { // a runtime knows all its attachments then
+	if what == "gc" { // excludes ADD and DEL, so that the list of attachments is complete
 		s.callers.Lock()
 		defer s.callers.Unlock()
 	} else {

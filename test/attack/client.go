@@ -29,19 +29,19 @@ const (
 	slotSize    = 16
 )
 
-// client is a memif client that says what it likes.
+// client is a memif client that can send any message.
 type client struct {
 	socket *net.UnixConn
 	memory []byte
-	fd     int // of memory; -1: none
+	fd     int // of memory; -1 = none
 	events []int
 	slots  int // of each ring
 	rings  int // of each direction
 }
 
-// dial connects; nothing has been said then.
-func dial(o orders) (*client, error) {
-	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: o.Socket, Net: "unixpacket"})
+// dial connects to the target's socket and sends nothing.
+func dial(t target) (*client, error) {
+	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: t.Socket, Net: "unixpacket"})
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func dial(o orders) (*client, error) {
 	return &client{socket: socket, fd: -1}, nil
 }
 
-// leave ends the connection; the memory stays.
+// leave closes the connection and keeps the memory.
 func (c *client) leave() {
 	_ = c.socket.Close()
 	for _, fd := range c.events {
@@ -58,7 +58,7 @@ func (c *client) leave() {
 	c.events = nil
 }
 
-// free gives the memory up.
+// free releases the memory.
 func (c *client) free() {
 	if c.memory != nil {
 		_ = unix.Munmap(c.memory)
@@ -69,8 +69,8 @@ func (c *client) free() {
 	c.memory, c.fd = nil, -1
 }
 
-// say sends a message, with a descriptor unless that is negative.
-func (c *client) say(kind uint16, fd int, fill func(b []byte)) error {
+// send sends a message, with a descriptor if fd is not negative.
+func (c *client) send(kind uint16, fd int, fill func(b []byte)) error {
 	b := make([]byte, messageSize)
 	binary.LittleEndian.PutUint16(b, kind)
 	if fill != nil {
@@ -84,8 +84,8 @@ func (c *client) say(kind uint16, fd int, fill func(b []byte)) error {
 	return err
 }
 
-// hear reads messages until one of that kind; an error has the server's reason.
-func (c *client) hear(kind uint16) error {
+// receive reads messages until one of the given kind; an error includes the server's reason.
+func (c *client) receive(kind uint16) error {
 	b := make([]byte, messageSize)
 	for {
 		n, err := c.socket.Read(b)
@@ -93,7 +93,7 @@ func (c *client) hear(kind uint16) error {
 		case err != nil:
 			return err
 		case n < 2:
-			return errors.New("hung up on")
+			return errors.New("connection closed by the server")
 		}
 		switch binary.LittleEndian.Uint16(b) {
 		case kind:
@@ -104,23 +104,23 @@ func (c *client) hear(kind uint16) error {
 	}
 }
 
-func (c *client) initiate(o orders) error {
-	return c.say(initMessage, -1, func(b []byte) {
+func (c *client) initiate(t target) error {
+	return c.send(initMessage, -1, func(b []byte) {
 		binary.LittleEndian.PutUint16(b[2:], 2<<8)
 		binary.LittleEndian.PutUint32(b[4:], 1)
-		copy(b[9:33], o.Secret)
+		copy(b[9:33], t.Secret)
 		copy(b[33:], "attacker")
 	})
 }
 
-// shared is the memory that a client offers.
+// shared describes the memory that a client shares.
 type shared struct {
 	size       int
 	unsealable bool
-	paid       bool // the client has touched all pages
+	paid       bool // all pages are allocated
 }
 
-// allocate makes the memory, with room for rings at its beginning.
+// allocate makes the memory, with room for the rings at its beginning.
 func (c *client) allocate(m shared, rings, log2 int) error {
 	flags := unix.MFD_CLOEXEC
 	if !m.unsealable {
@@ -142,10 +142,10 @@ func (c *client) allocate(m shared, rings, log2 int) error {
 	return err
 }
 
-// ringSpace is what the rings of one direction take.
+// ringSpace returns the size of the rings of one direction.
 func (c *client) ringSpace() int { return c.rings * (ringHeader + c.slots*slotSize) }
 
-// ring is the memory of one ring.
+// ring returns the memory of one ring.
 func (c *client) ring(toServer bool, i int) []byte {
 	size := ringHeader + c.slots*slotSize
 	at := i * size
@@ -155,16 +155,16 @@ func (c *client) ring(toServer bool, i int) []byte {
 	return c.memory[at : at+size]
 }
 
-// connect goes through the whole handshake, as an honest client does. The memory is there.
-func (c *client) connect(o orders, event func() (int, error)) error {
-	err := c.initiate(o)
+// connect makes the whole handshake, as a correct client does. It needs the memory.
+func (c *client) connect(t target, event func() (int, error)) error {
+	err := c.initiate(t)
 	if err == nil {
-		err = c.say(addRegionMessage, c.fd, func(b []byte) { binary.LittleEndian.PutUint64(b[4:], uint64(len(c.memory))) })
+		err = c.send(addRegionMessage, c.fd, func(b []byte) { binary.LittleEndian.PutUint64(b[4:], uint64(len(c.memory))) })
 	}
 	for _, toServer := range []bool{true, false} {
 		for i := range c.rings {
 			if err != nil {
-				return c.whyNot(err)
+				return c.disconnectReason(err)
 			}
 			ring := c.ring(toServer, i)
 			binary.LittleEndian.PutUint32(ring, cookie)
@@ -172,16 +172,18 @@ func (c *client) connect(o orders, event func() (int, error)) error {
 		}
 	}
 	if err == nil {
-		err = c.say(connectMessage, -1, nil)
+		err = c.send(connectMessage, -1, nil)
 	}
 	if err != nil {
-		return c.whyNot(err)
+		return c.disconnectReason(err)
 	}
-	return c.hear(connectedMessage)
+	return c.receive(connectedMessage)
 }
 
-// whyNot is the server's reason for not reading any more.
-func (c *client) whyNot(err error) error { return errors.Join(err, c.hear(connectedMessage)) }
+// disconnectReason adds the reason of the server's disconnect message.
+func (c *client) disconnectReason(err error) error {
+	return errors.Join(err, c.receive(connectedMessage))
+}
 
 func (c *client) addRing(toServer bool, i int, event func() (int, error)) error {
 	fd, err := event()
@@ -190,7 +192,7 @@ func (c *client) addRing(toServer bool, i int, event func() (int, error)) error 
 	}
 	c.events = append(c.events, fd)
 	ring := c.ring(toServer, i)
-	return c.say(addRingMessage, fd, func(b []byte) {
+	return c.send(addRingMessage, fd, func(b []byte) {
 		if toServer {
 			b[2] = 1
 		}
@@ -202,34 +204,34 @@ func (c *client) addRing(toServer bool, i int, event func() (int, error)) error 
 	})
 }
 
-func honestEvent() (int, error) { return unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK) }
+func newEventfd() (int, error) { return unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK) }
 
-// awaitEnd gives why the connection ended, once it has.
+// awaitEnd sends the error with which the connection ends.
 func (c *client) awaitEnd() <-chan error {
 	gone := make(chan error, 1)
 	_ = c.socket.SetDeadline(time.Time{})
-	go func() { gone <- c.hear(0) }()
+	go func() { gone <- c.receive(0) }()
 	return gone
 }
 
-// offer is what a client comes with.
+// offer is a client's memory and rings.
 type offer struct {
 	memory      shared
 	rings, log2 int // of each direction
 	event       func() (int, error)
 }
 
-// modest is what is always granted.
-var modest = offer{rings: 1, log2: 10, event: honestEvent}
+// modest is an offer that the server always accepts.
+var modest = offer{rings: 1, log2: 10, event: newEventfd}
 
 // connected makes a client and connects it.
-func connected(o orders, with offer) (*client, error) {
-	c, err := dial(o)
+func connected(t target, with offer) (*client, error) {
+	c, err := dial(t)
 	if err != nil {
 		return nil, err
 	}
 	if err = c.allocate(with.memory, with.rings, with.log2); err == nil {
-		err = c.connect(o, with.event)
+		err = c.connect(t, with.event)
 	}
 	if err != nil {
 		c.leave()
@@ -239,9 +241,9 @@ func connected(o orders, with offer) (*client, error) {
 	return c, nil
 }
 
-// whileConnected has f do what it likes with a connected client, which is gone then.
-func whileConnected(o orders, with offer, f func(c *client) error) error {
-	c, err := connected(o, with)
+// whileConnected runs f with a connected client and then closes the client.
+func whileConnected(t target, with offer, f func(c *client) error) error {
+	c, err := connected(t, with)
 	if err != nil {
 		return err
 	}
@@ -250,18 +252,17 @@ func whileConnected(o orders, with offer, f func(c *client) error) error {
 	return f(c)
 }
 
-// greediest connects with as many and as large rings as the server grants: more than the pod may have, and if that is refused, what
-// was granted.
-func greediest(o orders, m shared) (c *client, err error) {
+// greediest connects with as many and as large rings as the server accepts.
+func greediest(t target, m shared) (c *client, err error) {
 	for _, want := range []struct{ rings, log2 int }{{255, 14}, {1, 14}, {1, 10}} {
-		if c, err = connected(o, offer{m, want.rings, want.log2, honestEvent}); err == nil {
+		if c, err = connected(t, offer{m, want.rings, want.log2, newEventfd}); err == nil {
 			return c, nil
 		}
 	}
 	return nil, err
 }
 
-// descriptor is what a slot says.
+// descriptor is the content of a ring's slot.
 type descriptor struct {
 	flags, region  uint16
 	length, offset uint32
@@ -276,7 +277,7 @@ func (d descriptor) put(ring []byte, i int) {
 	binary.LittleEndian.PutUint32(at[8:], d.offset)
 }
 
-// publish gives the server so many slots of a ring beyond those that it has taken, and rings it.
+// publish gives the server slots of a ring beyond those that it has taken, and signals the ring's eventfd.
 func (c *client) publish(i, slots int) {
 	ring := c.ring(true, i)
 	binary.LittleEndian.PutUint16(ring[6:], binary.LittleEndian.Uint16(ring[64:])+uint16(slots))
@@ -290,8 +291,8 @@ func (c *client) publishAll(slots int) {
 	}
 }
 
-// noise fills bytes at random.
-func noise(b []byte, random *rand.Rand) {
+// randomise fills b with random bytes.
+func randomise(b []byte, random *rand.Rand) {
 	for i := range b {
 		b[i] = byte(random.Uint32())
 	}

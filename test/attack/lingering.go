@@ -11,9 +11,9 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// lingering makes a TCP socket whose close takes an hour: its data is never read. The other end stays open.
-func lingering(o orders) (fd int, err error) {
-	err = netns.Do(o.Netns, func() error {
+// lingering makes a TCP socket whose close takes an hour, because its peer stays open and never reads.
+func lingering(t target) (fd int, err error) {
+	err = netns.Do(t.Netns, func() error {
 		listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
 			return err
@@ -40,7 +40,7 @@ func lingering(o orders) (fd int, err error) {
 			return err
 		}
 		kept = append(kept, other)
-		for stuck := 0; stuck < 3; { // what was sent may leave room a moment later
+		for stuck := 0; stuck < 3; { // the kernel may free space of the send buffer a moment later
 			n, _ := unix.Write(fd, make([]byte, 1<<16))
 			if stuck++; n > 0 {
 				stuck = 0
@@ -52,8 +52,8 @@ func lingering(o orders) (fd int, err error) {
 	return fd, err
 }
 
-// leaveTo passes a descriptor and gives it up, so that the last close is the server's. It is within a socket, of which the attacker
-// has the only descriptor until then.
+// leaveTo passes a descriptor to the server such that the server has the last reference: the descriptor is in the queue of a socket
+// of which the attacker holds the only descriptor until then.
 func (c *client) leaveTo(fd int) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -62,19 +62,19 @@ func (c *client) leaveTo(fd int) error {
 	err = unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(fd), nil, 0)
 	_ = unix.Close(fd)
 	_ = unix.Close(pair[0])
-	err = errors.Join(err, c.say(ackMessage, pair[1], nil))
-	go unix.Close(pair[1]) // if the server was faster, it lasts
+	err = errors.Join(err, c.send(ackMessage, pair[1], nil))
+	go unix.Close(pair[1]) // blocks if the server has closed its reference already
 	return err
 }
 
-// kept are sockets that are never read.
+// kept are the peers of lingering sockets; they are never read.
 var kept []*net.TCPConn
 
-// lingeringDescriptors: finding 1a. A connected client passes descriptors whose close blocks, as unexpected messages.
-func lingeringDescriptors(ctx context.Context, o campaign) error {
-	return again(ctx, o.underWay, func() error {
-		return whileConnected(o.orders, modest, func(c *client) error {
-			fd, err := lingering(o.orders)
+// lingeringDescriptors: finding 1a. A connected client passes descriptors whose close blocks, in unexpected messages.
+func lingeringDescriptors(ctx context.Context, j job) error {
+	return repeat(ctx, j.underWay, func() error {
+		return whileConnected(j.target, modest, func(c *client) error {
+			fd, err := lingering(j.target)
 			if err != nil {
 				return err
 			}
@@ -84,17 +84,17 @@ func lingeringDescriptors(ctx context.Context, o campaign) error {
 }
 
 // manyLingeringDescriptors: finding 1b. Clients without the secret queue such descriptors behind a bad first message.
-func manyLingeringDescriptors(ctx context.Context, o campaign) error {
-	return again(ctx, o.underWay, func() error {
-		c, err := dial(o.orders)
+func manyLingeringDescriptors(ctx context.Context, j job) error {
+	return repeat(ctx, j.underWay, func() error {
+		c, err := dial(j.target)
 		if err != nil {
 			return err
 		}
 		defer c.leave()
-		fd, err := lingering(o.orders)
+		fd, err := lingering(j.target)
 		if err != nil {
 			return err
 		}
-		return errors.Join(c.say(connectMessage, -1, nil), c.leaveTo(fd))
+		return errors.Join(c.send(connectMessage, -1, nil), c.leaveTo(fd))
 	})
 }

@@ -1,5 +1,5 @@
-// Command attack plays hostile pods on a private node, one attack at a time. It shows what becomes of a pair of other pods, of ADD and
-// DEL, and of Weft's programs meanwhile; an attack that succeeds is an error.
+// Command attack runs hostile pods on a private node, one attack at a time. It prints the effect on a pair of other pods, on ADD and
+// DEL, and on Weft's programs; an attack that has an effect is an error.
 package main
 
 import (
@@ -19,19 +19,19 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// settings are those of a run.
+// settings are the settings of a run.
 type settings struct {
 	programs string        // directory of the programs that are attacked
-	against  string        // of another version, which is attacked before; "": none
-	only     []string      // names of attacks; none: all
-	long     bool          // with the attacks that disturb the whole machine, and with what depends on its speed in the verdict
-	quiet    time.Duration // of the measurement before and after each attack
-	attack   time.Duration // of each attack
-	deadline time.Duration // of ADDs and DELs meanwhile
-	calls    int           // of the siege
+	against  string        // directory of another version's programs, attacked first; "" = none
+	only     []string      // names of attacks; none = all
+	long     bool          // include attacks that disturb the machine, and checks that depend on its speed
+	quiet    time.Duration // duration of the measurement before and after each attack
+	attack   time.Duration // duration of each attack
+	deadline time.Duration // of ADDs and DELs during an attack
+	calls    int           // number of calls in the siege
 	seed     uint64        // of the siege
-	verbose  bool          // says what attackers say
-	// dedicated gives the dataplane the machine's last processor, and everything else the others.
+	verbose  bool          // print the attackers' output
+	// dedicated pins the dataplane to the machine's last processor, and all other processes to the others.
 	dedicated bool
 }
 
@@ -41,13 +41,13 @@ func main() {
 		return
 	}
 	programs := flag.String("programs", "bin", "directory of weft-agent, weft-cni, weft-vswitch and weftctl")
-	against := flag.String("against", "", "directory of the programs of another version, which is attacked first")
-	only := flag.String("only", "", "names of attacks, separated by commas; all if empty")
-	attack := flag.Duration("for", 10*time.Second, "how long each attack lasts")
-	calls := flag.Int("siege", 0, "in place of the attacks, so many random calls of runtimes while the programs are killed and a pod attacks")
-	seed := flag.Uint64("seed", rand.Uint64(), "of the siege; random by default")
-	verbose := flag.Bool("v", false, "print what attackers say")
-	dedicated := flag.Bool("dedicated", false, "give the dataplane the machine's last processor, and everything else the others")
+	against := flag.String("against", "", "directory of another version's programs, which are attacked first")
+	only := flag.String("only", "", "comma-separated names of attacks; default: all")
+	attack := flag.Duration("for", 10*time.Second, "duration of each attack")
+	calls := flag.Int("siege", 0, "instead of the attacks, make this number of random runtime calls while programs are killed and a pod attacks")
+	seed := flag.Uint64("seed", rand.Uint64(), "seed of the siege; default: random")
+	verbose := flag.Bool("v", false, "print the attackers' output")
+	dedicated := flag.Bool("dedicated", false, "pin the dataplane to the machine's last processor, and all other processes to the others")
 	flag.Parse()
 	if err := netns.Enter(); err != nil {
 		fail(err)
@@ -66,7 +66,7 @@ func main() {
 	}
 	do := run
 	if s.calls > 0 {
-		do = besiege
+		do = runSiege
 	}
 	if err := do(ctx, os.Stdout, s); err != nil {
 		stop()
@@ -79,7 +79,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// run makes all attacks on a node of each version and prints a table for each.
+// run makes all attacks on each version and prints a table for each.
 func run(ctx context.Context, out io.Writer, s settings) error {
 	chosen, err := s.choose()
 	if err != nil {
@@ -107,27 +107,27 @@ func (s settings) choose() ([]attack, error) {
 	})
 	for _, name := range s.only {
 		if !slices.ContainsFunc(chosen, func(a attack) bool { return a.name == name }) {
-			return nil, fmt.Errorf("there is no attack %q", name)
+			return nil, fmt.Errorf("unknown attack %q", name)
 		}
 	}
 	return chosen, nil
 }
 
-// runAll makes each attack on a node of its own: one that succeeds spoils it.
+// runAll makes each attack on a new node, because a successful attack damages its node.
 func runAll(ctx context.Context, out io.Writer, s settings, chosen []attack) (succeeded []string, err error) {
 	fmt.Fprintf(out, "%-16s %-9s %9s %9s %9s %9s %6s %8s %8s  %s\n",
 		"attack", "finding", "median", "p99", "attacked", "p99", "lost", "ADD", "DEL", "verdict")
 	for _, a := range chosen {
 		r, err := a.onNode(ctx, s)
 		if ctx.Err() != nil {
-			return succeeded, errors.New("interrupted; everything is taken away")
+			return succeeded, errors.New("interrupted; the node is removed")
 		}
 		if err != nil {
 			return succeeded, fmt.Errorf("%s: %w", a.name, err)
 		}
 		verdict := "failed"
-		if len(r.harm) > 0 {
-			verdict = "SUCCEEDED: " + strings.Join(r.harm, "; ")
+		if len(r.violations) > 0 {
+			verdict = "SUCCEEDED: " + strings.Join(r.violations, "; ")
 			succeeded = append(succeeded, a.name)
 		}
 		fmt.Fprintf(out, "%-16s %-9s %9s %9s %9s %9s %6d %8s %8s  %s\n", a.name, a.finding,

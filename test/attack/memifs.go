@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// again repeats an attack until ctx ends; what the server refuses is tried again after a moment. A new reason is said.
-func again(ctx context.Context, underWay func(), once func() error) error {
+// repeat repeats an attack until ctx ends. It waits after an error, and prints an error that differs from the last one.
+func repeat(ctx context.Context, underWay func(), once func() error) error {
 	for last := ""; ctx.Err() == nil; {
 		if err := once(); err != nil {
 			if err.Error() != last {
@@ -25,7 +25,7 @@ func again(ctx context.Context, underWay func(), once func() error) error {
 			}
 			pause(ctx, 10*time.Millisecond)
 		}
-		underWay() // a refusal is an answer too
+		underWay() // also a refused attack has started
 	}
 	return nil
 }
@@ -37,9 +37,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// blockingEventfd: finding 3. Asynchronous I/O is exhausted, so that a dataplane that starts now has none; then the client's eventfd
-// is full and blocks.
-func blockingEventfd(ctx context.Context, o campaign) error {
+// blockingEventfd: finding 3. It exhausts the machine's asynchronous I/O contexts, so that a dataplane that starts now gets none;
+// then the client's eventfd is full and blocks.
+func blockingEventfd(ctx context.Context, j job) error {
 	exhaust := func() {
 		for events := uintptr(1 << 16); events > 0; events /= 2 {
 			for {
@@ -51,13 +51,13 @@ func blockingEventfd(ctx context.Context, o campaign) error {
 		}
 	}
 	exhaust()
-	go func() { // takes what a dataplane that ends gives back
+	go func() { // takes the contexts that an ended dataplane releases
 		for ctx.Err() == nil {
 			exhaust()
 			pause(ctx, time.Millisecond)
 		}
 	}()
-	o.underWay()
+	j.underWay()
 	full := func() (int, error) {
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 		if err == nil {
@@ -65,13 +65,13 @@ func blockingEventfd(ctx context.Context, o campaign) error {
 		}
 		return fd, err
 	}
-	return again(ctx, o.underWay, func() error {
-		return whileConnected(o.orders, offer{memory: shared{paid: true}, rings: 1, log2: 10, event: full}, func(c *client) error {
+	return repeat(ctx, j.underWay, func() error {
+		return whileConnected(j.target, offer{memory: shared{paid: true}, rings: 1, log2: 10, event: full}, func(c *client) error {
 			in := c.ring(false, 0)
 			for i := range c.slots {
 				descriptor{length: 2048, offset: uint32(len(c.memory) - 4096)}.put(in, i)
 			}
-			return send(ctx, o.orders, o.Address, func() error {
+			return sendUDP(ctx, j.target, j.Address, func() error {
 				binary.LittleEndian.PutUint16(in[6:], binary.LittleEndian.Uint16(in[64:])+uint16(c.slots-1))
 				return nil
 			})
@@ -79,10 +79,10 @@ func blockingEventfd(ctx context.Context, o campaign) error {
 	})
 }
 
-// send has the pod's kernel send to an address.
-func send(ctx context.Context, o orders, to netip.Addr, each func() error) error {
+// sendUDP sends datagrams to an address from the pod's kernel; it calls each before every datagram.
+func sendUDP(ctx context.Context, t target, to netip.Addr, each func() error) error {
 	var socket *net.UDPConn
-	err := netns.Do(o.Netns, func() (err error) {
+	err := netns.Do(t.Netns, func() (err error) {
 		socket, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
 		return err
 	})
@@ -99,12 +99,12 @@ func send(ctx context.Context, o orders, to netip.Addr, each func() error) error
 	return nil
 }
 
-// sparseMemory: finding 4. The dataplane touches memory without pages first, and so pays for them; the client keeps it.
-func sparseMemory(ctx context.Context, o campaign) error {
+// sparseMemory: finding 4. The dataplane touches memory without pages, so it allocates them; the client keeps the memory.
+func sparseMemory(ctx context.Context, j job) error {
 	sizes := []int{1 << 30, 256 << 20, 32 << 20, 16 << 20}
 	keptClients := []*client{}
-	return again(ctx, o.underWay, func() error {
-		c, err := connected(o.orders, offer{memory: shared{size: sizes[0]}, rings: 1, log2: 10, event: honestEvent})
+	return repeat(ctx, j.underWay, func() error {
+		c, err := connected(j.target, offer{memory: shared{size: sizes[0]}, rings: 1, log2: 10, event: newEventfd})
 		if err != nil {
 			if len(sizes) > 1 {
 				sizes = sizes[1:]
@@ -119,14 +119,14 @@ func sparseMemory(ctx context.Context, o campaign) error {
 				at = min(at+4096, last)
 			}
 			c.publish(0, c.slots)
-			for waits := true; waits && ctx.Err() == nil; {
+			for pending := true; pending && ctx.Err() == nil; {
 				select {
 				case err := <-gone:
 					return err
 				default:
 				}
 				pause(ctx, time.Millisecond)
-				waits = binary.LittleEndian.Uint16(out[64:]) != binary.LittleEndian.Uint16(out[6:])
+				pending = binary.LittleEndian.Uint16(out[64:]) != binary.LittleEndian.Uint16(out[6:])
 			}
 		}
 		c.leave()
@@ -141,23 +141,23 @@ func sparseMemory(ctx context.Context, o campaign) error {
 		}
 		fmt.Println("left", left)
 		if left > 4<<30 {
-			<-ctx.Done() // it is shown
+			<-ctx.Done() // enough for the verdict
 		}
 		return nil
 	})
 }
 
-// ringAttack is one on the rings of a connection.
+// ringAttack is an attack on the rings of a connection.
 type ringAttack struct {
 	memory  shared
 	prepare func(c *client) // once, after the handshake
 	each    func(c *client) // until the connection ends
 }
 
-// onRings connects and attacks until ctx ends, again whenever the connection does.
-func onRings(ctx context.Context, o campaign, a ringAttack) error {
-	return again(ctx, o.underWay, func() error {
-		c, err := greediest(o.orders, a.memory)
+// onRings connects and attacks until ctx ends, and reconnects when the connection ends.
+func onRings(ctx context.Context, j job, a ringAttack) error {
+	return repeat(ctx, j.underWay, func() error {
+		c, err := greediest(j.target, a.memory)
 		if err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func onRings(ctx context.Context, o campaign, a ringAttack) error {
 				return err
 			default:
 			}
-			o.underWay()
+			j.underWay()
 			a.each(c)
 		}
 		return nil
@@ -185,9 +185,9 @@ func (c *client) allRings(f func(ring []byte)) {
 	}
 }
 
-// wrongDescriptors: finding 5. Rings that are always full of descriptors that point nowhere.
-func wrongDescriptors(ctx context.Context, o campaign) error {
-	return onRings(ctx, o, ringAttack{prepare: func(c *client) {
+// wrongDescriptors: finding 5. The rings are always full of descriptors of an unknown region.
+func wrongDescriptors(ctx context.Context, j job) error {
+	return onRings(ctx, j, ringAttack{prepare: func(c *client) {
 		c.allRings(func(ring []byte) {
 			for i := range c.slots {
 				descriptor{region: 7, length: 64}.put(ring, i)
@@ -199,9 +199,9 @@ func wrongDescriptors(ctx context.Context, o campaign) error {
 	}})
 }
 
-// endlessChains are packets of as many empty buffers as the ring has, and a last one.
-func endlessChains(ctx context.Context, o campaign) error {
-	return onRings(ctx, o, ringAttack{memory: shared{paid: true}, prepare: func(c *client) {
+// endlessChains sends chains of as many empty buffers as the ring has slots, minus a last one with data.
+func endlessChains(ctx context.Context, j job) error {
+	return onRings(ctx, j, ringAttack{memory: shared{paid: true}, prepare: func(c *client) {
 		c.allRings(func(ring []byte) {
 			for i := range c.slots - 1 {
 				descriptor{flags: 1, offset: 1 << 20}.put(ring, i)
@@ -214,32 +214,32 @@ func endlessChains(ctx context.Context, o campaign) error {
 	}})
 }
 
-// kicks rings the dataplane all the time, with nothing to receive.
-func kicks(ctx context.Context, o campaign) error {
+// kicks signals the eventfds of empty rings all the time.
+func kicks(ctx context.Context, j job) error {
 	one := binary.NativeEndian.AppendUint64(nil, 1)
-	return onRings(ctx, o, ringAttack{prepare: func(*client) {}, each: func(c *client) {
+	return onRings(ctx, j, ringAttack{prepare: func(*client) {}, each: func(c *client) {
 		for _, fd := range c.events {
 			_, _ = unix.Write(fd, one)
 		}
 	}})
 }
 
-// changingRings writes at random into the rings while the dataplane works with them.
-func changingRings(ctx context.Context, o campaign) error {
+// changingRings writes random bytes into the rings while the dataplane uses them.
+func changingRings(ctx context.Context, j job) error {
 	random := rand.New(rand.NewPCG(1, 2))
-	return onRings(ctx, o, ringAttack{memory: shared{paid: true}, prepare: func(c *client) {
-		noise(c.memory[2*c.ringSpace():], random)
+	return onRings(ctx, j, ringAttack{memory: shared{paid: true}, prepare: func(c *client) {
+		randomise(c.memory[2*c.ringSpace():], random)
 	}, each: func(c *client) {
 		for range 64 {
-			noise(c.memory[random.IntN(2*c.ringSpace()-8):][:8], random)
+			randomise(c.memory[random.IntN(2*c.ringSpace()-8):][:8], random)
 		}
 		c.publishAll(random.IntN(c.slots + 2))
 	}})
 }
 
-// shrinkingMemory takes pages away while the dataplane works with them.
-func shrinkingMemory(ctx context.Context, o campaign) error {
-	return onRings(ctx, o, ringAttack{memory: shared{unsealable: true}, prepare: func(c *client) {
+// shrinkingMemory truncates the memory while the dataplane uses it.
+func shrinkingMemory(ctx context.Context, j job) error {
+	return onRings(ctx, j, ringAttack{memory: shared{unsealable: true}, prepare: func(c *client) {
 		c.allRings(func(ring []byte) {
 			for i := range c.slots {
 				descriptor{length: 64, offset: uint32(len(c.memory) - 4096)}.put(ring, i)
@@ -255,52 +255,52 @@ func shrinkingMemory(ctx context.Context, o campaign) error {
 	}})
 }
 
-// unreadAnswers: finding 10. A client that asks for as many rings as there can be and reads no answer.
-func unreadAnswers(ctx context.Context, o campaign) error {
-	return again(ctx, o.underWay, func() error {
-		c, err := dial(o.orders)
+// unreadAnswers: finding 10. A client requests the maximum number of rings and reads no reply.
+func unreadAnswers(ctx context.Context, j job) error {
+	return repeat(ctx, j.underWay, func() error {
+		c, err := dial(j.target)
 		if err != nil {
 			return err
 		}
 		defer c.free()
 		defer c.leave()
 		if err = c.allocate(shared{}, 255, 4); err == nil {
-			err = c.initiate(o.orders)
+			err = c.initiate(j.target)
 		}
 		if err == nil {
-			err = c.say(addRegionMessage, c.fd, func(b []byte) { binary.LittleEndian.PutUint64(b[4:], uint64(len(c.memory))) })
+			err = c.send(addRegionMessage, c.fd, func(b []byte) { binary.LittleEndian.PutUint64(b[4:], uint64(len(c.memory))) })
 		}
 		for i := 0; err == nil && i < 510; i++ {
-			err = c.addRing(i < 255, i%255, honestEvent)
+			err = c.addRing(i < 255, i%255, newEventfd)
 		}
-		o.underWay()
+		j.underWay()
 		pause(ctx, 3*time.Second)
 		return err
 	})
 }
 
-// reconnects connects as fast as it can.
-func reconnects(ctx context.Context, o campaign) error {
-	return again(ctx, o.underWay, func() error {
-		return whileConnected(o.orders, modest, func(*client) error { return nil })
+// reconnects connects and disconnects in a loop.
+func reconnects(ctx context.Context, j job) error {
+	return repeat(ctx, j.underWay, func() error {
+		return whileConnected(j.target, modest, func(*client) error { return nil })
 	})
 }
 
-// strangers say anything, without the secret, and pass descriptors with it.
-func strangers(ctx context.Context, o campaign) error {
+// strangers send random messages with descriptors, without the secret.
+func strangers(ctx context.Context, j job) error {
 	random := rand.New(rand.NewPCG(3, 4))
-	return again(ctx, o.underWay, func() error {
-		c, err := dial(o.orders)
+	return repeat(ctx, j.underWay, func() error {
+		c, err := dial(j.target)
 		if err != nil {
 			return err
 		}
 		defer c.leave()
 		for range 1 + random.IntN(8) {
-			fd, err := honestEvent()
+			fd, err := newEventfd()
 			if err != nil {
 				return err
 			}
-			_ = c.say(uint16(random.IntN(10)), fd, func(b []byte) { noise(b[2:], random) })
+			_ = c.send(uint16(random.IntN(10)), fd, func(b []byte) { randomise(b[2:], random) })
 			_ = unix.Close(fd)
 		}
 		return nil

@@ -15,7 +15,7 @@ import (
 // workerThreads is the name prefix of weft-vswitch's forwarding threads.
 const workerThreads = "weft_wk_"
 
-// leaveLastProcessor keeps this process and its children off the machine's last processor.
+// leaveLastProcessor pins this process and its children to all processors but the last.
 func leaveLastProcessor() error {
 	last := runtime.NumCPU() - 1
 	if last == 0 {
@@ -29,7 +29,7 @@ func leaveLastProcessor() error {
 	return err
 }
 
-// giveLastProcessor gives the workers of a dataplane the machine's last processor.
+// giveLastProcessor pins the workers of a dataplane to the machine's last processor.
 func giveLastProcessor(dataplane int) error {
 	var last unix.CPUSet
 	last.Set(runtime.NumCPU() - 1)
@@ -40,8 +40,8 @@ func giveLastProcessor(dataplane int) error {
 	return err
 }
 
-// placeThreads sets the processors of the process's threads with the name prefix, and of threads that those create later. It returns
-// the number of threads found.
+// placeThreads pins the process's threads with the name prefix, and threads that those create later. It returns the number of
+// threads found.
 func placeThreads(pid int, prefix string, set *unix.CPUSet) (n int, err error) {
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
 	if err != nil {
@@ -50,14 +50,14 @@ func placeThreads(pid int, prefix string, set *unix.CPUSet) (n int, err error) {
 	for _, file := range names {
 		name, err := os.ReadFile(file)
 		if err != nil || !strings.HasPrefix(string(name), prefix) {
-			continue // the thread has ended, or has another name
+			continue // the thread has ended or has another name
 		}
 		id, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		if err != nil {
 			return n, err
 		}
 		if err := unix.SchedSetaffinity(id, set); err != nil {
-			return n, fmt.Errorf("set the processors of thread %d: %w", id, err)
+			return n, fmt.Errorf("pin thread %d: %w", id, err)
 		}
 		n++
 	}

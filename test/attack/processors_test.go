@@ -6,8 +6,8 @@ import (
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
-func TestForwardingThreadsAreKnownByTheirNames(t *testing.T) {
+func TestPrefixOfForwardingThreadsMatchesTheDataplane(t *testing.T) {
 	if workerThreads != forward.WorkerThreads {
-		t.Errorf("threads with names of %q are looked for, but weft-vswitch names them %q", workerThreads, forward.WorkerThreads)
+		t.Errorf("the prefix of forwarding threads is %q, weft-vswitch uses %q", workerThreads, forward.WorkerThreads)
 	}
 }

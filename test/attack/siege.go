@@ -20,39 +20,39 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// siege is a node on which runtimes make random calls while its programs are killed and stopped, and a hostile pod attacks. A model
-// says what there has to be in the end.
+// siege is a node on which runtimes make random calls while programs are killed and suspended and a hostile pod attacks. Its model
+// is the set of pods that have to be attached in the end.
 type siege struct {
 	*stage
-	random  *rand.Rand // of the seed: what happens; when it does is the machine's
+	random  *rand.Rand // from the seed: decides what happens; when it happens depends on the machine
 	callers sync.RWMutex
 
-	mu        sync.Mutex
-	harm      []string
-	breaks    []interval // in which calls may fail and packets may be lost
-	calls     map[string]int
-	failed    int // calls that were told so, in breaks
-	lost      int // packets, in breaks
-	sent      int
-	breaking  map[string]int
-	attacking map[string]int
-	living    map[string]*node.Pod // by container: what the model says
+	mu         sync.Mutex
+	violations []string
+	breaks     []interval // in which calls may fail and packets may be lost
+	calls      map[string]int
+	failed     int // failed calls in breaks
+	lost       int // lost packets in breaks
+	sent       int
+	breaking   map[string]int
+	attacking  map[string]int
+	living     map[string]*node.Pod // the model, by container
 }
 
-// interval is a time in which a program was not there, or stood still; the zero end is not known yet.
+// interval is a time during which a program was killed or suspended; a zero end means that it lasts.
 type interval struct {
 	from, to  time.Time
-	dataplane bool // it was the dataplane, so that packets may be lost
+	dataplane bool // the program is the dataplane, so packets may be lost
 }
 
 const (
-	runtimes = 4 // that make calls at the same time
-	// recovery is what is allowed after a break: tables of the kernel and of the dataplane fill again.
+	runtimes = 4 // number of concurrent callers
+	// recovery is the time after a break in which calls may fail: tables of kernel and dataplane fill again.
 	recovery = 3 * time.Second
 )
 
-// besiege makes many calls, and says what happened. The seed is printed first.
-func besiege(ctx context.Context, out io.Writer, set settings) (err error) {
+// runSiege makes the calls and prints a summary. It prints the seed first.
+func runSiege(ctx context.Context, out io.Writer, set settings) (err error) {
 	fmt.Fprintf(out, "siege: %d calls, seed %d\n", set.calls, set.seed)
 	set.deadline = time.Minute
 	n, err := node.New(set.programs, node.Options{
@@ -68,7 +68,7 @@ func besiege(ctx context.Context, out io.Writer, set settings) (err error) {
 	defer func() {
 		if err != nil && set.verbose {
 			log, _ := os.ReadFile(n.AgentLog())
-			fmt.Fprintf(out, "the end of the agent's log:\n%s\n", log[max(0, len(log)-20000):])
+			fmt.Fprintf(out, "end of the agent's log:\n%s\n", log[max(0, len(log)-20000):])
 		}
 		err = errors.Join(err, n.Close())
 	}()
@@ -97,7 +97,7 @@ func besiege(ctx context.Context, out io.Writer, set settings) (err error) {
 	}
 	fmt.Fprintf(out, "siege: %s; calls %v, %d of them failed in breaks; breaks %v; attacks %v; victims sent %d packets, %d lost in breaks\n",
 		time.Since(begun).Round(time.Second), s.calls, s.failed, s.breaking, s.attacking, s.sent, s.lost)
-	if err = s.judge(ctx); err != nil {
+	if err = s.compareWithModel(ctx); err != nil {
 		return err
 	}
 	for _, p := range s.living {
@@ -107,33 +107,33 @@ func besiege(ctx context.Context, out io.Writer, set settings) (err error) {
 	}
 	left, err := leftovers.Settle(ctx, places, clean, settling)
 	if lines := left.Since(clean); err == nil && len(lines) > 0 {
-		s.add("left are %s", strings.Join(lines, ", "))
+		s.reportf("left over: %s", strings.Join(lines, ", "))
 	}
-	if err == nil && len(s.harm) > 0 {
-		err = fmt.Errorf("siege with seed %d: %s", set.seed, strings.Join(s.harm, "; "))
+	if err == nil && len(s.violations) > 0 {
+		err = fmt.Errorf("siege with seed %d: %s", set.seed, strings.Join(s.violations, "; "))
 	}
 	return err
 }
 
-func (s *siege) add(format string, args ...any) {
+func (s *siege) reportf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.harm = append(s.harm, fmt.Sprintf(format, args...))
+	s.violations = append(s.violations, fmt.Sprintf(format, args...))
 }
 
-// run makes the calls, breaks the programs, attacks, and has the victims ping each other meanwhile.
+// run makes the calls, disturbs the programs, attacks, and pings between the victims.
 func (s *siege) run(ctx context.Context) error {
-	besieged, stop := context.WithCancel(ctx)
+	duringSiege, stop := context.WithCancel(ctx)
 	defer stop()
 	var disturbers, callers sync.WaitGroup
 	var broken, watched error
 	seeds := [3]uint64{s.random.Uint64(), s.random.Uint64(), s.random.Uint64()}
-	disturbers.Go(func() { broken = s.breakPrograms(besieged, rand.New(rand.NewPCG(seeds[0], 0))) })
-	disturbers.Go(func() { s.attackOn(besieged, rand.New(rand.NewPCG(seeds[1], 0))) })
-	disturbers.Go(func() { watched = s.watch(besieged) })
+	disturbers.Go(func() { broken = s.breakPrograms(duringSiege, rand.New(rand.NewPCG(seeds[0], 0))) })
+	disturbers.Go(func() { s.runAttackers(duringSiege, rand.New(rand.NewPCG(seeds[1], 0))) })
+	disturbers.Go(func() { watched = s.pingVictims(duringSiege) })
 	for i := range runtimes {
 		random := rand.New(rand.NewPCG(seeds[2], uint64(i)))
-		callers.Go(func() { s.call(ctx, i, s.settings.calls/runtimes, random) })
+		callers.Go(func() { s.runCalls(ctx, i, s.settings.calls/runtimes, random) })
 	}
 	callers.Wait()
 	stop()
@@ -141,7 +141,7 @@ func (s *siege) run(ctx context.Context) error {
 	return errors.Join(broken, watched, ctx.Err())
 }
 
-// during reports whether a break, of the dataplane or of any program, overlaps with the time from then on.
+// during reports whether a break, of the dataplane or of any program, overlaps with the time since from.
 func (s *siege) during(from time.Time, dataplane bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *siege) during(from time.Time, dataplane bool) bool {
 	})
 }
 
-// breakPrograms kills and stops agent and dataplane until ctx ends. After each time the node recovers.
+// breakPrograms kills and suspends agent and dataplane until ctx ends, and awaits the node's recovery each time.
 func (s *siege) breakPrograms(ctx context.Context, random *rand.Rand) error {
 	for {
 		select {
@@ -165,15 +165,15 @@ func (s *siege) breakPrograms(ctx context.Context, random *rand.Rand) error {
 			{"kill agent", func() error { return errors.Join(s.KillAgent(), s.BeginAgent()) }},
 			{"kill dataplane", s.KillDataplane},
 			{"kill both", func() error { return errors.Join(s.KillDataplane(), s.KillAgent(), s.BeginAgent()) }},
-			{"stop agent", func() error { return standStill(s.AgentPID(), time.Duration(random.IntN(2000))*time.Millisecond) }},
-			{"stop dataplane", func() error { return standStill(s.DataplanePID(), time.Duration(random.IntN(1000))*time.Millisecond) }},
+			{"stop agent", func() error { return suspend(s.AgentPID(), time.Duration(random.IntN(2000))*time.Millisecond) }},
+			{"stop dataplane", func() error { return suspend(s.DataplanePID(), time.Duration(random.IntN(1000))*time.Millisecond) }},
 		}
 		way := ways[random.IntN(len(ways))]
 		s.mu.Lock()
 		s.breaking[way.name]++
 		s.breaks = append(s.breaks, interval{from: time.Now(), dataplane: !strings.HasSuffix(way.name, "agent")})
 		s.mu.Unlock()
-		// A break that has begun is finished.
+		// Not cancelled: a break runs to its end.
 		err := way.do()
 		if err == nil {
 			err = s.AwaitReady(context.WithoutCancel(ctx))
@@ -187,8 +187,8 @@ func (s *siege) breakPrograms(ctx context.Context, random *rand.Rand) error {
 	}
 }
 
-// standStill stops a process for a while.
-func standStill(pid int, d time.Duration) error {
+// suspend stops a process with SIGSTOP for a time.
+func suspend(pid int, d time.Duration) error {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		return err
 	}
@@ -196,8 +196,8 @@ func standStill(pid int, d time.Duration) error {
 	return unix.Kill(pid, unix.SIGCONT)
 }
 
-// attackOn has a pod attack in one way after the other. The pod comes and goes, too.
-func (s *siege) attackOn(ctx context.Context, random *rand.Rand) {
+// runAttackers adds a pod, attacks from it with a random method, and deletes it, until ctx ends.
+func (s *siege) runAttackers(ctx context.Context, random *rand.Rand) {
 	ways := slices.DeleteFunc(attacks(), func(a attack) bool { return a.long || a.judge != nil && a.name == "cni" })
 	for ctx.Err() == nil {
 		a := ways[random.IntN(len(ways))]
@@ -205,7 +205,7 @@ func (s *siege) attackOn(ctx context.Context, random *rand.Rand) {
 		pods, err := s.addAttacker(context.WithoutCancel(ctx), a)
 		var attacker *attacker
 		if err == nil {
-			attacker, err = start(ctx, s.orders)
+			attacker, err = start(ctx, s.target)
 		}
 		if err == nil {
 			s.mu.Lock()
@@ -213,12 +213,12 @@ func (s *siege) attackOn(ctx context.Context, random *rand.Rand) {
 			s.mu.Unlock()
 			pause(ctx, time.Duration(random.IntN(3000))*time.Millisecond)
 		}
-		if err != nil { // in a break the pod does not come, and attackers may end with the dataplane
+		if err != nil { // during a break the ADD fails, and attackers may end with the dataplane
 			pause(ctx, 100*time.Millisecond)
 		}
-		for _, p := range pods { // while it attacks
+		for _, p := range pods { // during the attack
 			if err := s.del(p); err != nil {
-				s.add("DEL of the attacker: %v", err)
+				s.reportf("DEL of the attacker: %v", err)
 			}
 		}
 		if attacker != nil {
@@ -228,15 +228,15 @@ func (s *siege) attackOn(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// del removes a pod, as a runtime does until it succeeds at once: a DEL never fails.
+// del deletes a pod with one DEL, which must not fail.
 func (s *siege) del(p *node.Pod) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.settings.deadline)
 	defer cancel()
 	return errors.Join(s.runtime.Del(ctx, p), p.Remove())
 }
 
-// watch pings from a victim to the other. A packet may be lost in a break.
-func (s *siege) watch(ctx context.Context) error {
+// pingVictims pings from one victim to the other. A packet may be lost during a break.
+func (s *siege) pingVictims(ctx context.Context) error {
 	to := s.addrs[1].Addr()
 	p, err := ping.Open(s.victims[0].Netns, to)
 	if err != nil {
@@ -253,7 +253,7 @@ func (s *siege) watch(ctx context.Context) error {
 		case s.during(begun, true):
 			s.lost++
 		default:
-			s.add("a packet of the victims is lost, and the dataplane was not killed or stopped: %v", err)
+			s.reportf("a packet of the victims is lost, although the dataplane was not killed or suspended: %v", err)
 		}
 		s.sent++
 		pause(ctx, 5*time.Millisecond)
@@ -261,8 +261,8 @@ func (s *siege) watch(ctx context.Context) error {
 	return nil
 }
 
-// judge compares the node with the model.
-func (s *siege) judge(ctx context.Context) error {
+// compareWithModel compares the node with the model.
+func (s *siege) compareWithModel(ctx context.Context) error {
 	if err := s.AwaitReady(ctx); err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (s *siege) judge(ctx context.Context) error {
 			Attachment struct{ ContainerID string }
 		}
 	}
-	for deadline := time.Now().Add(settling); ; pause(ctx, 100*time.Millisecond) { // deletes that wait for an agent are made
+	for deadline := time.Now().Add(settling); ; pause(ctx, 100*time.Millisecond) { // queued DELs may be pending
 		if err := s.ask(ctx, &found, "attachments"); err != nil {
 			return err
 		}
@@ -281,15 +281,15 @@ func (s *siege) judge(ctx context.Context) error {
 	}
 	for _, a := range found.Attachments {
 		if s.living[a.Attachment.ContainerID] == nil {
-			s.add("container %s is attached, and should not be", a.Attachment.ContainerID)
+			s.reportf("container %s is attached after its DEL", a.Attachment.ContainerID)
 		}
 	}
 	if len(found.Attachments) != len(s.living) {
-		s.add("%d attachments, want %d", len(found.Attachments), len(s.living))
+		s.reportf("%d attachments, want %d", len(found.Attachments), len(s.living))
 	}
 	for _, p := range s.living {
 		if err := s.runtime.Check(ctx, p); err != nil {
-			s.add("CHECK of %s: %v", p.Name, err)
+			s.reportf("CHECK of %s: %v", p.Name, err)
 		}
 	}
 	var resync struct{ Event uint64 }
@@ -308,14 +308,14 @@ func (s *siege) judge(ctx context.Context) error {
 	for _, txn := range log.Transactions {
 		for _, op := range txn.Ops {
 			if txn.Event == resync.Event {
-				s.add("model and machine differ: %s %s (%s)", op.Verb, op.Ref, op.Why)
+				s.reportf("model and machine differ: %s %s (%s)", op.Verb, op.Ref, op.Why)
 			}
 		}
 	}
 	return nil
 }
 
-// ask asks the operator's client.
+// ask runs weftctl and decodes its output.
 func (s *siege) ask(ctx context.Context, reply any, args ...string) error {
 	text, err := s.Weftctl(ctx, append(args, "-o", "json")...)
 	if err != nil {

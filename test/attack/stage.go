@@ -20,38 +20,38 @@ import (
 )
 
 const (
-	// settling is how long all may take until nothing of the attacker is left.
+	// settling is how long resources of the attacker may take to go away.
 	settling = time.Minute
-	// memifs are how many devices the node has.
+	// memifs is the number of devices of the node.
 	memifs = 8
-	// wide is a layer 2 network of the attacker, the victims and others.
+	// wide is a layer 2 network of the attacker, the victims and other pods.
 	wide = "wide"
 )
 
-// stage is a node with two pods that the attack is measured on.
+// stage is a node with two victims: pods whose connection is measured.
 type stage struct {
 	*node.Node
 	runtime  *node.Runtime
 	settings settings
 	victims  [2]*node.Pod
 	addrs    [2]netip.Prefix // of their main interfaces
-	others   int             // pods that came and went
+	others   int             // number of pods that were added and deleted
 	attacker *attacker
-	orders   orders
+	target   target
 }
 
-// result is what an attack did.
+// result is the outcome of an attack.
 type result struct {
 	before, during, after  ping.Loss
 	slowestAdd, slowestDel time.Duration
-	harm                   []string
+	violations             []string
 }
 
-func (r *result) add(format string, args ...any) {
-	r.harm = append(r.harm, fmt.Sprintf(format, args...))
+func (r *result) reportf(format string, args ...any) {
+	r.violations = append(r.violations, fmt.Sprintf(format, args...))
 }
 
-// onNode makes an attack on a node of its own. An error means that it could not be made.
+// onNode makes an attack on a new node. An error means that the attack could not be made.
 func (a attack) onNode(ctx context.Context, s settings) (r result, err error) {
 	n, err := node.New(s.programs, node.Options{
 		CoolDown: 50 * time.Millisecond, Memifs: memifs, Embedded: true,
@@ -78,12 +78,12 @@ func (a attack) onNode(ctx context.Context, s settings) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	if r, err = st.attack(ctx, a); err != nil || len(r.harm) > 0 {
+	if r, err = st.attack(ctx, a); err != nil || len(r.violations) > 0 {
 		return r, err
 	}
 	left, err := leftovers.Settle(ctx, places, clean, settling)
 	if lines := left.Since(clean); err == nil && len(lines) > 0 {
-		r.add("left are %s", strings.Join(lines, ", "))
+		r.reportf("left over: %s", strings.Join(lines, ", "))
 	}
 	return r, err
 }
@@ -92,7 +92,7 @@ func networks() []node.Network {
 	return []node.Network{{Name: wide, Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/16")}}}
 }
 
-// addVictims makes the victims, whose layer 2 interface is the attacker's neighbour.
+// addVictims adds the victims; each has an interface on the attacker's layer 2 network.
 func (s *stage) addVictims(ctx context.Context) error {
 	for i := range s.victims {
 		p, err := s.NewPod(fmt.Sprint("victim", i))
@@ -113,8 +113,8 @@ func (s *stage) addVictims(ctx context.Context) error {
 	return nil
 }
 
-// addAttacker makes the attacker's pods, of which the first attacks. Where it has a memif, that is granted one queue and rings of 1024.
-// Pods whose ADD failed are returned, too.
+// addAttacker adds the attacker's pods, of which the first attacks. The grant of a memif has one queue and rings of 1024. Pods with a
+// failed ADD are returned, too.
 func (s *stage) addAttacker(ctx context.Context, a attack) (pods []*node.Pod, err error) {
 	p, err := s.NewPod("attacker")
 	if err != nil {
@@ -122,14 +122,14 @@ func (s *stage) addAttacker(ctx context.Context, a attack) (pods []*node.Pod, er
 	}
 	pods = append(pods, p)
 	p.Annotations = map[string]string{"contivpp.io/custom-if": a.interfaces}
-	s.orders = orders{Attack: a.name, Netns: p.Netns, Neighbour: s.addrs[0]}
+	s.target = target{Attack: a.name, Netns: p.Netns, Neighbour: s.addrs[0]}
 	if strings.Contains(a.interfaces, "/memif") {
 		containers, err := s.Admit(ctx, p, kubelettest.Container{Name: "vnf", Limit: 1})
 		if err != nil {
 			return pods, err
 		}
-		s.orders.Socket = filepath.Join(containers[0].Mounts[0].GetHostPath(), "memif.sock")
-		s.orders.Secret = containers[0].Envs[memif.SecretVariable]
+		s.target.Socket = filepath.Join(containers[0].Mounts[0].GetHostPath(), "memif.sock")
+		s.target.Secret = containers[0].Envs[memif.SecretVariable]
 	}
 	result, err := s.runtime.Add(ctx, p)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *stage) addAttacker(ctx context.Context, a attack) (pods []*node.Pod, er
 		return pods, err
 	}
 	if len(links) > 1 && len(links[1].Addresses) > 0 {
-		s.orders.Address = links[1].Addresses[0].Addr()
+		s.target.Address = links[1].Addresses[0].Addr()
 	}
 	for i := range a.members {
 		more, err := s.NewPod(fmt.Sprint("member", i))
@@ -156,7 +156,7 @@ func (s *stage) addAttacker(ctx context.Context, a attack) (pods []*node.Pod, er
 	return pods, nil
 }
 
-// crowd are the interfaces of a pod that makes a layer 2 network large.
+// crowd is the annotation of a pod with many interfaces on the layer 2 network.
 var crowd = func() string {
 	var all []string
 	for i := range 14 {
@@ -165,7 +165,7 @@ var crowd = func() string {
 	return strings.Join(all, ",")
 }()
 
-// attack measures the victims before, during and after an attack, and what the node's operations take meanwhile.
+// attack measures the victims before, during and after an attack, and the duration of ADDs and DELs during it.
 func (s *stage) attack(ctx context.Context, a attack) (r result, err error) {
 	pods, err := s.addAttacker(ctx, a)
 	if err != nil {
@@ -175,11 +175,11 @@ func (s *stage) attack(ctx context.Context, a attack) (r result, err error) {
 	if r.before, err = s.streamAmidCalls(ctx, s.settings.quiet, &quiet); err != nil {
 		return r, err
 	}
-	if len(quiet.harm) > 0 {
-		return r, fmt.Errorf("before the attack: %s", strings.Join(quiet.harm, "; "))
+	if len(quiet.violations) > 0 {
+		return r, fmt.Errorf("before the attack: %s", strings.Join(quiet.violations, "; "))
 	}
 	agent, dataplane := s.AgentPID(), s.DataplanePID()
-	if s.attacker, err = start(ctx, s.orders); err != nil {
+	if s.attacker, err = start(ctx, s.target); err != nil {
 		return r, err
 	}
 	defer s.attacker.end()
@@ -192,48 +192,48 @@ func (s *stage) attack(ctx context.Context, a attack) (r result, err error) {
 	if r.during, err = s.streamAmidCalls(ctx, s.settings.attack, &r); err != nil {
 		return r, err
 	}
-	s.judge(ctx, a, &r)
+	s.verdict(ctx, a, &r)
 	if now := s.DataplanePID(); now != dataplane {
-		r.add("the dataplane has ended")
+		r.reportf("the dataplane ended")
 	}
 	if now := s.AgentPID(); now != agent {
-		r.add("the agent has ended")
+		r.reportf("the agent ended")
 	}
-	for i, p := range pods { // of the attacker first, which still attacks
+	for i, p := range pods { // the attacker first; it is still attacking
 		if fault := s.timed(ctx, &r.slowestDel, func(ctx context.Context) error { return s.runtime.Del(ctx, p) }); fault != nil {
-			r.add("DEL of the attacker's pod %d: %v", i, fault)
+			r.reportf("DEL of the attacker's pod %d: %v", i, fault)
 		}
 		s.Forget(p)
 	}
-	if fault := s.comeAndGo(ctx, &r); fault != nil {
-		r.add("after the DEL of the attacker's pod: %v", fault)
+	if fault := s.addAndDelete(ctx, &r); fault != nil {
+		r.reportf("after the DEL of the attacker's pod: %v", fault)
 	}
 	s.attacker.end()
-	if len(r.harm) > 0 {
+	if len(r.violations) > 0 {
 		return r, nil
 	}
 	if r.after, err = s.stream(ctx, s.settings.quiet); err == nil && r.after.Answered < r.after.Sent {
-		r.add("after the attack the victims lose %d of %d packets", r.after.Sent-r.after.Answered, r.after.Sent)
+		r.reportf("after the attack the victims lose %d of %d packets", r.after.Sent-r.after.Answered, r.after.Sent)
 	}
 	return r, errors.Join(err, s.removeAll(pods))
 }
 
-// judge says what the attack has done while it goes on.
-func (s *stage) judge(ctx context.Context, a attack, r *result) {
+// verdict reports the violations that are visible during the attack.
+func (s *stage) verdict(ctx context.Context, a attack, r *result) {
 	if most := max(10*r.before.Median, 20*time.Millisecond); s.settings.long && r.during.Median > most {
-		r.add("half of the victims' packets take longer than %s", most)
+		r.reportf("the median of the victims' round-trip times is above %s", most)
 	}
 	if lost := r.during.Sent - r.during.Answered; lost*100 > r.during.Sent {
-		r.add("%d of %d packets of the victims are lost", lost, r.during.Sent)
+		r.reportf("%d of %d packets of the victims are lost", lost, r.during.Sent)
 	}
 	if s.settings.verbose {
-		fmt.Fprintf(os.Stderr, "%s: the attacker says: %q\n", a.name, s.attacker.lines())
+		fmt.Fprintf(os.Stderr, "%s: output of the attacker: %q\n", a.name, s.attacker.lines())
 	}
 	if a.judge == nil {
 		return
 	}
 	if fault := a.judge(ctx, s); fault != nil {
-		r.add("%v", fault)
+		r.reportf("%v", fault)
 	}
 }
 
@@ -244,21 +244,21 @@ func (s *stage) removeAll(pods []*node.Pod) (err error) {
 	return err
 }
 
-// streamAmidCalls measures the victims while other pods are added and deleted, before an attack as well as during it: the attack is the
-// only difference.
+// streamAmidCalls measures the victims while other pods are added and deleted, before an attack as well as during it, so that the
+// attack is the only difference.
 func (s *stage) streamAmidCalls(ctx context.Context, duration time.Duration, r *result) (ping.Loss, error) {
 	worked := make(chan error, 1)
 	during, stop := context.WithCancel(ctx)
-	go func() { worked <- s.operate(during, r) }()
+	go func() { worked <- s.addAndDeletePods(during, r) }()
 	loss, err := s.stream(ctx, duration)
 	stop()
 	if fault := <-worked; fault != nil {
-		r.add("%v", fault)
+		r.reportf("%v", fault)
 	}
 	return loss, err
 }
 
-// placeDataplane gives the dataplane's workers a dedicated processor if the settings say so.
+// placeDataplane pins the dataplane's workers to the last processor if the settings say so.
 func (s *stage) placeDataplane() error {
 	if !s.settings.dedicated {
 		return nil
@@ -266,7 +266,7 @@ func (s *stage) placeDataplane() error {
 	return giveLastProcessor(s.DataplanePID())
 }
 
-// stream has one victim ping the other each millisecond.
+// stream pings from one victim to the other every millisecond.
 func (s *stage) stream(ctx context.Context, duration time.Duration) (ping.Loss, error) {
 	to := s.addrs[1].Addr()
 	p, err := ping.Open(s.victims[0].Netns, to)
@@ -279,18 +279,18 @@ func (s *stage) stream(ctx context.Context, duration time.Duration) (ping.Loss, 
 	return p.Stream(during, to, time.Millisecond)
 }
 
-// operate makes and removes pods until ctx ends. What has begun is finished.
-func (s *stage) operate(ctx context.Context, r *result) error {
+// addAndDeletePods adds and deletes pods until ctx ends.
+func (s *stage) addAndDeletePods(ctx context.Context, r *result) error {
 	for ctx.Err() == nil {
-		if err := s.comeAndGo(context.WithoutCancel(ctx), r); err != nil {
+		if err := s.addAndDelete(context.WithoutCancel(ctx), r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// comeAndGo makes another pod and removes it.
-func (s *stage) comeAndGo(ctx context.Context, r *result) error {
+// addAndDelete adds another pod and deletes it.
+func (s *stage) addAndDelete(ctx context.Context, r *result) error {
 	s.others++
 	p, err := s.NewPod(fmt.Sprint("other", s.others))
 	if err != nil {
@@ -306,21 +306,21 @@ func (s *stage) comeAndGo(ctx context.Context, r *result) error {
 	return p.Remove()
 }
 
-// timed runs an operation within its deadline.
+// timed runs an operation and returns an error if it takes longer than the deadline.
 func (s *stage) timed(ctx context.Context, slowest *time.Duration, operation func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*s.settings.deadline) // to learn how long it takes
+	ctx, cancel := context.WithTimeout(ctx, 10*s.settings.deadline) // longer than the deadline, to measure the duration
 	defer cancel()
 	begun := time.Now()
 	err := operation(ctx)
 	took := time.Since(begun)
 	*slowest = max(*slowest, took)
 	if err == nil && took > s.settings.deadline {
-		err = fmt.Errorf("it took %s", took)
+		err = fmt.Errorf("took %s, more than the deadline", took)
 	}
 	return err
 }
 
-// threads is how many the dataplane has.
+// threads returns the number of the dataplane's threads.
 func (s *stage) threads() (n int, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.DataplanePID()))
 	if err != nil {

@@ -17,25 +17,24 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// together is how many networks, each with a pod of three interfaces, are there at a time.
+// together is the number of networks that exist at a time, each with a pod of three interfaces.
 var together = dataplane.Crowd(20, 3)
 
-// warmUp is how many rounds are made, to fill buffers and caches, before memory is judged by the most that there was.
+// warmUp is the number of rounds before the first measurement; they fill buffers and caches.
 const warmUp = 10
 
-// churn is the node on which all comes and goes.
+// churn is the node with the pods and networks.
 type churn struct {
 	node    *node.Node
 	runtime *node.Runtime
 	made    int // pods and networks
 }
 
-// TestWhatComesAndGoesLeavesNothing makes networks, each with a pod that has a tap or a veth on it, and removes them, again
-// and again. Then there is what there was: links, tables, bridge domains, leases, descriptors, and memory. The numbers of
-// tables and bridge domains stay low, as those of removed networks are given again.
-func TestWhatComesAndGoesLeavesNothing(t *testing.T) {
+// The test adds and deletes networks, each with a pod that has a tap or a veth on it. Then it compares links, tables, bridge domains,
+// leases, descriptors, and memory with the beginning. Numbers of tables and bridge domains stay low, because they are reused.
+func TestAddedAndDeletedPodsAndNetworksLeaveNothing(t *testing.T) {
 	netnstest.RequireTap(t)
-	t.Setenv("GOGC", "20") // what processes hold is then what they need, and little garbage
+	t.Setenv("GOGC", "20") // little garbage, so that RSS is close to the live heap
 	dir := programs.Build(t)
 	n, err := node.New(dir, node.Options{CoolDown: 100 * time.Millisecond})
 	try(t, err)
@@ -56,28 +55,28 @@ func TestWhatComesAndGoesLeavesNothing(t *testing.T) {
 	for c.made < *many {
 		c.round(t)
 	}
-	t.Logf("%d pods and networks came and went in %s", c.made, time.Since(begun).Round(time.Millisecond))
+	t.Logf("%d pods and networks were added and deleted in %s", c.made, time.Since(begun).Round(time.Millisecond))
 	try(t, n.SetNetworks(nil))
 	after, err := leftovers.Settle(t.Context(), c.places(), before, settling)
 	try(t, err)
 	if lines := after.Since(before); len(lines) > 0 {
-		t.Errorf("there differ:\n  %s", strings.Join(lines, "\n  "))
+		t.Errorf("differences:\n  %s", strings.Join(lines, "\n  "))
 	}
-	c.judgeMemory(t, most, 2*c.made)
+	c.checkMemory(t, most, 2*c.made)
 }
 
 func (c *churn) end(t *testing.T) {
 	if t.Failed() {
 		if content, err := os.ReadFile(c.node.AgentLog()); err == nil {
-			t.Logf("the end of the agent's log:\n%s", content[max(0, len(content)-4000):])
+			t.Logf("end of the agent's log:\n%s", content[max(0, len(content)-4000):])
 		}
 	}
 	if err := c.node.Close(); err != nil {
-		t.Errorf("take the node away: %v", err)
+		t.Errorf("remove the node: %v", err)
 	}
 }
 
-// settling is how long all may take until nothing is left.
+// settling is how long resources may take to go away.
 const settling = time.Minute
 
 func (c *churn) processes() map[string]int {
@@ -91,7 +90,7 @@ func (c *churn) places() leftovers.Places {
 	}
 }
 
-// round makes networks in place of those of the round before, and a pod on each; then it removes the pods.
+// round replaces the networks of the previous round, and adds and deletes a pod on each.
 func (c *churn) round(t *testing.T) {
 	t.Helper()
 	var networks []node.Network
@@ -103,7 +102,7 @@ func (c *churn) round(t *testing.T) {
 	for _, n := range networks {
 		pods = append(pods, c.add(t, n))
 	}
-	c.judgeNumbers(t)
+	c.checkNumbers(t)
 	for _, p := range pods {
 		ctx, cancel := context.WithTimeout(t.Context(), cniTimeout)
 		try(t, c.runtime.Del(ctx, p))
@@ -113,7 +112,7 @@ func (c *churn) round(t *testing.T) {
 	c.made += together
 }
 
-// network is one that was never there before, with addresses that were.
+// network returns a network with a new name and with addresses that are reused.
 func (c *churn) network(i int) node.Network {
 	kind := "L2"
 	if i%2 == 1 {
@@ -124,10 +123,10 @@ func (c *churn) network(i int) node.Network {
 	}}
 }
 
-// cniTimeout is a runtime's patience with one call of a plugin.
+// cniTimeout is the timeout of one call of a plugin.
 const cniTimeout = time.Minute
 
-// add makes a pod with a tap or a veth on the network, and the other on none, as soon as the agent knows that.
+// add adds a pod with one interface on the network and one on the stub network, as soon as the agent knows the network.
 func (c *churn) add(t *testing.T, n node.Network) *node.Pod {
 	t.Helper()
 	p, err := c.node.NewPod("pod-" + n.Name)
@@ -156,9 +155,8 @@ func (c *churn) add(t *testing.T, n node.Network) *node.Pod {
 	}
 }
 
-// judgeNumbers expects that no table and no bridge domain has a higher number than so many networks need. Those of a round
-// and of the one before may be there at once.
-func (c *churn) judgeNumbers(t *testing.T) {
+// checkNumbers fails if a table or a bridge domain has a higher number than the networks of two rounds need.
+func (c *churn) checkNumbers(t *testing.T) {
 	t.Helper()
 	s, err := leftovers.Take(t.Context(), leftovers.Places{Dataplane: c.node.DataplaneSocket()})
 	try(t, err)
@@ -166,9 +164,9 @@ func (c *churn) judgeNumbers(t *testing.T) {
 		fields := strings.Fields(line)
 		switch {
 		case fields[1] == "table" && number(t, fields[4]) >= 100+2*together:
-			t.Errorf("a table has a number that is too high: %s", line)
+			t.Errorf("the number of a table is too high: %s", line)
 		case fields[1] == "bridge-domain" && number(t, fields[3]) > 2*together:
-			t.Errorf("a bridge domain has a number that is too high: %s", line)
+			t.Errorf("the number of a bridge domain is too high: %s", line)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package churn_test makes and removes many pods and networks, and shows that the node is then as it was.
+// Package churn_test adds and deletes many pods and networks and compares the node with its state before.
 package churn_test
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// many is how many pods, and how many networks, are made and removed.
-var many = flag.Int("pods", 200, "how many pods and networks are made and removed")
+// many is the number of pods, and of networks, that are added and deleted.
+var many = flag.Int("pods", 200, "number of pods and networks that are added and deleted")
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// growth is by how much memory may differ: garbage that is not collected yet is no leak.
+// growth is the factor by which memory may grow: garbage that is not collected yet is not a leak.
 const growth = 1.2
 
-// The agent remembers its last transactions, and shows them to operators. Until there are as many it grows by each.
+// The agent keeps records of its last transactions. Its memory grows by each until it has that many.
 const (
 	remembered = 1000
 	oneRecord  = 32 << 10
 )
 
-// How long processes have to collect their garbage and give it back: one that is idle collects every two minutes.
+// collecting is how long processes may take to return garbage to the kernel: an idle one collects every two minutes.
 const collecting = 4 * time.Minute
 
-// memory is what a process holds of its own, in bytes.
+// memory is the private memory of processes, in bytes.
 type memory map[string]uint64
 
 func (c *churn) memory(t *testing.T) memory {
@@ -33,14 +33,14 @@ func (c *churn) memory(t *testing.T) memory {
 	return m
 }
 
-// raise makes m no less than other.
+// raise sets m to the maximum of m and other.
 func (m memory) raise(other memory) {
 	for role, bytes := range other {
 		m[role] = max(m[role], bytes)
 	}
 }
 
-// resident is the memory of a process that no file backs (RssAnon).
+// resident returns the anonymous memory of a process (RssAnon).
 func resident(t *testing.T, pid int) uint64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -56,9 +56,8 @@ func resident(t *testing.T, pid int) uint64 {
 	return 0
 }
 
-// judgeMemory waits until each process holds no more than before, but for some garbage and what the agent remembers of the
-// transactions since.
-func (c *churn) judgeMemory(t *testing.T, before memory, transactions int) {
+// checkMemory waits until each process uses no more than before, plus some garbage and the records of the transactions since.
+func (c *churn) checkMemory(t *testing.T, before memory, transactions int) {
 	t.Helper()
 	limits := map[string]float64{}
 	for role, bytes := range before {

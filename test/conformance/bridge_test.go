@@ -50,7 +50,7 @@ var bridgeCases = []testCase{
 		l.each(bridges(anyID), bridgeMessage(5, true), bridgeMessage(5, true), plain, bridges(anyID), bridges(5), bridges(77), bridges(0),
 			&l2.BridgeDomainDump{BdID: 5}, bridgeMessage(5, false), bridgeMessage(5, false), bridges(anyID))
 	}},
-	{name: "bridge: a bridge domain whose number the dataplane chooses", run: func(l *lab) {
+	{name: "bridge: the dataplane chooses the number of a bridge domain", run: func(l *lab) {
 		l.chooses(bridgeMessage(anyID, true), func(reply api.Message) uint32 { return reply.(*l2.BridgeDomainAddDelV2Reply).BdID })
 	}},
 	{name: "bridge: refusals", run: func(l *lab) {
@@ -98,7 +98,7 @@ var bridgeCases = []testCase{
 			l2Entry(1, "02:00:00:00:00:04", a, false), l2Entry(9, "02:00:00:00:00:04", a, false), l2Entry(1, "01:00:00:00:00:04", a, true),
 			l2Entry(1, "02:00:00:00:00:09", a, false), l2Entry(1, "02:00:00:00:00:0f", 0, false), l2Entries(1))
 	}},
-	{name: "bridge: entries go with member and bridge domain", run: func(l *lab) {
+	{name: "bridge: entries are deleted with member and bridge domain", run: func(l *lab) {
 		a, b := l.loop(0, "a"), l.loop(1, "b")
 		l.must(bridgeMessage(1, true))
 		l.must(join(a, 1))

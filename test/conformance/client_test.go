@@ -22,18 +22,18 @@ import (
 const answerLimit = 15 * time.Second
 
 const (
-	frameHeader   = 16 // msgbuf_t: the length of the message at offset 8
+	frameHeader   = 16 // msgbuf_t, with the message's length at offset 8
 	requestHeader = 10 // message id, client index, context
-	createID      = 15 // sockclnt_create, the only id that is fixed
+	createID      = 15 // sockclnt_create, the only fixed message id
 )
 
-// errNotServed is the answer to a message that is not in the dataplane's table.
+// errNotServed means that the dataplane's table lacks the message.
 var errNotServed = errors.New("not in the table of messages")
 
-// errWrongID is an answer whose message id is not that of the reply or the details.
-var errWrongID = errors.New("an answer with the id of another message")
+// errWrongID means that the message id of an answer is not the id of the reply or the details.
+var errWrongID = errors.New("message id of the answer is not the id of the reply")
 
-// client is a connection to the binary API. It reads in the caller's goroutine, so the order of answers and events is that of the wire.
+// client is a connection to the binary API. It reads in the caller's goroutine, so it keeps the order of answers and events.
 type client struct {
 	conn    net.Conn
 	read    *bufio.Reader
@@ -73,7 +73,7 @@ func dial(socket string) (*client, error) {
 
 func messageKey(m api.Message) string { return m.GetMessageName() + "_" + m.GetCrcString() }
 
-// encode gives the message as it goes over the wire, with a context of its own.
+// encode returns the wire format of a message with a new context.
 func (c *client) encode(m api.Message) ([]byte, error) {
 	id, ok := c.ids[messageKey(m)]
 	if !ok {
@@ -110,8 +110,7 @@ func (c *client) receive() ([]byte, error) {
 	return data, err
 }
 
-// ask sends a message and returns its reply, or the details and the closing reply of a dump. The answers have the context of the
-// request; a dump ends with the answer to a ping that follows it.
+// ask sends a message and returns its reply, or the details of a dump and the closing reply: the reply to a ping after the dump.
 func (c *client) ask(m api.Message) ([]api.Message, error) {
 	data, err := c.encode(m)
 	if err != nil {
@@ -138,7 +137,7 @@ func (c *client) ask(m api.Message) ([]api.Message, error) {
 	return c.gather(answers, asked, c.context)
 }
 
-// gather reads messages until the one with the context last, and returns those with the context asked.
+// gather reads messages until the one with the context last, and returns the messages with the context asked.
 func (c *client) gather(like reflect.Type, asked, last uint32) ([]api.Message, error) {
 	var found []api.Message
 	wrong := false
@@ -172,7 +171,7 @@ func (c *client) gather(like reflect.Type, asked, last uint32) ([]api.Message, e
 	}
 }
 
-// takeEvent keeps a message that is an event.
+// takeEvent stores a message if it is an event.
 func (c *client) takeEvent(data []byte) bool {
 	event := &interfaces.SwInterfaceEvent{}
 	if binary.BigEndian.Uint16(data) != c.ids[messageKey(event)] {
@@ -184,7 +183,7 @@ func (c *client) takeEvent(data []byte) bool {
 	return true
 }
 
-// awaitEvents reads until n events are there, and takes them.
+// awaitEvents reads until n events have arrived, and returns them.
 func (c *client) awaitEvents(n int) ([]*interfaces.SwInterfaceEvent, error) {
 	for len(c.events) < n {
 		data, err := c.receive()
@@ -198,7 +197,7 @@ func (c *client) awaitEvents(n int) ([]*interfaces.SwInterfaceEvent, error) {
 	return events, nil
 }
 
-// messageTypes are the types of all messages that govpp knows, by name.
+// messageTypes are the types of all messages of govpp, by name.
 var messageTypes = sync.OnceValue(func() map[string]reflect.Type {
 	types := map[string]reflect.Type{}
 	for _, messages := range api.GetRegisteredMessages() {
@@ -209,7 +208,7 @@ var messageTypes = sync.OnceValue(func() map[string]reflect.Type {
 	return types
 })
 
-// answersOf is the type of what answers m: its reply, or the details of a dump.
+// answersOf returns the type of the answers to m: its reply, or the details of a dump.
 func answersOf(m api.Message) (answers reflect.Type, isDump bool) {
 	name := m.GetMessageName()
 	if t, ok := messageTypes()[name+"_reply"]; ok {

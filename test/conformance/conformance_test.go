@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-var recording = flag.Bool("record", false, "store what the VPP of "+dataplane.PrefixVariable+" answers")
+var recording = flag.Bool("record", false, "store the answers of the VPP of "+dataplane.PrefixVariable)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -23,9 +23,9 @@ func TestMain(m *testing.M) {
 type testCase struct {
 	name string
 	run  func(l *lab)
-	// needs returns what the machine lacks for the case on VPP; "" if nothing.
+	// needs returns what the machine lacks for the case on VPP; "" = nothing.
 	needs func() string
-	// kills names the VPP releases that must not be asked, with the source of that fact.
+	// kills maps VPP releases that the case crashes to the source of that fact; they are skipped.
 	kills map[string]string
 }
 
@@ -37,7 +37,7 @@ func allCases() []testCase {
 	return all
 }
 
-// unable says why the case cannot run on the dataplane; "" if it can.
+// unable returns why the case cannot run on the dataplane; "" if it can.
 func (c testCase) unable(d *dataplane.Dataplane) string {
 	if !d.IsVPP() {
 		return ""
@@ -51,7 +51,7 @@ func (c testCase) unable(d *dataplane.Dataplane) string {
 	return ""
 }
 
-// vhostNet is what VPP's taps need.
+// vhostNet returns the requirement of VPP's taps if the machine lacks it.
 func vhostNet() string {
 	if _, err := os.Stat("/dev/vhost-net"); err != nil {
 		return "needs /dev/vhost-net"
@@ -68,12 +68,12 @@ func TestConformance(t *testing.T) {
 	s.finish(t)
 }
 
-// tapCase is recorded where the kernel has vhost-net.
+// tapCase runs on VPP only if the kernel has vhost-net.
 const tapCase = "tap: taps are created, dumped and deleted"
 
 func TestEveryMessageOfTheAgentIsInARecord(t *testing.T) {
 	for _, r := range readRecords(t) {
-		asked := map[string]bool{"show_version": true, "control_ping": true} // each start and each dump asks them
+		asked := map[string]bool{"show_version": true, "control_ping": true} // sent at each start and after each dump
 		for _, transcript := range r.cases {
 			for line := range strings.Lines(transcript) {
 				if request, ok := strings.CutPrefix(line, "> "); ok {
@@ -91,7 +91,7 @@ func TestEveryMessageOfTheAgentIsInARecord(t *testing.T) {
 	}
 }
 
-// suite gathers what the cases of a run answered.
+// suite collects the transcripts of a run.
 type suite struct {
 	records     []record
 	divergences map[string][]*divergence
@@ -120,13 +120,13 @@ func (s *suite) run(t *testing.T, c testCase) {
 	}
 }
 
-// compareWithOwnRecord judges a VPP by what its release answered before.
+// compareWithOwnRecord compares a VPP with the record of its release.
 func (s *suite) compareWithOwnRecord(t *testing.T, name string) {
 	t.Helper()
 	for _, r := range s.records {
 		if recordFile(r.version) == recordFile(s.version) {
 			if d := difference(r.cases[name], s.answered[name]); d != "" {
-				t.Errorf("VPP %s does not answer as recorded (-), but (+); -record stores it:\n%s", s.version, d)
+				t.Errorf("VPP %s does not answer (+) as recorded (-); -record stores the new answers:\n%s", s.version, d)
 			}
 			return
 		}
@@ -134,13 +134,13 @@ func (s *suite) compareWithOwnRecord(t *testing.T, name string) {
 	t.Errorf("there is no record of VPP %s; -record makes one", s.version)
 }
 
-// compareWithRecords judges weft-vswitch by what each VPP answered.
+// compareWithRecords compares weft-vswitch with the record of each VPP.
 func (s *suite) compareWithRecords(t *testing.T, name string) {
 	t.Helper()
 	for _, r := range s.records {
 		recorded, ok := r.cases[name]
 		if !ok {
-			t.Errorf("the record of VPP %s has no such case; WEFT_VPP=PREFIX and -record make it", r.version)
+			t.Errorf("the record of VPP %s lacks the case; record it with WEFT_VPP=PREFIX and -record", r.version)
 			continue
 		}
 		if strings.HasPrefix(recorded, notRecorded) {
@@ -158,7 +158,7 @@ func (s *suite) compareWithRecords(t *testing.T, name string) {
 	}
 }
 
-// finish stores a record, or looks for entries of the files that belong to no case.
+// finish stores a record, or reports sections of the files without a case.
 func (s *suite) finish(t *testing.T) {
 	t.Helper()
 	if *recording {
@@ -166,26 +166,25 @@ func (s *suite) finish(t *testing.T) {
 		return
 	}
 	if len(s.answered) < len(allCases()) {
-		return // -run chose some
+		return // -run selected some cases
 	}
 	for _, r := range s.records {
 		for name := range r.cases {
 			if _, ok := s.answered[name]; !ok {
-				t.Errorf("%s has the case %q, which does not exist", recordFile(r.version), name)
+				t.Errorf("%s has the unknown case %q", recordFile(r.version), name)
 			}
 		}
 	}
 	for name, list := range s.divergences {
 		for _, d := range list {
 			if dataplane.Prefix() == "" && !d.met {
-				t.Errorf("%s has %q, which was compared with nothing", divergencesFile, name)
+				t.Errorf("%s has %q, but no case was compared with it", divergencesFile, name)
 			}
 		}
 	}
 }
 
-// store writes the record of a VPP. What could not run here stays as an earlier run elsewhere recorded it, and so do the cases that
-// -run left out.
+// store writes the record of a VPP. It keeps the recorded transcripts of cases that did not run.
 func (s *suite) store(t *testing.T) {
 	t.Helper()
 	if dataplane.Prefix() == "" {

@@ -1,4 +1,4 @@
-// Package conformance compares weft-vswitch with VPP: what they answer over the binary API, and what they do with packets.
+// Package conformance compares weft-vswitch with VPP: their answers over the binary API and their packets.
 //
 // A case is a sequence of API messages and packets. Its transcript holds every message with every answer, event and captured packet.
 // The transcripts of a VPP version are stored in testdata/vpp-VERSION.txt; a run on that VPP (WEFT_VPP=PREFIX) must repeat them, and

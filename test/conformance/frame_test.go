@@ -10,7 +10,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Frames are built and read by gopacket, which is no part of either dataplane.
+// gopacket builds and parses the frames; neither dataplane uses it.
 
 func hw(s string) net.HardwareAddr {
 	m := mac(s)
@@ -55,7 +55,7 @@ func arpReply(src net.HardwareAddr, from string, dst net.HardwareAddr, to string
 	return []gopacket.SerializableLayer{ethernet(src, dst, layers.EthernetTypeARP), arpMessage(layers.ARPReply, src, from, dst, to)}
 }
 
-//nolint:revive // the five fields of the message
+//nolint:revive // a parameter for each field of the message
 func arpMessage(operation uint16, src net.HardwareAddr, from string, dst net.HardwareAddr, to string) *layers.ARP {
 	return &layers.ARP{
 		AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: operation,
@@ -82,7 +82,7 @@ func echo6(from, to string, hops uint8, size int) []gopacket.SerializableLayer {
 		&layers.ICMPv6Echo{Identifier: 7, SeqNumber: 1}, gopacket.Payload(make([]byte, size))}
 }
 
-// solicitation asks for a target's MAC.
+// solicitation requests the MAC of a target.
 func solicitation(src net.HardwareAddr, from, target string) []gopacket.SerializableLayer {
 	t := net.ParseIP(target)
 	group := net.ParseIP("ff02::1:ff00:0")
@@ -93,7 +93,7 @@ func solicitation(src net.HardwareAddr, from, target string) []gopacket.Serializ
 		&layers.ICMPv6NeighborSolicitation{TargetAddress: t, Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptSourceAddress, Data: src}}}}
 }
 
-// describe is a frame as the transcript has it. With bare it has no Ethernet header.
+// describe returns the text of a frame for the transcript. A bare frame has no Ethernet header.
 func describe(frame []byte, bare bool) string {
 	first := gopacket.Decoder(layers.LayerTypeEthernet)
 	if bare {
@@ -108,7 +108,7 @@ func describe(frame []byte, bare bool) string {
 			out = append(out, text)
 		}
 		if udp, ok := layer.(*layers.UDP); ok && udp.DstPort != vxlanPort {
-			break // gopacket takes the payload for a protocol that uses the port
+			break // gopacket guesses the payload's protocol from the port
 		}
 	}
 	return strings.Join(out, " | ")
@@ -157,11 +157,11 @@ func describeLayer(layer gopacket.Layer) string {
 	return ""
 }
 
-// probeMAC begins the MACs that only probes use.
+// probeMAC is the prefix of the MACs of probes.
 var probeMAC = []byte{2, 0, 0, 0, 0x0e}
 
-// noise is what a dataplane sends on its own and when it likes, router advertisements and multicast reports, and probes of other ports.
-func noise(frame []byte) bool {
+// background reports whether a frame is not a reaction to the case: router advertisements, multicast reports, and probes of other ports.
+func background(frame []byte) bool {
 	if bytes.Contains(frame, probeMAC) {
 		return true
 	}

@@ -11,16 +11,16 @@ import (
 )
 
 var protocolCases = []testCase{
-	{name: "protocol: a message id that does not exist is not answered", run: func(l *lab) {
+	{name: "protocol: an unknown message id is not answered", run: func(l *lab) {
 		l.unanswered(0xfff0, make([]byte, 20))
 	}},
-	{name: "protocol: a message that is cut off is not answered", run: func(l *lab) {
+	{name: "protocol: a truncated message is not answered", run: func(l *lab) {
 		id := l.client.ids[messageKey(&interfaces.SwInterfaceSetFlags{})]
 		l.unanswered(id, nil)
 	}},
 }
 
-// unanswered sends bytes as a message, and sees whether the next ping is the first to be answered.
+// unanswered sends bytes as a message, and records whether the next ping is answered.
 func (l *lab) unanswered(id uint16, fields []byte) {
 	l.Helper()
 	data, err := l.client.encode(&memclnt.ControlPing{})
@@ -33,7 +33,7 @@ func (l *lab) unanswered(id uint16, fields []byte) {
 		l.Fatal(err)
 	}
 	_, err = l.client.ask(&memclnt.ControlPing{})
-	l.say("after it a ping is answered: %t", err == nil)
+	l.note("the next ping is answered: %t", err == nil)
 }
 
 func tag(i index, text string, add bool) *interfaces.SwInterfaceTagAddDel {
@@ -52,7 +52,7 @@ func unnumbered(i, donor index, add bool) *interfaces.SwInterfaceSetUnnumbered {
 	return &interfaces.SwInterfaceSetUnnumbered{SwIfIndex: donor, UnnumberedSwIfIndex: i, IsAdd: add}
 }
 
-// linkLocalKills is a call of ip6_address_is_equal with the address of no link.
+// linkLocalKills: VPP calls ip6_address_is_equal with a link-local address that does not exist.
 var linkLocalKills = map[string]string{
 	"25.10": "SIGSEGV in ip6_add_del_interface_address (ip6_forward.c:338): ip6_get_link_local_address returns NULL",
 	"26.06": "SIGSEGV as in 25.10",
@@ -70,7 +70,7 @@ var interfaceCases = []testCase{
 			&interfaces.DeleteLoopback{SwIfIndex: b}, &interfaces.DeleteLoopback{SwIfIndex: unknown}, &interfaces.DeleteLoopback{},
 			&interfaces.DeleteLoopback{SwIfIndex: a}, &interfaces.DeleteLoopback{SwIfIndex: c}, dumpOf(none))
 	}},
-	{name: "interface: a loopback instance that is taken is refused", run: func(l *lab) {
+	{name: "interface: a loopback instance in use is refused", run: func(l *lab) {
 		l.make("a", loopback(5, "02:00:00:00:00:01"))
 		l.each(loopback(5, "02:00:00:00:00:02"), loopback(16384, "02:00:00:00:00:03"), loopback(16383, "02:00:00:00:00:04"))
 	}},
@@ -89,7 +89,7 @@ var interfaceCases = []testCase{
 		l.must(&interfaces.DeleteLoopback{SwIfIndex: b})
 		l.must(&interfaces.DeleteLoopback{SwIfIndex: c})
 		e := l.make("e", loopback(4, "02:00:00:00:00:05"))
-		l.say("indexes %d %d %d %d %d", a, b, c, d, e)
+		l.note("indexes %d %d %d %d %d", a, b, c, d, e)
 	}},
 	{name: "interface: tags", run: func(l *lab) {
 		a := l.make("a", loopback(0, "02:00:00:00:00:01"))
@@ -234,7 +234,7 @@ var interfaceCases = []testCase{
 			&ip.IPUnnumberedDump{SwIfIndex: a}, &ip.IPUnnumberedDump{SwIfIndex: donor}, &ip.IPUnnumberedDump{SwIfIndex: unknown})
 		l.each(unnumbered(a, donor, false), dump, unnumbered(a, donor, false), unnumbered(b, donor, false), dump)
 	}},
-	{name: "interface: the donor of an unnumbered interface goes", run: func(l *lab) {
+	{name: "interface: the donor of an unnumbered interface is deleted", run: func(l *lab) {
 		donor, a := l.loop(0, "donor"), l.loop(1, "a")
 		l.must(addressMessage(donor, "10.0.0.1/32", true))
 		l.must(unnumbered(a, donor, true))
@@ -249,7 +249,7 @@ var interfaceCases = []testCase{
 		l.must(setTable(a, 7, true))
 		l.each(unnumbered(a, donor, true), allRoutes(7, false), setTable(a, 0, false), routeMessage(7, "10.1.0.1/32", via(a, "", false)), routesOf(7, false))
 	}},
-	{name: "interface: everything goes with a deleted interface", run: func(l *lab) {
+	{name: "interface: all settings are deleted with an interface", run: func(l *lab) {
 		a := l.loop(0, "a")
 		for _, p := range []string{"10.0.0.1/24", "fd00::1/64"} {
 			l.must(addressMessage(a, p, true))
@@ -264,7 +264,7 @@ var interfaceCases = []testCase{
 	}},
 }
 
-// addresses adds each prefix to a, and tells what b's table then has.
+// addresses adds each prefix to a, and records the routes of b's table.
 func (l *lab) addresses(a, b index, prefixes ...string) {
 	l.Helper()
 	for _, p := range prefixes {
@@ -275,8 +275,8 @@ func (l *lab) addresses(a, b index, prefixes ...string) {
 		addressesOf(a, six), addressesOf(b, six), allRoutes(0, six))
 }
 
-// settle changes the state of the marker interface, and writes the events of others until that of the marker. VPP sends events some time
-// after the reply, in their order, and one for several changes of an interface.
+// settle changes the state of the marker interface, and records the events up to the marker's. VPP sends events some time after the
+// reply, in order, and one for several changes of an interface.
 func (l *lab) settle() {
 	l.Helper()
 	l.markerUp = !l.markerUp
@@ -293,7 +293,7 @@ func (l *lab) settle() {
 				settled = true
 				continue
 			}
-			l.say("event %s", l.printer.fields(e))
+			l.note("event %s", l.printer.fields(e))
 		}
 	}
 }

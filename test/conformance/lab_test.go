@@ -21,7 +21,7 @@ const (
 	anyID   = ^uint32(0)
 )
 
-// lab runs a case on a dataplane of its own and writes the transcript.
+// lab runs a case on its own dataplane and writes the transcript.
 type lab struct {
 	*testing.T
 	dataplane *dataplane.Dataplane
@@ -30,7 +30,7 @@ type lab struct {
 	lines     []string
 	failed    bool // the last request was refused
 
-	marker   index // an interface whose events show that those before have come; watch creates it
+	marker   index // an interface whose events follow all earlier ones; watch creates it
 	markerUp bool
 }
 
@@ -47,7 +47,7 @@ func newLab(t *testing.T) *lab {
 	}}
 }
 
-// transcript is what was asked and answered so far.
+// transcript returns the lines so far.
 func (l *lab) transcript() string {
 	if len(l.lines) == 0 {
 		return ""
@@ -55,12 +55,12 @@ func (l *lab) transcript() string {
 	return strings.Join(l.lines, "\n") + "\n"
 }
 
-// say adds a line to the transcript.
-func (l *lab) say(format string, args ...any) {
+// note adds a line to the transcript.
+func (l *lab) note(format string, args ...any) {
 	l.lines = append(l.lines, strings.TrimRight(fmt.Sprintf(format, args...), " "))
 }
 
-// ask sends a message and writes it with its answers. It returns the reply; of a dump, the first details, or nil.
+// ask sends a message and writes it with its answers. It returns the reply, or the first details of a dump, or nil.
 func (l *lab) ask(m api.Message) api.Message {
 	l.Helper()
 	return first(l.askAll(m))
@@ -78,7 +78,7 @@ func (l *lab) askAll(m api.Message) []api.Message {
 	return l.writeAnswers(m, func([]api.Message) {})
 }
 
-// make sends a message that creates an interface, and gives that a name for the transcript.
+// make sends a message that creates an interface, and names the interface for the transcript.
 func (l *lab) make(name string, m api.Message) interface_types.InterfaceIndex {
 	l.Helper()
 	answers := l.writeAnswers(m, func(answers []api.Message) {
@@ -89,7 +89,7 @@ func (l *lab) make(name string, m api.Message) interface_types.InterfaceIndex {
 	return indexOf(first(answers))
 }
 
-// indexOf is the interface that a reply tells.
+// indexOf returns the interface of a reply.
 func indexOf(reply api.Message) interface_types.InterfaceIndex {
 	if reply == nil {
 		return none
@@ -101,20 +101,20 @@ func indexOf(reply api.Message) interface_types.InterfaceIndex {
 	return interface_types.InterfaceIndex(field.Uint())
 }
 
-// writeAnswers asks, lets the caller look at the answers before they are written, and writes them. The details of a dump are sorted: VPP
-// gives them in the order of its hash tables.
+// writeAnswers sends a message, calls look with the answers, and writes them. It sorts the details of a dump, because VPP's order is
+// that of its hash tables.
 func (l *lab) writeAnswers(m api.Message, look func([]api.Message)) []api.Message {
 	l.Helper()
 	request := strings.TrimSpace(m.GetMessageName() + " " + l.printer.fields(m))
 	answers, err := l.client.ask(m)
 	look(answers)
-	l.say("> %s", request)
+	l.note("> %s", request)
 	l.failed = err != nil
 	if err != nil {
 		if !errors.Is(err, errNotServed) && !errors.Is(err, errWrongID) {
 			l.Fatalf("%s: %v; the dataplane's process is %d\n%s", request, err, l.dataplane.PID(), l.dataplane.LogTail())
 		}
-		l.say("< %v", err)
+		l.note("< %v", err)
 		return nil
 	}
 	var lines []string
@@ -131,12 +131,12 @@ func (l *lab) writeAnswers(m api.Message, look func([]api.Message)) []api.Messag
 		lines = []string{"< nothing"}
 	}
 	for _, line := range lines {
-		l.say("%s", line)
+		l.note("%s", line)
 	}
 	return answers
 }
 
-// must is ask for a message that a case builds on: it fails the test if the dataplane refuses.
+// must is ask for a message that has to succeed.
 func (l *lab) must(m api.Message) api.Message {
 	l.Helper()
 	reply := l.ask(m)
@@ -164,11 +164,11 @@ func (l *lab) events(n int) {
 	for n > 0 {
 		events, err := l.client.awaitEvents(1)
 		if err != nil {
-			l.Fatalf("%d events are missing: %v\n%s", n, err, l.transcript())
+			l.Fatalf("waiting for %d events: %v\n%s", n, err, l.transcript())
 		}
 		for _, e := range events {
 			if e.SwIfIndex != l.marker {
-				l.say("event %s", l.printer.fields(e))
+				l.note("event %s", l.printer.fields(e))
 				n--
 			}
 		}

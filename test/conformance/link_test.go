@@ -43,7 +43,7 @@ func (l *lab) veth(name string) (netns string) {
 	return netns
 }
 
-// quiet keeps the kernel from sending IPv6 packets of its own by a link.
+// quiet keeps the kernel from sending IPv6 packets on a link.
 func (l *lab) quiet(link string) {
 	l.Helper()
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+link+"/disable_ipv6", []byte("1"), 0); err != nil {
@@ -51,7 +51,7 @@ func (l *lab) quiet(link string) {
 	}
 }
 
-// onLink is the request for an interface on a link, with rings that take little memory.
+// onLink returns the request for an interface on a link, with small rings.
 func onLink(link string) *af_packet.AfPacketCreateV3 {
 	return &af_packet.AfPacketCreateV3{Mode: af_packet.AF_PACKET_API_MODE_ETHERNET, HostIfName: link, HwAddr: mac("02:00:00:00:03:01"),
 		NumRxQueues: 1, NumTxQueues: 1, RxFramesPerBlock: 32, TxFramesPerBlock: 32, RxFrameSize: 2048, TxFrameSize: 2048,
@@ -84,18 +84,18 @@ func without(m *vxlan.VxlanAddDelTunnelV3) *vxlan.VxlanAddDelTunnelV3 {
 
 var tunnelDump = &vxlan.VxlanTunnelV2Dump{SwIfIndex: none}
 
-// adminState says whether the kernel's link is up.
+// adminState records whether the kernel's link is up.
 func (l *lab) adminState(link string) {
 	l.Helper()
 	found, err := netlink.LinkByName(link)
 	if err != nil {
-		l.say("link %s: %v", link, err)
+		l.note("link %s: %v", link, err)
 		return
 	}
-	l.say("link %s is up: %t", link, found.Attrs().RawFlags&1 != 0)
+	l.note("link %s is up: %t", link, found.Attrs().RawFlags&1 != 0)
 }
 
-// tunnelTableKills: a tunnel does not lock the table of its envelopes.
+// tunnelTableKills: a tunnel does not lock the table of its outer packets.
 var tunnelTableKills = map[string]string{"25.10": "SIGSEGV in fib_entry_cover_track under ip4_fib_table_destroy"}
 
 var linkCases = []testCase{
@@ -139,7 +139,7 @@ var linkCases = []testCase{
 		l.make("many", many)
 		l.ask(afPacketDump)
 	}},
-	{name: "af_packet: a link that goes", run: func(l *lab) {
+	{name: "af_packet: a link is deleted", run: func(l *lab) {
 		l.veth("weft1")
 		a := l.make("a", onLink("weft1"))
 		l.must(setUp(a, true))
@@ -187,7 +187,7 @@ var linkCases = []testCase{
 		again := tunnel("192.0.2.1", "192.0.2.2", 77)
 		c := l.make("c", again)
 		l.ask(dumpOf(c))
-		l.say("index of the first tunnel again: %t", a == c)
+		l.note("index of the first tunnel is reused: %t", a == c)
 	}},
 	{name: "vxlan: refusals", run: func(l *lab) {
 		l.make("a", tunnel("192.0.2.1", "192.0.2.2", 77))
@@ -243,7 +243,7 @@ var linkCases = []testCase{
 	}},
 }
 
-// noVhostNet is for a case that only a machine without vhost-net can show.
+// noVhostNet returns the requirement of cases for machines without vhost-net if the machine has it.
 func noVhostNet() string {
 	if vhostNet() == "" {
 		return "needs a machine without /dev/vhost-net"

@@ -19,7 +19,7 @@ import (
 
 const slave = binapi.MEMIF_ROLE_API_SLAVE
 
-// puntKills is a mode that the API has and memif_create_if does not serve.
+// puntKills: the API has the mode, but memif_create_if does not implement it.
 var puntKills = map[string]string{
 	"25.10": "SIGSEGV in vnet_hw_interface_set_flags_helper: memif_create_if makes no hardware interface for the mode",
 	"26.06": "SIGSEGV as in 25.10",
@@ -40,16 +40,16 @@ func newMemif(socket, id uint32) *binapi.MemifCreateV2 {
 
 func deleteMemif(i index) *binapi.MemifDelete { return &binapi.MemifDelete{SwIfIndex: i} }
 
-// inRun is a path in the dataplane's directory.
+// inRun returns a path in the dataplane's directory.
 func (l *lab) inRun(name string) string { return filepath.Join(l.dataplane.Dir(), name) }
 
-// exists says whether a file is there.
+// exists records whether a file exists.
 func (l *lab) exists(path string) {
 	_, err := os.Lstat(path)
-	l.say("%s exists: %t", l.printer.replace.Replace(path), err == nil)
+	l.note("%s exists: %t", l.printer.replace.Replace(path), err == nil)
 }
 
-// dial connects a client and says how that ended.
+// dial connects a client and records the result.
 func (l *lab) dial(name string, c memif.ClientConfig) *memif.Conn {
 	l.Helper()
 	ctx, cancel := context.WithTimeout(l.Context(), 10*time.Second)
@@ -58,17 +58,17 @@ func (l *lab) dial(name string, c memif.ClientConfig) *memif.Conn {
 	refused := new(memif.DisconnectError)
 	switch {
 	case err == nil:
-		l.say("client %s: connected", name)
+		l.note("client %s: connected", name)
 		l.Cleanup(conn.Release)
 	case errors.As(err, &refused):
-		l.say("client %s: refused: %s", name, refused.Reason)
+		l.note("client %s: refused: %s", name, refused.Reason)
 	default:
-		l.say("client %s: no connection: %v", name, l.printer.replace.Replace(err.Error()))
+		l.note("client %s: no connection: %v", name, l.printer.replace.Replace(err.Error()))
 	}
 	return conn
 }
 
-// awaitLink waits until the dataplane calls the link of a memif up, which may be after its client was told that it is connected.
+// awaitLink waits until the dataplane reports the link of a memif as up, which may be after the client's connection.
 func (l *lab) awaitLink(i index) {
 	l.Helper()
 	for deadline := time.Now().Add(capturing); time.Now().Before(deadline); {
@@ -82,7 +82,7 @@ func (l *lab) awaitLink(i index) {
 			}
 		}
 	}
-	l.Fatalf("the link of memif %d does not come up within %s", i, capturing)
+	l.Fatalf("the link of memif %d is not up within %s", i, capturing)
 }
 
 var memifCases = []testCase{
@@ -94,7 +94,7 @@ var memifCases = []testCase{
 			socket(99, "", false), socket(0, "", false), socket(2, l.inRun("other.sock"), false), socket(1, "", false), socket(1, "", false), socketDump)
 		l.exists(l.inRun("one.sock"))
 	}},
-	{name: "memif: a socket whose number the dataplane chooses", run: func(l *lab) {
+	{name: "memif: the dataplane chooses the number of a socket", run: func(l *lab) {
 		l.chooses(socket(anyID, l.inRun("any.sock"), true), func(reply api.Message) uint32 { return reply.(*binapi.MemifSocketFilenameAddDelV2Reply).SocketID })
 	}},
 	{name: "memif: a server is created, dumped and deleted", run: func(l *lab) {
@@ -171,13 +171,13 @@ var memifCases = []testCase{
 		l.dial("with a wrong secret", secret)
 		l.dial("without a secret", bare)
 		l.dial("of another mode with a wrong secret", both)
-		l.dial("as it should be", good)
-		l.dial("as it should be, again", good)
+		l.dial("valid", good)
+		l.dial("valid, second", good)
 		l.dial("of another mode, when connected", mode)
 		l.dial("with a wrong secret, when connected", secret)
 		l.dial("with an unknown id, when connected", id)
 	}},
-	{name: "memif: a secret that is not asked for", run: func(l *lab) {
+	{name: "memif: an unneeded secret", run: func(l *lab) {
 		path := l.inRun("one.sock")
 		l.must(socket(1, path, true))
 		l.make("a", newMemif(1, 7))
@@ -209,7 +209,7 @@ var memifCases = []testCase{
 		<-conn.Gone()
 		gone := new(memif.DisconnectError)
 		if errors.As(conn.Err(), &gone) {
-			l.say("the client is told: %s", gone.Reason)
+			l.note("disconnect reason: %s", gone.Reason)
 		}
 		l.settle()
 	}},
@@ -227,7 +227,7 @@ var memifCases = []testCase{
 		l.must(socket(1, path, true))
 		l.make("a", newMemif(1, 7))
 	}},
-	{name: "memif: a socket is used again after its last memif", run: func(l *lab) {
+	{name: "memif: a socket is reused after its last memif", run: func(l *lab) {
 		path := l.inRun("one.sock")
 		l.must(socket(1, path, true))
 		a := l.make("a", newMemif(1, 7))

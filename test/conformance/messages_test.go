@@ -13,7 +13,7 @@ import (
 	"go.fd.io/govpp/binapi/ip_types"
 )
 
-// Shorthand for the messages of which cases need many. A constant that does not parse is an error in a case.
+// Constructors of messages that many cases use. They panic on an invalid constant.
 
 type index = interface_types.InterfaceIndex
 
@@ -77,7 +77,7 @@ func setTable(i index, id uint32, six bool) *interfaces.SwInterfaceSetTable {
 	return &interfaces.SwInterfaceSetTable{SwIfIndex: i, VrfID: id, IsIPv6: six}
 }
 
-// via is a path by an interface, and a next hop unless that is "".
+// via returns a path through an interface, with a next hop unless that is "".
 func via(i index, nextHop string, six bool) fib_types.FibPath {
 	p := fib_types.FibPath{SwIfIndex: uint32(i), Weight: 1, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4}
 	if six {
@@ -89,7 +89,7 @@ func via(i index, nextHop string, six bool) fib_types.FibPath {
 	return p
 }
 
-// special is a path of another type than by an interface.
+// special returns a path of a type without interface.
 func special(kind fib_types.FibPathType, six bool) fib_types.FibPath {
 	p := via(none, "", six)
 	p.Type = kind
@@ -108,7 +108,7 @@ func deleteRoute(table uint32, to string, paths ...fib_types.FibPath) *ip.IPRout
 	return m
 }
 
-// apiSource is the number of routes that came over the API.
+// apiSource is the number of the source of API routes.
 const apiSource = 8
 
 func routesOf(table uint32, six bool) *ip.IPRouteV2Dump {
@@ -137,7 +137,7 @@ func addressesOf(i index, six bool) *ip.IPAddressDump {
 	return &ip.IPAddressDump{SwIfIndex: i, IsIPv6: six}
 }
 
-// each asks a list of messages, whose refusals are part of the transcript.
+// each sends messages and records the answers, including errors.
 func (l *lab) each(messages ...api.Message) {
 	l.Helper()
 	for _, m := range messages {
@@ -145,7 +145,7 @@ func (l *lab) each(messages ...api.Message) {
 	}
 }
 
-// chooses asks twice for something with a number of the dataplane's choice, which differs from run to run.
+// chooses sends a request twice and records whether the dataplane chooses different numbers. The numbers differ from run to run.
 func (l *lab) chooses(m api.Message, number func(reply api.Message) uint32) {
 	l.Helper()
 	seen := map[uint32]bool{0: true, anyID: true}
@@ -155,12 +155,12 @@ func (l *lab) chooses(m api.Message, number func(reply api.Message) uint32) {
 			l.Fatalf("%s: %v %v", m.GetMessageName(), answers, err)
 		}
 		n := number(first(answers))
-		l.say("%s chooses a new number: %t", m.GetMessageName(), !seen[n])
+		l.note("%s chooses a new number: %t", m.GetMessageName(), !seen[n])
 		seen[n] = true
 	}
 }
 
-// pods makes table 7 for both families, and a loopback "gate" in it that is up.
+// pods makes table 7 for both families, and in it a loopback "gate" that is up.
 func (l *lab) pods() index {
 	l.Helper()
 	for _, six := range []bool{false, true} {

@@ -63,29 +63,29 @@ var packetCases = []testCase{
 		r := l.routed()
 		l.must(neighbourMessage(r.indexB, "10.0.2.2", podB, false))
 		l.must(neighbourMessage(r.indexB, "fd00:2::2", podB, false))
-		r.b.own = "10.0.2.3" // a probe from 10.0.2.2 would tell its MAC
+		r.b.own = "10.0.2.3" // a probe from 10.0.2.2 would reveal its MAC
 		r.sends(udp4("10.0.1.2", "10.0.2.2", 100))
 		r.b.sends(arpReply(hw(podB), "10.0.2.2", hw(macB), "10.0.2.1")...)
-		r.b.hears()
+		r.b.receives()
 		r.sends(udp4("10.0.1.2", "10.0.2.2", 101))
 	}},
 	{name: "packet: ARP", run: func(l *lab) {
 		r := l.routed()
 		for _, target := range []string{"10.0.1.1", "10.0.1.77", "10.0.2.1", "172.16.0.1"} {
 			r.a.sends(arpRequest(hw(podA), "10.0.1.5", target)...)
-			r.a.hears()
+			r.a.receives()
 		}
 		r.a.sends(arpRequest(hw(podA), "172.16.0.9", "10.0.1.1")...)
-		r.a.hears()
+		r.a.receives()
 		r.a.sends(arpRequest(hw(podA), "10.0.1.1", "10.0.1.1")...)
-		r.a.hears()
+		r.a.receives()
 		l.ask(neighboursOf(none, false))
 	}},
 	{name: "packet: neighbour discovery", run: func(l *lab) {
 		r := l.routed()
 		for _, target := range []string{"fd00:1::1", "fd00:1::77", "fd00:2::1"} {
 			r.a.sends(solicitation(hw(podA), "fd00:1::5", target)...)
-			r.a.hears()
+			r.a.receives()
 		}
 		l.ask(neighboursOf(none, true))
 	}},
@@ -93,7 +93,7 @@ var packetCases = []testCase{
 		r := l.routed()
 		for _, to := range []string{"02:00:00:00:99:99", "ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:05"} {
 			r.a.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), hw(to), type4)}, echo4("10.0.1.2", "10.0.1.1", 64, 56)...)...)
-			r.a.hears()
+			r.a.receives()
 		}
 		r.sends(udp4("10.0.1.2", "255.255.255.255", 10), udp4("10.0.1.2", "224.0.0.5", 10), udp4("10.0.1.2", "10.0.2.255", 10), udp4("10.0.1.2", "10.0.1.255", 10))
 	}},
@@ -103,7 +103,7 @@ var packetCases = []testCase{
 		l.must(proxied(7, "172.16.0.1", "172.16.0.9", true))
 		ask := func(target string) {
 			r.a.sends(arpRequest(hw(podA), "10.0.1.2", target)...)
-			r.a.hears()
+			r.a.receives()
 		}
 		ask("10.0.1.55")
 		l.must(proxying(r.indexA, true))
@@ -117,11 +117,11 @@ var packetCases = []testCase{
 		l.must(addressMessage(gate, "fd00::1/128", true))
 		p, _ := l.borrower(gate)
 		p.sends(arpRequest(hw(podA), "10.1.0.5", "10.1.0.9")...)
-		p.hears()
+		p.receives()
 		for _, packet := range [][]gopacket.SerializableLayer{toRouter(type4, echo4("10.1.0.5", "169.254.1.1", 64, 56)), toRouter(type6, echo6("fd01::5", "fd00::1", 64, 56)),
 			solicitation(hw(podA), "fd01::5", "fd00::1")} {
 			p.sends(packet...)
-			p.hears()
+			p.receives()
 		}
 		l.each(neighboursOf(none, false), routesOf(7, false), allRoutes(7, false))
 	}},
@@ -133,7 +133,7 @@ var packetCases = []testCase{
 		l.must(routeMessage(7, "fd02::/64", special(unreach, true), weighted(special(drop, true), 1, 255)))
 		lost := toRouter(type6, echo6("fd01::5", "fd02::9", 64, 56))
 		p.sends(lost...)
-		p.hears()
+		p.receives()
 		l.must(unnumbered(i, gate, false))
 		l.must(addressMessage(gate, "fd77::1/128", true))
 		l.must(addressMessage(gate, "fd01::1/128", true))
@@ -142,7 +142,7 @@ var packetCases = []testCase{
 			<-time.After(nullRouteWindow)
 		}
 		p.sends(lost...)
-		p.hears()
+		p.receives()
 	}},
 	{name: "packet: MACIP lists stop forged senders", run: func(l *lab) {
 		r := l.routed()
@@ -150,49 +150,49 @@ var packetCases = []testCase{
 		l.must(apply(r.indexA, 0, true))
 		r.sends(udp4("10.0.1.2", "10.0.2.2", 100), udp4("10.0.1.3", "10.0.2.2", 100), udp6("fd00:1::2", "fd00:2::2", 100), udp6("fd00:1::3", "fd00:2::2", 100))
 		r.a.sends(append([]gopacket.SerializableLayer{ethernet(hw("02:00:00:00:99:99"), hw(macA), type4)}, udp4("10.0.1.2", "10.0.2.2", 100)...)...)
-		r.b.hears()
+		r.b.receives()
 		r.a.sends(arpRequest(hw(podA), "10.0.1.3", "10.0.1.1")...)
-		r.a.hears()
+		r.a.receives()
 	}},
 	{name: "packet: an interface that is down", run: func(l *lab) {
 		r := l.routed()
 		l.must(setUp(r.indexB, false))
 		r.a.sends(toRouter(type4, udp4("10.0.1.2", "10.0.2.2", 100))...)
-		r.a.hears()
+		r.a.receives()
 	}},
 	{name: "packet: a bridge domain", run: func(l *lab) {
 		b := l.bridged(0, 0)
 		b.a.sends(ethernet(hw(podA), hw(podB), 0x88b5), gopacket.Payload(make([]byte, 50)))
-		b.hears()
+		b.receives()
 		b.b.sends(ethernet(hw(podB), hw(podA), 0x88b5), gopacket.Payload(make([]byte, 50)))
-		b.hears()
+		b.receives()
 		b.a.sends(ethernet(hw(podA), hw(podB), 0x88b5), gopacket.Payload(make([]byte, 50)))
-		b.hears()
+		b.receives()
 		b.a.sends(ethernet(hw(podA), hw("02:00:00:00:77:77"), 0x88b5), gopacket.Payload(make([]byte, 50)))
-		b.hears()
+		b.receives()
 		b.a.sends(ethernet(hw(podA), broadcast, 0x88b5), gopacket.Payload(make([]byte, 50)))
-		b.hears()
+		b.receives()
 		b.a.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), hw("02:00:00:00:0d:01"), type4)}, echo4("10.0.5.2", "10.0.5.1", 64, 56)...)...)
-		b.hears()
+		b.receives()
 		l.must(setUp(b.indexB, false))
 		b.a.sends(ethernet(hw(podA), broadcast, 0x88b5), gopacket.Payload(make([]byte, 50)))
-		b.a.hears()
+		b.a.receives()
 	}},
 	{name: "packet: a split-horizon group", run: func(l *lab) {
 		b := l.bridged(1, 1)
 		b.a.sends(ethernet(hw(podA), broadcast, 0x88b5), gopacket.Payload(make([]byte, 50)))
-		b.hears()
+		b.receives()
 		b.a.sends(ethernet(hw(podA), hw(podB), 0x88b5), gopacket.Payload(make([]byte, 50)))
-		b.hears()
+		b.receives()
 	}},
 	{name: "packet: a bridge domain that does not flood", run: func(l *lab) {
 		b := l.bridged(0, 0)
 		l.must(bridgeFlags(1, false, l2.BRIDGE_API_FLAG_UU_FLOOD|l2.BRIDGE_API_FLAG_LEARN))
 		b.a.sends(ethernet(hw(podA), hw("02:00:00:00:77:77"), 0x88b5), gopacket.Payload(make([]byte, 50)))
-		b.hears()
+		b.receives()
 		l.must(l2Entry(1, "02:00:00:00:77:77", b.indexB, true))
 		b.a.sends(ethernet(hw(podA), hw("02:00:00:00:77:77"), 0x88b5), gopacket.Payload(make([]byte, 50)))
-		b.hears()
+		b.receives()
 	}},
 	{name: "packet: a VXLAN tunnel whose source is an address of the dataplane", run: func(l *lab) { l.overTunnel(true) }},
 	{name: "packet: a VXLAN tunnel whose source is not an address of the dataplane", run: func(l *lab) { l.overTunnel(false) }},
@@ -205,10 +205,10 @@ var packetCases = []testCase{
 		l.must(neighbourMessage(i, "10.0.1.2", podA, true))
 		p := l.attach("m", podA, memif.ClientConfig{Socket: path, ID: 7})
 		p.own, p.gateway = "10.0.1.2", "10.0.1.1"
-		p.hears()
+		p.receives()
 		for _, size := range []int{8, 1400, 8000} {
 			p.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), hw("02:00:00:00:02:01"), type4)}, echo4("10.0.1.2", "10.0.1.1", 64, size)...)...)
-			p.hears()
+			p.receives()
 		}
 	}},
 	{name: "packet: memifs without Ethernet", run: func(l *lab) {
@@ -223,23 +223,23 @@ var packetCases = []testCase{
 		p := l.attach("m", podA, memif.ClientConfig{Socket: path, ID: 7, Mode: memif.IP})
 		for _, packet := range [][]gopacket.SerializableLayer{echo4("10.0.1.2", "10.0.1.1", 64, 56), echo6("fd00:1::2", "fd00:1::1", 64, 56), echo4("10.0.1.2", "10.0.1.1", 64, 1400)} {
 			frame := build(packet...)
-			p.say("m sends %s", describe(frame, true))
+			p.note("m sends %s", describe(frame, true))
 			p.send(frame)
-			p.say("m hears %s", describe(p.next(), true))
+			p.note("m receives %s", describe(p.next(), true))
 		}
 	}},
 }
 
-// bridged are two ports of bridge domain 1, which has a BVI with an address.
+// bridged is bridge domain 1 with two ports and a BVI with an address.
 type bridged struct {
 	a, b           *port
 	indexA, indexB index
 }
 
-func (b bridged) hears() {
+func (b bridged) receives() {
 	b.a.Helper()
-	b.a.hears()
-	b.b.hears()
+	b.a.receives()
+	b.b.receives()
 }
 
 func (l *lab) bridged(groupA, groupB uint8) bridged {
@@ -263,16 +263,16 @@ func (l *lab) bridgedPort(name string, n int, pod string, group uint8) (*port, i
 	i := l.make(name, onLink(link))
 	l.must(setUp(i, true))
 	l.must(joinAs(i, 1, 0, group))
-	// The probes come from MACs of their own, so that they do not teach the bridge where the pods are.
+	// Probes have MACs of their own, so that the bridge does not learn the pods' MACs from them.
 	probe := fmt.Sprintf("02:00:00:00:0e:%02x", n)
 	p := l.plug(name, netns, probe)
 	p.own, p.gateway = fmt.Sprintf("10.0.5.%d", 100+n), "10.0.5.1"
-	p.hears()
+	p.receives()
 	_ = pod
 	return p, i
 }
 
-// overTunnel sends a frame from a bridge domain into a tunnel, captures the envelope on the uplink, and sends one back.
+// overTunnel sends a frame from a bridge domain into a tunnel, captures the outer packet on the uplink, and sends one back.
 func (l *lab) overTunnel(ownSource bool) {
 	l.Helper()
 	netns := l.veth("weft2")
@@ -288,7 +288,7 @@ func (l *lab) overTunnel(ownSource bool) {
 	}
 	far := l.plug("uplink", netns, podB)
 	far.own, far.gateway = "192.0.2.2", "192.0.2.1"
-	far.hears()
+	far.receives()
 
 	l.must(bridgeMessage(1, true))
 	gate := l.make("bvi", loopback(0, "02:00:00:00:0d:01"))
@@ -299,16 +299,16 @@ func (l *lab) overTunnel(ownSource bool) {
 	l.must(setUp(tun, true))
 	l.must(joinAs(tun, 1, 0, 1))
 	pod, _ := l.bridgedPort("a", 1, podA, 0)
-	far.hears()
+	far.receives()
 
 	pod.sends(ethernet(hw(podA), hw("02:00:00:00:77:77"), 0x88b5), gopacket.Payload(make([]byte, 50)))
-	pod.hears()
-	far.hears()
+	pod.receives()
+	far.receives()
 	inner := gopacket.Payload(build(ethernet(hw("02:00:00:00:77:77"), hw(podA), 0x88b5), gopacket.Payload(make([]byte, 50))))
 	for _, vni := range []uint32{77, 78} {
 		far.sends(ethernet(hw(podB), hw(macB), type4), ip4("192.0.2.2", source, 64, layers.IPProtocolUDP), &layers.UDP{SrcPort: 5555, DstPort: vxlanPort},
 			&layers.VXLAN{ValidIDFlag: true, VNI: vni}, inner)
-		far.hears()
-		pod.hears()
+		far.receives()
+		pod.receives()
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"go.fd.io/govpp/binapi/ip_types"
 )
 
-// permit are rules for a sender with a MAC and each of the prefixes.
+// permit returns rules for a sender with a MAC and each of the prefixes.
 func permit(m string, prefixes ...string) []acl_types.MacipACLRule {
 	rules := make([]acl_types.MacipACLRule, len(prefixes))
 	for i, p := range prefixes {
@@ -33,7 +33,7 @@ var (
 	appliedDump = &acl.MacipACLInterfaceListDump{SwIfIndex: none}
 )
 
-// aclRule permits or denies what a protocol sends from and to ranges of ports, from a prefix to all addresses of its family.
+// aclRule permits or denies packets of a protocol between ranges of ports, from a prefix to all addresses of its family.
 func aclRule(permit bool, source string, protocol ip_types.IPProto, ports ...uint16) acl_types.ACLRule {
 	all := "0.0.0.0/0"
 	if strings.Contains(source, ":") {
@@ -99,7 +99,7 @@ var policyCases = []testCase{
 	{name: "macip: the index of a deleted list", run: func(l *lab) {
 		l.each(macip(anyID, "a"), macip(anyID, "b"), &acl.MacipACLDel{ACLIndex: 0}, macip(anyID, "c"), macip(anyID, "d"), macipDump)
 	}},
-	{name: "macip: lists and interfaces that go", run: func(l *lab) {
+	{name: "macip: deleted lists and interfaces", run: func(l *lab) {
 		a := l.loop(0, "a")
 		l.must(macip(anyID, "a"))
 		l.must(apply(a, 0, true))
@@ -126,7 +126,7 @@ var policyCases = []testCase{
 			aclMessage(anyID, "x", mixed), aclMessage(anyID, "x", aclRule(true, "::/0", 17, 2, 1, 0, 0)), aclMessage(anyID, "x", aclRule(true, "::/0", 17, 0, 0, 2, 1)),
 			aclMessage(anyID, strings.Repeat("x", 64)), &acl.ACLDump{ACLIndex: 77}, aclMessage(anyID, "x"), setACLs(a, 2, 0, 0), interfaceACLsDump, aclDump)
 	}},
-	{name: "acl: lists and interfaces that go", run: func(l *lab) {
+	{name: "acl: deleted lists and interfaces", run: func(l *lab) {
 		a := l.loop(0, "a")
 		l.must(aclMessage(anyID, "x"))
 		l.must(setACLs(a, 1, 0))

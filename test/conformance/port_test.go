@@ -15,21 +15,21 @@ import (
 	"github.com/weftnet/weft/memif"
 )
 
-// port is the far end of an interface: it sends frames and captures what the dataplane sends.
+// port is the peer of an interface: it sends frames and captures what the dataplane sends.
 type port struct {
 	*lab
 	name     string
 	mac      net.HardwareAddr
-	own      string // its address of IPv4
+	own      string // its IPv4 address
 	gateway  string // an address of the dataplane that always answers ARP on this port
 	send     func([]byte)
 	received <-chan []byte
 }
 
-// capturing bounds the wait for the answer to a probe.
+// capturing is the timeout for the answer to a probe.
 const capturing = 10 * time.Second
 
-// plug makes a port of a veth's far end.
+// plug makes a port of a veth's peer.
 func (l *lab) plug(name, netns, m string) *port {
 	l.Helper()
 	p := &port{lab: l, name: name, mac: hw(m)}
@@ -56,7 +56,7 @@ func (l *lab) plug(name, netns, m string) *port {
 	return p
 }
 
-// readSocket reads a frame that came; nil if none came for a while.
+// readSocket reads a frame; nil after a timeout.
 func readSocket(fd int) ([]byte, error) {
 	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20); err != nil || n == 0 {
 		if err == unix.EINTR {
@@ -75,7 +75,7 @@ func readSocket(fd int) ([]byte, error) {
 	return frame[:n], nil
 }
 
-// attach makes a port of a memif's client, and waits until the dataplane says that the link is up: packets before that may be lost.
+// attach makes a port of a memif client, and waits until the dataplane reports the link as up: earlier packets may be lost.
 func (l *lab) attach(name, m string, c memif.ClientConfig) *port {
 	l.Helper()
 	l.watch()
@@ -134,17 +134,17 @@ func (l *lab) reader(read func() ([]byte, error), release func()) <-chan []byte 
 	return frames
 }
 
-// sends puts a frame on the wire and writes it.
+// sends transmits a frame and records it.
 func (p *port) sends(all ...gopacket.SerializableLayer) {
 	p.Helper()
 	frame := build(all...)
-	p.say("%s sends %s", p.name, describe(frame, false))
+	p.note("%s sends %s", p.name, describe(frame, false))
 	p.send(frame)
 }
 
-// hears writes what the dataplane sent to the port so far. It probes twice: when the second probe is answered, all that was sent before
-// the first one has been handled, also by a dataplane that handles frames in batches.
-func (p *port) hears() {
+// receives records the frames that the dataplane sent to the port so far. It probes twice: when the second probe is answered, the
+// dataplane has handled all frames from before the first one, even if it handles frames in batches.
+func (p *port) receives() {
 	p.Helper()
 	var lines []string
 	for range 2 {
@@ -155,11 +155,11 @@ func (p *port) hears() {
 		lines = []string{"nothing"}
 	}
 	for _, line := range lines {
-		p.say("%s hears %s", p.name, line)
+		p.note("%s receives %s", p.name, line)
 	}
 }
 
-// probe asks for the gateway's MAC and returns the frames that came before the answer.
+// probe sends an ARP request for the gateway and returns the frames before the reply.
 func (p *port) probe() (lines []string) {
 	p.Helper()
 	p.send(build(arpRequest(p.mac, p.own, p.gateway)...))
@@ -170,7 +170,7 @@ func (p *port) probe() (lines []string) {
 			if p.isAnswer(frame) {
 				return lines
 			}
-			if !noise(frame) {
+			if !background(frame) {
 				lines = append(lines, describe(frame, false))
 			}
 		case <-deadline:
@@ -186,7 +186,7 @@ func (p *port) next() []byte {
 	case frame := <-p.received:
 		return frame
 	case <-time.After(capturing):
-		p.Fatalf("%s hears nothing within %s\n%s", p.name, capturing, p.transcript())
+		p.Fatalf("%s receives nothing within %s\n%s", p.name, capturing, p.transcript())
 		return nil
 	}
 }

@@ -13,14 +13,14 @@ import (
 	"go.fd.io/govpp/binapi/ip_types"
 )
 
-// printer writes messages as text that is the same in each run: interfaces have the names that the case gave them, random parts of
-// MACs are left out.
+// printer prints messages such that the text is the same in each run: interfaces have the names of the case, and random parts of MACs
+// are omitted.
 type printer struct {
 	interfaces map[uint32]string
 	replace    *strings.Replacer // of paths
 }
 
-// unsaid are fields that tell nothing: counts of lists that are printed, and indexes that depend on what happened before.
+// unsaid are omitted fields: counts of lists that are printed, and indexes that depend on earlier events.
 var unsaid = map[string]bool{
 	"stats_index": true, "n_paths": true, "n_sw_ifs": true, "n_labels": true, "count": true, "cookie": true, "client_index": true, "vpe_pid": true,
 	"label_stack": true, "age": true,
@@ -46,7 +46,7 @@ func (p *printer) structure(v reflect.Value, message string) string {
 	return strings.Join(out, " ")
 }
 
-// field prints one field; zero values are left out, unless they mean an interface or a prefix.
+// field prints one field. It omits zero values, except of interfaces and prefixes.
 func (p *printer) field(name string, v reflect.Value, message string) (text string, said bool) {
 	switch {
 	case strings.HasSuffix(name, "sw_if_index") || strings.HasSuffix(v.Type().Name(), "InterfaceIndex"):
@@ -107,7 +107,7 @@ func (p *printer) value(v reflect.Value, message string) string {
 	}
 }
 
-// path prints a path of a route, whose next hop has the family of the path.
+// path prints a path of a route; its next hop has the family of the path.
 func (p *printer) path(f fib_types.FibPath) string {
 	af := ip_types.ADDRESS_IP4
 	if f.Proto == fib_types.FIB_API_PATH_NH_PROTO_IP6 {
@@ -132,7 +132,7 @@ func (p *printer) path(f fib_types.FibPath) string {
 
 func enum(v fmt.Stringer, prefix string) string { return strings.TrimPrefix(v.String(), prefix) }
 
-// result prints what a reply says of success.
+// result prints the result of a reply.
 func result(m api.Message) string {
 	field := reflect.ValueOf(m).Elem().FieldByName("Retval")
 	if !field.IsValid() || field.Int() == 0 {

@@ -15,7 +15,7 @@ func familyNumber(six bool) ip_types.AddressFamily {
 	return ip_types.ADDRESS_IP4
 }
 
-// redirected hands what an interface receives for the dataplane itself to a next hop; without paths it no longer does.
+// redirected redirects packets from an interface to the dataplane itself to a next hop; without paths it removes the redirect.
 func redirected(rx index, six bool, paths ...fib_types.FibPath) *ip.AddDelIPPuntRedirectV2 {
 	return &ip.AddDelIPPuntRedirectV2{IsAdd: len(paths) > 0, Punt: ip.PuntRedirectV2{
 		RxSwIfIndex: rx, Af: familyNumber(six), NPaths: uint32(len(paths)), Paths: paths,
@@ -26,7 +26,7 @@ func redirects(rx index, six bool) *ip.IPPuntRedirectV2Dump {
 	return &ip.IPPuntRedirectV2Dump{SwIfIndex: rx, Af: familyNumber(six)}
 }
 
-// puntedUDP hands over datagrams to ports on which the dataplane does not listen.
+// puntedUDP punts datagrams to ports on which the dataplane does not listen.
 func puntedUDP(six, add bool) *punt.SetPunt {
 	return &punt.SetPunt{IsAdd: add, Punt: punt.Punt{
 		Type: punt.PUNT_API_TYPE_L4,

@@ -15,16 +15,16 @@ import (
 
 const divergencesFile = "testdata/divergences.txt"
 
-// notRecorded starts the transcript of a case that a VPP version was not asked, with the reason.
+// notRecorded starts the transcript of a case that did not run on a VPP version; the reason follows.
 const notRecorded = "not recorded: "
 
-// record is what a VPP version answered.
+// record holds the transcripts of a VPP version.
 type record struct {
-	version string // as show_version tells it
+	version string // from show_version
 	cases   map[string]string
 }
 
-// release is the part of VPP's version that names a file: "25.10" of "25.10-release".
+// releaseOf returns the part of VPP's version for a file name: "25.10" of "25.10-release".
 var release = regexp.MustCompile(`^v?([0-9]+\.[0-9]+)`)
 
 func releaseOf(version string) string {
@@ -38,7 +38,7 @@ func recordFile(version string) string {
 	return filepath.Join("testdata", "vpp-"+releaseOf(version)+".txt")
 }
 
-// readRecords reads what all recorded versions answered, the oldest first.
+// readRecords reads all records, the oldest version first.
 func readRecords(t *testing.T) []record {
 	t.Helper()
 	files, err := filepath.Glob("testdata/vpp-*.txt")
@@ -70,7 +70,7 @@ func (r record) write() error {
 	return os.WriteFile(recordFile(r.version), []byte(text.String()), 0o644)
 }
 
-// sections splits a file at its lines "== name". Empty lines between sections do not count.
+// sections splits a file at its lines "== name". It ignores empty lines between sections.
 func sections(text string) (head string, bodies map[string]string) {
 	head, rest, _ := strings.Cut("\n"+text, "\n== ")
 	bodies = map[string]string{}
@@ -82,15 +82,15 @@ func sections(text string) (head string, bodies map[string]string) {
 	return head, bodies
 }
 
-// divergence is where weft-vswitch answers otherwise than VPP.
+// divergence is a difference between weft-vswitch and VPP.
 type divergence struct {
-	releases []string // for which it holds; empty: all that are recorded
+	releases []string // releases with the difference; empty = all
 	reason   string
-	lines    string // "- " what VPP said, "+ " what weft-vswitch says
+	lines    string // "- " lines of VPP, "+ " lines of weft-vswitch
 	met      bool
 }
 
-// readDivergences reads the list. A case may have several, for different releases.
+// readDivergences reads the list. A case may have several entries for different releases.
 func readDivergences(t *testing.T) map[string][]*divergence {
 	t.Helper()
 	text, err := os.ReadFile(divergencesFile)
@@ -115,7 +115,7 @@ func (d *divergence) holdsFor(version string) bool {
 	return len(d.releases) == 0 || slices.Contains(d.releases, releaseOf(version))
 }
 
-// difference lists the lines that only one side has: "- " VPP, "+ " weft-vswitch.
+// difference returns the lines that only one side has: "- " VPP, "+ " weft-vswitch.
 func difference(vpp, vswitch string) string {
 	if vpp == vswitch {
 		return ""

@@ -9,11 +9,11 @@ import (
 	"go.fd.io/govpp/binapi/ip_types"
 )
 
-// unreachKills is why VPP 25.10 is never sent an ICMP path for a table other than 0: fib_api_path_decode leaves the interface 0, and the
-// path counts as attached to local0 in another table.
+// unreachKills: VPP 25.10 crashes on an ICMP path in a table other than 0, because fib_api_path_decode leaves interface 0 and the path
+// counts as attached to local0 in another table.
 var unreachKills = map[string]string{"25.10": "SIGSEGV in fib_table_lookup_exact_match, fixed by 2d25978a8c5"}
 
-// mplsKills is a lookup in a table of MPLS that does not exist.
+// mplsKills: VPP crashes on a lookup in an MPLS table that does not exist.
 var mplsKills = map[string]string{
 	"25.10": "SIGSEGV in fib_table_lock",
 	"26.06": "SIGSEGV as in 25.10",
@@ -31,7 +31,7 @@ func weighted(p fib_types.FibPath, weight, preference uint8) fib_types.FibPath {
 	return p
 }
 
-// in is a path that a lookup in a table continues.
+// in returns a path that continues the lookup in a table.
 func in(table uint32, six bool) fib_types.FibPath {
 	p := via(none, "", six)
 	p.TableID = table
@@ -140,7 +140,7 @@ var routeCases = []testCase{
 			odd, family, deleteRoute(7, "10.9.0.0/16"), deleteRoute(9, "10.9.0.0/16"), deleteRoute(7, "0.0.0.0/0"),
 			routesOf(7, false), routesOf(9, false), routesOf(9, true))
 	}},
-	{name: "route: a path of MPLS where there is no MPLS", kills: mplsKills, run: func(l *lab) {
+	{name: "route: an MPLS path without an MPLS table", kills: mplsKills, run: func(l *lab) {
 		proto := via(l.pods(), "", false)
 		proto.Proto = fib_types.FIB_API_PATH_NH_PROTO_MPLS
 		l.ask(routeMessage(7, "10.1.0.0/16", proto))
@@ -149,7 +149,7 @@ var routeCases = []testCase{
 		a := l.pods()
 		l.each(routeMessage(7, "10.1.2.3/16", via(a, "10.0.0.9", false)), routesOf(7, false), deleteRoute(7, "10.1.0.0/16"), routesOf(7, false))
 	}},
-	{name: "route: the API's route beside that of an address", run: func(l *lab) {
+	{name: "route: an API route for the prefix of an address", run: func(l *lab) {
 		a := l.pods()
 		l.must(addressMessage(a, "10.0.0.1/24", true))
 		l.each(routeMessage(7, "10.0.0.0/24", via(a, "10.0.0.9", false)), routesOf(7, false), allRoutes(7, false),
@@ -211,7 +211,7 @@ var routeCases = []testCase{
 	}},
 }
 
-// routeSources asks for routes by sources that there are and are not.
+// routeSources adds routes of existing and unknown sources.
 func routeSources() []api.Message {
 	var all []api.Message
 	for _, source := range []uint8{1, 2, 4, 8, 15, 20, 77} {

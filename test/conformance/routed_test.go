@@ -8,13 +8,13 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// The ports of a case: the dataplane's MAC and addresses, and those of the far end.
+// Addresses of a case: the dataplane's MAC and addresses, and those of the peer.
 const (
 	macA, macB = "02:00:00:00:0a:01", "02:00:00:00:0b:01"
 	podA, podB = "02:00:00:00:0a:02", "02:00:00:00:0b:02"
 )
 
-// routed are two ports in table 7: 10.0.1.0/24 and fd00:1::/64 behind a, 10.0.2.0/24 and fd00:2::/64 behind b. The far ends are static
+// routed has two ports in table 7: 10.0.1.0/24 and fd00:1::/64 behind a, 10.0.2.0/24 and fd00:2::/64 behind b. The peers are static
 // neighbours.
 type routed struct {
 	a, b           *port
@@ -48,11 +48,11 @@ func (l *lab) routedPort(name string, n int, own, pod string) (*port, index) {
 	l.must(neighbourMessage(i, fmt.Sprintf("fd00:%d::2", n), pod, true))
 	p := l.plug(name, netns, pod)
 	p.own, p.gateway = fmt.Sprintf("10.0.%d.2", n), fmt.Sprintf("10.0.%d.1", n)
-	p.hears() // the interface is ready
+	p.receives() // the interface is ready
 	return p, i
 }
 
-// toRouter puts the Ethernet header of a's pod before packets for the router.
+// toRouter adds the Ethernet header of a packet from a's pod to the router.
 func toRouter(kind layers.EthernetType, packet []gopacket.SerializableLayer) []gopacket.SerializableLayer {
 	return append([]gopacket.SerializableLayer{ethernet(hw(podA), hw(macA), kind)}, packet...)
 }
@@ -62,7 +62,7 @@ const (
 	type6 = layers.EthernetTypeIPv6
 )
 
-// pings sends a packet of either family from a and writes what both ports hear.
+// sends transmits packets of either family from a and records what both ports receive.
 func (r routed) sends(packets ...[]gopacket.SerializableLayer) {
 	r.a.Helper()
 	for _, p := range packets {
@@ -71,15 +71,15 @@ func (r routed) sends(packets ...[]gopacket.SerializableLayer) {
 			kind = type6
 		}
 		r.a.sends(toRouter(kind, p)...)
-		r.a.hears()
-		r.b.hears()
+		r.a.receives()
+		r.b.receives()
 	}
 }
 
-// nullRouteWindow is longer than VPP remembers the class of addresses that it sent an error of an unreachable route to (ip_null_dpo.c).
+// nullRouteWindow is longer than VPP's rate limit of ICMP errors for an unreachable route (ip_null_dpo.c).
 const nullRouteWindow = 110 * time.Millisecond
 
-// sendsApart sends packets so that none is left unanswered because of the one before.
+// sendsApart sends packets further apart than VPP's rate limit of ICMP errors.
 func (r routed) sendsApart(l *lab, packets ...[]gopacket.SerializableLayer) {
 	r.a.Helper()
 	for _, p := range packets {
@@ -98,7 +98,7 @@ func udp6(from, to string, size int) []gopacket.SerializableLayer {
 	return []gopacket.SerializableLayer{ipv6(from, to, 64, layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 2000}, gopacket.Payload(make([]byte, size))}
 }
 
-// borrower is a port a in table 7 that is unnumbered and borrows from gate; 10.1.0.5 and fd01::5 are behind it.
+// borrower returns port a in table 7, an unnumbered interface with donor gate; 10.1.0.5 and fd01::5 are behind it.
 func (l *lab) borrower(gate index) (*port, index) {
 	l.Helper()
 	netns := l.veth("weft1")
@@ -116,6 +116,6 @@ func (l *lab) borrower(gate index) (*port, index) {
 	l.must(neighbourMessage(i, "fd01::5", podA, true))
 	p := l.plug("a", netns, podA)
 	p.own, p.gateway = "10.1.0.5", "169.254.1.1"
-	p.hears()
+	p.receives()
 	return p, i
 }

@@ -14,7 +14,7 @@ import (
 	"go.fd.io/govpp/binapi/l2"
 )
 
-// addAFPackets notes which links of the node the dataplane holds.
+// addAFPackets records the dataplane's af_packet interfaces with their links.
 func (s *Snapshot) addAFPackets(ctx context.Context, d *dataplane) error {
 	stream, err := af_packet.NewServiceClient(d).AfPacketDump(ctx, &af_packet.AfPacketDump{})
 	err = each(stream, err, func(p *af_packet.AfPacketDetails) {
@@ -59,7 +59,7 @@ func (s *Snapshot) addMAC(d *dataplane, e *l2.L2FibTableDetails) {
 	s.add("l2fib", "dataplane", "%s of %d at %s static %t filter %t bvi %t", e.Mac, e.BdID, name, e.StaticMac, e.FilterMac, e.BviMac)
 }
 
-// addFilters notes who may send what: MACIP ACLs, and where they are applied.
+// addFilters records MACIP ACLs and the interfaces that use them.
 func (s *Snapshot) addFilters(ctx context.Context, d *dataplane) error {
 	rpc := acl.NewServiceClient(d)
 	tags := map[uint32]string{}
@@ -87,7 +87,7 @@ func (s *Snapshot) addFilters(ctx context.Context, d *dataplane) error {
 	return s.addACLs(ctx, d)
 }
 
-// addACLs notes which packets are let in: IP ACLs, and the interfaces that have them.
+// addACLs records IP ACLs and the interfaces that use them.
 func (s *Snapshot) addACLs(ctx context.Context, d *dataplane) error {
 	rpc := acl.NewServiceClient(d)
 	tags := map[uint32]string{}
@@ -102,7 +102,7 @@ func (s *Snapshot) addACLs(ctx context.Context, d *dataplane) error {
 		s.add("acl", "dataplane", "%s %s", tags[a.ACLIndex], strings.Join(rules, ", "))
 	})
 	if unknown := new(adapter.UnknownMsgError); errors.As(err, &unknown) {
-		return nil // a weft-vswitch of before there were ACLs, which test/attack compares with
+		return nil // an old weft-vswitch without ACLs, for comparisons in test/attack
 	}
 	if err != nil {
 		return fmt.Errorf("list ACLs: %w", err)
@@ -119,7 +119,7 @@ func (s *Snapshot) addACLs(ctx context.Context, d *dataplane) error {
 	return nil
 }
 
-// addProxies notes for whom the dataplane answers ARP.
+// addProxies records the ranges and interfaces of proxy ARP.
 func (s *Snapshot) addProxies(ctx context.Context, d *dataplane) error {
 	rpc := arp.NewServiceClient(d)
 	stream, err := rpc.ProxyArpDump(ctx, &arp.ProxyArpDump{})

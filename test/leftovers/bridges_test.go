@@ -35,7 +35,7 @@ func (p *planter) mac() {
 	try(p.t, err)
 }
 
-// acl makes a MACIP ACL, and applies it to the loopback old if asked for.
+// acl makes a MACIP ACL, and applies it to the loopback old if applied is true.
 func (p *planter) acl(apply bool) {
 	prefix, err := ip_types.ParsePrefix("192.0.2.9/32")
 	try(p.t, err)
@@ -50,7 +50,7 @@ func (p *planter) acl(apply bool) {
 	}
 }
 
-// ipACL makes an IP ACL, and sets it on the loopback old if asked for.
+// ipACL makes an IP ACL, and applies it to the loopback old if applied is true.
 func (p *planter) ipACL(apply bool) {
 	source, err := ip_types.ParsePrefix("192.0.2.9/32")
 	try(p.t, err)
@@ -77,7 +77,7 @@ func (p *planter) proxied() {
 	try(p.t, err)
 }
 
-// afPacket makes an interface on a link of the namespace that the test and its dataplane share.
+// afPacket makes an interface on a link of the namespace of test and dataplane.
 func (p *planter) afPacket() {
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "left0"}, PeerName: "left1"}
 	try(p.t, netlink.LinkAdd(link))
@@ -88,16 +88,16 @@ func (p *planter) afPacket() {
 	try(p.t, err)
 }
 
-func TestALeftoverOfABridgeDomainIsSeen(t *testing.T) {
+func TestSnapshotShowsLeftoverBridgeObjects(t *testing.T) {
 	netnstest.Require(t)
 	tests := []struct {
 		kind  string
 		plant func(*planter)
 		line  string
 	}{
-		{"bridge domain", func(p *planter) { p.bridge(8) }, "+ bridge-domain dataplane 8 left learn true flood true true age 5 bvi"}, //nolint:dupword // so says the dump
+		{"bridge domain", func(p *planter) { p.bridge(8) }, "+ bridge-domain dataplane 8 left learn true flood true true age 5 bvi"}, //nolint:dupword // the dump's text
 		{"member", func(p *planter) { p.join(p.old, l2.L2_API_PORT_TYPE_NORMAL) }, "+ bridge-member dataplane old of 7 split horizon 0"},
-		{"BVI", func(p *planter) { p.join(p.old, l2.L2_API_PORT_TYPE_BVI) }, "+ bridge-domain dataplane 7 left learn true flood true true age 5 bvi old"}, //nolint:dupword // so says the dump
+		{"BVI", func(p *planter) { p.join(p.old, l2.L2_API_PORT_TYPE_BVI) }, "+ bridge-domain dataplane 7 left learn true flood true true age 5 bvi old"}, //nolint:dupword // the dump's text
 		{"static MAC", (*planter).mac, "+ l2fib dataplane 02:00:00:00:00:09 of 7 at old static true"},
 		{"IP ACL", func(p *planter) { p.ipACL(false) }, "+ acl dataplane left 192.0.2.9/32 > 0.0.0.0/0 17 0-0 68-68 0"},
 		{"IP ACL of an interface", func(p *planter) { p.ipACL(true) }, "+ acl-interface dataplane old by left, 1 for input"},

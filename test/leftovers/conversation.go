@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// goodbye is how long the other side of a connection may take to close its end.
+// goodbye is the timeout for the peer to close its end of a connection.
 const goodbye = 20 * time.Second
 
-// converse does what needs a connection to the socket at path, and waits until the other side has closed its end too: it
-// must not be taken for something that is there when the next look counts descriptors.
+// converse calls talk, which connects to the socket at path, and waits until the peer has closed its end too. Otherwise the next
+// snapshot would count the peer's descriptor.
 func converse(ctx context.Context, path string, talk func() error) error {
 	before, err := connected(path)
 	if err != nil {
@@ -39,12 +39,12 @@ func converse(ctx context.Context, path string, talk func() error) error {
 	}
 }
 
-// connected are the inodes of the connections that who listens on the socket at path has. Programs bind it under another name,
-// which begins with this one, and rename it.
+// connected returns the inodes of the server's connections at the socket path. Programs bind the socket under a temporary name with
+// path as prefix, and rename it.
 func connected(path string) (map[string]bool, error) {
 	f, err := os.Open("/proc/net/unix")
 	if err != nil {
-		return nil, fmt.Errorf("look at connections: %w", err)
+		return nil, fmt.Errorf("read connections: %w", err)
 	}
 	defer f.Close()
 	const established = "03"
@@ -58,8 +58,7 @@ func connected(path string) (map[string]bool, error) {
 	return inodes, nil
 }
 
-// isSubset says whether all that are in few are in many. Numbers would not do: while one that was there before goes, it would
-// hide that a new one stays.
+// isSubset reports whether few is a subset of many. A comparison of numbers would miss a new connection if another one closes.
 func isSubset(few, many map[string]bool) bool {
 	for inode := range few {
 		if !many[inode] {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// laggard accepts connections and closes each some time after its client did; count says how many it holds.
+// laggard accepts connections and closes each some time after its client; count returns the number of open ones.
 type laggard struct {
 	listener net.Listener
 	serving  sync.WaitGroup
@@ -44,10 +44,10 @@ func newLaggard(t *testing.T) *laggard {
 
 func (l *laggard) serve(conn net.Conn) {
 	l.add(1)
-	defer conn.Close() // seen by others at once, and so the last thing
+	defer conn.Close() // last, because others see it at once
 	defer l.add(-1)
 	_, _ = conn.Write([]byte("welcome"))
-	_, _ = conn.Read(make([]byte, 1)) // until the client goes
+	_, _ = conn.Read(make([]byte, 1)) // until the client closes
 	<-time.After(lag)
 }
 
@@ -63,7 +63,7 @@ func (l *laggard) held() int {
 	return l.count
 }
 
-// talk connects, is welcomed, and goes.
+// talk connects, reads the greeting, and closes.
 func (l *laggard) talk() error {
 	conn, err := net.Dial("unix", l.listener.Addr().String())
 	if err != nil {
@@ -74,9 +74,9 @@ func (l *laggard) talk() error {
 	return err
 }
 
-func TestAConversationIsOverWhenBothSidesAreGoneWhoeverElseGoesMeanwhile(t *testing.T) {
+func TestConverseWaitsForItsPeerOnly(t *testing.T) {
 	l := newLaggard(t)
-	if err := l.talk(); err != nil { // whose other side is there yet when the conversation begins
+	if err := l.talk(); err != nil { // its server side is still open when the conversation begins
 		t.Fatal(err)
 	}
 	half := func() error {
@@ -87,6 +87,6 @@ func TestAConversationIsOverWhenBothSidesAreGoneWhoeverElseGoesMeanwhile(t *test
 		t.Fatal(err)
 	}
 	if n := l.held(); n != 0 {
-		t.Errorf("the other side holds %d connections when the conversation is over", n)
+		t.Errorf("the server has %d connections after the conversation", n)
 	}
 }

@@ -17,20 +17,20 @@ import (
 	"go.fd.io/govpp/binapi/ip_types"
 )
 
-// all asks a dump for every interface.
+// all is the interface index for dumps of all interfaces.
 const all = ^interface_types.InterfaceIndex(0)
 
-// dataplane reads a dataplane by its binary API.
+// dataplane reads a dataplane over its binary API.
 type dataplane struct {
 	api.Connection
 	names map[interface_types.InterfaceIndex]string
 }
 
-// addDataplane notes interfaces, their addresses, tables, routes and neighbours, bridge domains, memifs, and who may send what.
+// addDataplane records interfaces, addresses, tables, routes, neighbours, bridge domains, memifs, and filters.
 func (s *Snapshot) addDataplane(ctx context.Context, socket string) error {
 	conn, err := govpp.Connect(socket)
 	if err != nil {
-		return fmt.Errorf("look into the dataplane: %w", err)
+		return fmt.Errorf("connect to the dataplane: %w", err)
 	}
 	defer conn.Disconnect()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -40,16 +40,16 @@ func (s *Snapshot) addDataplane(ctx context.Context, socket string) error {
 		s.addInterfaces, s.addUnnumbered, s.addTables, s.addDataplaneNeighbours, s.addAFPackets, s.addBridges, s.addFilters, s.addProxies, s.addMemifs,
 	} {
 		if err := add(ctx, d); err != nil {
-			return fmt.Errorf("look into the dataplane: %w", err)
+			return fmt.Errorf("read the dataplane: %w", err)
 		}
 	}
 	return nil
 }
 
-// receiver is the stream of answers to a dump.
+// receiver is the stream of replies to a dump.
 type receiver[D any] interface{ Recv() (*D, error) }
 
-// each calls f with each answer to a dump.
+// each calls f with each reply to a dump.
 func each[D any, R receiver[D]](stream R, err error, f func(*D)) error {
 	for err == nil {
 		var details *D
@@ -86,7 +86,7 @@ func (s *Snapshot) addInterfaces(ctx context.Context, d *dataplane) error {
 	return nil
 }
 
-// label is the interface's tag, which says who made it and is the same each time, or else its name.
+// label returns the interface's tag, which identifies its owner and is stable, or else its name.
 func label(i *interfaces.SwInterfaceDetails) string {
 	if tag := strings.TrimRight(i.Tag, "\x00"); tag != "" {
 		return tag

@@ -22,7 +22,7 @@ import (
 	"github.com/weftnet/weft/vswitch"
 )
 
-// planter changes a dataplane that has the loopbacks old and donor, as numbers of its own.
+// planter makes objects in a dataplane with the loopbacks old and donor.
 type planter struct {
 	api.Connection
 	t          *testing.T
@@ -115,7 +115,7 @@ func (p *planter) neighbour() {
 	try(p.t, err)
 }
 
-func TestALeftoverInTheDataplaneIsSeen(t *testing.T) {
+func TestSnapshotShowsLeftoversInTheDataplane(t *testing.T) {
 	netnstest.Require(t)
 	tests := []struct {
 		kind  string

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// addFiles notes every file below dir, and dir itself. A directory that is not there holds nothing.
+// addFiles records every file below dir, and dir itself. A missing directory has no files.
 func (s *Snapshot) addFiles(dir string) error {
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // gone meanwhile
+			return nil // deleted in the meantime
 		}
 		if err != nil {
 			return err
@@ -30,28 +30,28 @@ func (s *Snapshot) addFiles(dir string) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("look at files: %w", err)
+		return fmt.Errorf("read files: %w", err)
 	}
 	return nil
 }
 
-// addDescriptors notes what a process holds open. Numbers that differ from one socket to the next are left out.
+// addDescriptors records a process's open descriptors, without the numbers of sockets and pipes.
 func (s *Snapshot) addDescriptors(role string, pid int) error {
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("look at descriptors of %s: %w", role, err)
+		return fmt.Errorf("read descriptors of %s: %w", role, err)
 	}
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // closed meanwhile
+			continue // closed in the meantime
 		}
 		if err != nil {
-			return fmt.Errorf("look at descriptors of %s: %w", role, err)
+			return fmt.Errorf("read descriptors of %s: %w", role, err)
 		}
 		if target == "anon_inode:[pidfd]" {
-			continue // how Go waits for a child: it tells who started whom, not what a pod needed
+			continue // Go waits for a child with it
 		}
 		if kind, _, found := strings.Cut(target, ":["); found && !strings.HasPrefix(target, "anon_inode") {
 			target = kind // socket:[123], pipe:[123], net:[123]

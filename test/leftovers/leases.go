@@ -10,16 +10,16 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// addLeases asks the agent for the addresses that are not free.
+// addLeases records the agent's addresses that are not free.
 func (s *Snapshot) addLeases(ctx context.Context, socket string) error {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return fmt.Errorf("look at leases: %w", err)
+		return fmt.Errorf("read leases: %w", err)
 	}
 	defer conn.Close()
 	reply, err := weftv1.NewOperationsClient(conn).Addresses(ctx, &weftv1.AddressesRequest{})
 	if err != nil {
-		return fmt.Errorf("look at leases: %w", err)
+		return fmt.Errorf("read leases: %w", err)
 	}
 	for _, l := range reply.Leases {
 		if l.State == "cooling" {

@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/test/leftovers"
 )
 
-// agent answers what is asked about addresses.
+// agent serves the list of leases.
 type agent struct {
 	weftv1.UnimplementedOperationsServer
 	leases []*weftv1.Lease
@@ -36,7 +36,7 @@ func (a *agent) serve(t *testing.T) (socket string) {
 	return socket
 }
 
-func TestALeaseIsALeftoverUnlessItIsCooling(t *testing.T) {
+func TestSnapshotShowsLeasesExceptCoolingOnes(t *testing.T) {
 	a := &agent{leases: []*weftv1.Lease{{Pool: "pods4", Address: "10.1.0.2", State: "internal"}}}
 	places := leftovers.Places{Agent: a.serve(t)}
 	before, err := leftovers.Take(t.Context(), places)

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
-// place is a namespace with a link, a directory and this process, with a lease and a dataplane if the test adds them.
+// place is a namespace with a link, a directory and this process; tests may add leases and a dataplane.
 type place struct {
 	leftovers.Places
 	namespace, dir string
@@ -52,7 +52,7 @@ func try(t *testing.T, err error) {
 	}
 }
 
-// plant says how to leave something behind, and the beginning of the line that has to show it.
+// plant makes a leftover, and has the beginning of the line that shows it.
 type plant struct {
 	kind  string
 	plant func(t *testing.T, p *place)
@@ -111,14 +111,14 @@ func plants() []plant {
 	}
 }
 
-func TestAPlantedLeftoverOfEachKindIsSeen(t *testing.T) {
+func TestSnapshotShowsLeftoversOfEachKind(t *testing.T) {
 	netnstest.Require(t)
 	for _, tt := range plants() {
 		t.Run(tt.kind, func(t *testing.T) {
 			p := newPlace(t)
 			before := p.take(t)
 			if again := p.take(t).Since(before); len(again) != 0 {
-				t.Fatalf("without a leftover there is %q", again)
+				t.Fatalf("difference without a leftover: %q", again)
 			}
 			netnstest.Do(t, p.namespace, func() { tt.plant(t, p) })
 			lines := p.take(t).Since(before)
@@ -138,16 +138,16 @@ func anyBegins(lines []string, prefix string) bool {
 	return false
 }
 
-func TestWhatIsMissingIsSeenToo(t *testing.T) {
+func TestSinceShowsMissingObjects(t *testing.T) {
 	p := newPlace(t)
 	before := p.take(t)
 	netnstest.Do(t, p.namespace, func() { try(t, netlink.LinkDel(p.veth)) })
 	if lines := p.take(t).Since(before); !anyBegins(lines, "- link pod old veth") {
-		t.Errorf("the link that went is not seen: %q", lines)
+		t.Errorf("the removed link is missing: %q", lines)
 	}
 }
 
-func TestSettleWaitsForWhatGoesByItself(t *testing.T) {
+func TestSettleWaitsForTemporaryObjects(t *testing.T) {
 	p := newPlace(t)
 	before := p.take(t)
 	late := filepath.Join(p.dir, "late")
@@ -161,11 +161,11 @@ func TestSettleWaitsForWhatGoesByItself(t *testing.T) {
 	try(t, os.WriteFile(late, nil, 0o600))
 	after, err = leftovers.Settle(t.Context(), p.Places, before, 50*time.Millisecond)
 	if lines := after.Since(before); err != nil || len(lines) != 1 {
-		t.Errorf("what stays is not one line: %q, error %v", lines, err)
+		t.Errorf("lines %q, error %v, want one line for the permanent object", lines, err)
 	}
 }
 
-func TestAMachineThatWasAwayForAllOfThePatienceIsLookedAtAllTheSame(t *testing.T) {
+func TestSettleTakesEnoughSnapshotsOnASuspendedMachine(t *testing.T) {
 	p := newPlace(t)
 	before := p.take(t)
 	late := filepath.Join(p.dir, "late")
@@ -181,7 +181,7 @@ func TestAMachineThatWasAwayForAllOfThePatienceIsLookedAtAllTheSame(t *testing.T
 	}
 }
 
-func TestAPlaceThatCannotBeReadIsAnError(t *testing.T) {
+func TestUnreadablePlaceIsAnError(t *testing.T) {
 	netnstest.Require(t)
 	for name, p := range map[string]leftovers.Places{
 		"namespace": {Namespaces: map[string]string{"gone": "/nowhere/gone"}},
@@ -197,7 +197,7 @@ func TestAPlaceThatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
-func TestSteadyIsNotFooledByWhatComesAndGoes(t *testing.T) {
+func TestSteadyFailsWhileObjectsComeAndGo(t *testing.T) {
 	p := newPlace(t)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -212,7 +212,7 @@ func TestSteadyIsNotFooledByWhatComesAndGoes(t *testing.T) {
 		}
 	}()
 	if _, err := leftovers.Steady(t.Context(), p.Places, 200*time.Millisecond); err == nil {
-		t.Error("steady while files come")
+		t.Error("steady although files are created")
 	}
 	close(stop)
 	<-stopped

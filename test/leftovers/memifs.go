@@ -8,7 +8,7 @@ import (
 	"go.fd.io/govpp/binapi/memif"
 )
 
-// addMemifs notes memifs, and the sockets that they are served on.
+// addMemifs records memifs and their sockets.
 func (s *Snapshot) addMemifs(ctx context.Context, d *dataplane) error {
 	rpc := memif.NewServiceClient(d)
 	sockets, err := rpc.MemifSocketFilenameDump(ctx, &memif.MemifSocketFilenameDump{})

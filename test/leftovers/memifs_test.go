@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/test/leftovers"
 )
 
-func TestALeftoverMemifIsSeen(t *testing.T) {
+func TestSnapshotShowsALeftoverMemif(t *testing.T) {
 	netnstest.Require(t)
 	p, socket := newPlanter(t)
 	file := filepath.Join(filepath.Dir(socket), "memif.sock")

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// families are those of routes and neighbours.
+// families are the address families of routes and neighbours.
 var families = []int{unix.AF_INET, unix.AF_INET6}
 
 // kernel reads one network namespace.
@@ -20,11 +20,11 @@ type kernel struct {
 	links map[int]string // index -> name
 }
 
-// addNamespace notes links, addresses, routes, rules and neighbours.
+// addNamespace records links, addresses, routes, rules and neighbours.
 func (s *Snapshot) addNamespace(name, path string) error {
 	k, err := openKernel(name, path)
 	if err != nil {
-		return fmt.Errorf("look into namespace %s: %w", name, err)
+		return fmt.Errorf("open namespace %s: %w", name, err)
 	}
 	defer k.Close()
 	errs := []error{s.addLinks(k), s.addAddresses(k)}
@@ -32,7 +32,7 @@ func (s *Snapshot) addNamespace(name, path string) error {
 		errs = append(errs, s.addRoutes(k, family), s.addRules(k, family), s.addNeighbours(k, family))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("look into namespace %s: %w", name, err)
+		return fmt.Errorf("read namespace %s: %w", name, err)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (s *Snapshot) addAddresses(k *kernel) error {
 }
 
 func (s *Snapshot) addRoutes(k *kernel, family int) error {
-	// A filter on the table with table 0 is the only way to be given all tables.
+	// Only a filter on table 0 lists the routes of all tables.
 	routes, err := k.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
@@ -130,7 +130,7 @@ func (s *Snapshot) addNeighbours(k *kernel, family int) error {
 		return fmt.Errorf("list proxied neighbours: %w", err)
 	}
 	for _, n := range append(neighbours, proxies...) {
-		// Multicast entries and those without an answer come and go with the traffic of the kernel itself.
+		// Multicast entries and unresolved ones change with the kernel's own traffic.
 		if n.State&(netlink.NUD_NOARP|netlink.NUD_FAILED|netlink.NUD_INCOMPLETE) != 0 {
 			continue
 		}

@@ -1,4 +1,4 @@
-// Package leftovers compares what there is on a node before and after: every kind of object that wiring a pod could leave behind.
+// Package leftovers compares the objects on a node before and after: every kind that a connected pod could leave behind.
 package leftovers
 
 import (
@@ -11,30 +11,30 @@ import (
 	"time"
 )
 
-// Places says where to look. What is left out is not looked at.
+// Places lists what a snapshot covers; empty fields are skipped.
 type Places struct {
-	Namespaces  map[string]string // name, for people -> path; "" is the caller's own
+	Namespaces  map[string]string // label -> path; "" = the caller's own
 	Directories []string
-	Processes   map[string]int // role, for people -> process id
+	Processes   map[string]int // label -> process id
 	Agent       string         // the agent's socket: leases
 	Dataplane   string         // the dataplane's binary API socket
 }
 
-// Snapshot is all that was found, an object a line: its kind, where it is, and what tells it from others. The same line
-// may stand for several objects, such as descriptors.
+// Snapshot has one line per object: its kind, its place, and its identity. The same line may stand for several objects, such as
+// descriptors.
 type Snapshot struct {
 	objects map[string]int
-	// unfinished is what the kernel is still at, such as looking for duplicates of an address.
+	// unfinished lists pending work of the kernel, such as duplicate address detection.
 	unfinished []string
 	// Cooling names free addresses in their cool-down; they do not count as left over.
 	Cooling []string
 }
 
-// Take looks at all places.
+// Take makes a snapshot of all places.
 func Take(ctx context.Context, p Places) (Snapshot, error) {
 	s := Snapshot{objects: map[string]int{}}
 	var errs []error
-	// Descriptors first: what follows makes connections.
+	// Descriptors first: the other functions open connections.
 	for role, pid := range p.Processes {
 		errs = append(errs, s.addDescriptors(role, pid))
 	}
@@ -54,7 +54,7 @@ func Take(ctx context.Context, p Places) (Snapshot, error) {
 	return s, errors.Join(errs...)
 }
 
-// Len is the number of objects.
+// Len returns the number of objects.
 func (s Snapshot) Len() int {
 	sum := 0
 	for _, n := range s.objects {
@@ -63,7 +63,7 @@ func (s Snapshot) Len() int {
 	return sum
 }
 
-// Kinds counts the objects of each kind.
+// Kinds returns the number of objects of each kind.
 func (s Snapshot) Kinds() map[string]int {
 	kinds := map[string]int{}
 	for line, n := range s.objects {
@@ -73,14 +73,14 @@ func (s Snapshot) Kinds() map[string]int {
 	return kinds
 }
 
-// Since lists what came and what went since before, sorted: "+ link host weft0 ..." and "- link ...".
+// Since returns the sorted differences to before: "+ link host weft0 ..." and "- link ...".
 func (s Snapshot) Since(before Snapshot) []string {
 	lines := append(more(s.objects, before.objects, "+ "), more(before.objects, s.objects, "- ")...)
 	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[2:], b[2:]) })
 	return lines
 }
 
-// more lists what many has more of than few.
+// more returns the lines that many has more often than few.
 func more(many, few map[string]int, sign string) []string {
 	var lines []string
 	for _, line := range slices.Sorted(maps.Keys(many)) {
@@ -94,20 +94,20 @@ func more(many, few map[string]int, sign string) []string {
 	return lines
 }
 
-// interval is the time between two looks.
+// interval is the time between two snapshots.
 const interval = 50 * time.Millisecond
 
-// Settle takes snapshots until one is like before or patience is over, and gives the last: the kernel and closing
-// connections need a moment.
+// Settle takes snapshots until one equals before or patience is over, and returns the last: the kernel and closing connections need
+// some time.
 func Settle(ctx context.Context, p Places, before Snapshot, patience time.Duration) (Snapshot, error) {
 	return Until(ctx, p, patience, func(s Snapshot) bool { return len(s.Since(before)) == 0 })
 }
 
-// alike is how many looks in a row must show the same.
+// alike is the number of equal snapshots in a row that count as steady.
 const alike = 4
 
-// Steady takes snapshots until some in a row are alike and the kernel is at nothing, and gives the last. It fails if
-// that does not come true within patience.
+// Steady takes snapshots until several in a row are equal and the kernel has no pending work, and returns the last. It returns an error
+// after patience.
 func Steady(ctx context.Context, p Places, patience time.Duration) (Snapshot, error) {
 	var last Snapshot
 	var restless []string
@@ -123,16 +123,16 @@ func Steady(ctx context.Context, p Places, patience time.Duration) (Snapshot, er
 		return same >= alike
 	})
 	if same < alike {
-		err = errors.Join(fmt.Errorf("of %d looks within %s no %d in a row are alike: %q", looks, time.Since(began).Round(time.Millisecond), alike, restless), err)
+		err = errors.Join(fmt.Errorf("no %[3]d of %[1]d snapshots in %[2]s are equal and in a row: %[4]q", looks, time.Since(began).Round(time.Millisecond), alike, restless), err)
 	}
 	return s, err
 }
 
-// fewest is how many looks there are at the least: patience means time in which the machine runs, and one that was taken away
-// for all of it has not shown yet what it settles to.
+// fewest is the minimum number of snapshots: the machine may be suspended for the whole patience, and shows its settled state only
+// afterwards.
 const fewest = 20
 
-// Until takes snapshots until one is enough or patience is over, and gives the last.
+// Until takes snapshots until one is enough or patience is over, and returns the last.
 func Until(ctx context.Context, p Places, patience time.Duration, enough func(Snapshot) bool) (Snapshot, error) {
 	over := time.Now().Add(patience)
 	tick := time.NewTicker(interval)
@@ -153,7 +153,7 @@ func Until(ctx context.Context, p Places, patience time.Duration, enough func(Sn
 	}
 }
 
-// add notes one object.
+// add records one object.
 func (s *Snapshot) add(kind, where, format string, args ...any) {
 	s.objects[kind+" "+where+" "+fmt.Sprintf(format, args...)]++
 }

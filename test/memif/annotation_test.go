@@ -13,12 +13,12 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// deviceMissing is the code of an ADD that fails for want of a device.
+// deviceMissing is the error code of an ADD that lacks a device.
 const deviceMissing = 104
 
-// TestAnADDWithoutEnoughDevicesSaysWhatIsMissing, and leaves nothing; with more than enough it works.
+// The failed ADD leaves nothing; with more devices than needed an ADD succeeds.
 // rows: MEM-05
-func TestAnADDWithoutEnoughDevicesSaysWhatIsMissing(t *testing.T) {
+func TestADDWithoutEnoughDevicesNamesTheMissingDevices(t *testing.T) {
 	l := newLab(t, node.Options{})
 	tests := []struct {
 		name, custom, options string
@@ -62,22 +62,22 @@ func TestAnADDWithoutEnoughDevicesSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// refused expects an ADD to fail for want of a device, with nothing left.
+// refused expects an ADD to fail because a device is missing, and to leave nothing.
 func (l *lab) refused(p *node.Pod, why string) {
 	l.Helper()
 	_, err := l.runtime.Add(l.Context(), p)
 	said, ok := errors.AsType[*types.Error](err)
 	if !ok || said.Code != deviceMissing || !strings.Contains(said.Error(), why) || !strings.Contains(said.Error(), "pod demo/"+p.Name) {
-		l.Errorf("error %v, want one of code %d that says %q", err, deviceMissing, why)
+		l.Errorf("error %v, want code %d and %q", err, deviceMissing, why)
 	}
 	out, err := l.Weftctl(l.Context(), "attachments")
 	l.try(err)
 	if strings.Contains(out, "demo/"+p.Name) {
-		l.Errorf("the attachment is there: %s", out)
+		l.Errorf("the attachment exists: %s", out)
 	}
 }
 
-// inLast expects m1 in the last container with a device, or nowhere.
+// inLast expects m1 in the last container with a device, or in none.
 func (l *lab) inLast(p *node.Pod, containers []kubelettest.Container, there bool) {
 	l.Helper()
 	for i, c := range containers {
@@ -88,13 +88,13 @@ func (l *lab) inLast(p *node.Pod, containers []kubelettest.Container, there bool
 	}
 }
 
-// TestAPluginThatCannotAskKubeletSaysTryAgain, and the ADD after that works.
-func TestAPluginThatCannotAskKubeletSaysTryAgain(t *testing.T) {
+// An ADD after kubelet is back succeeds.
+func TestADDReturnsTryAgainWhileKubeletDoesNotAnswer(t *testing.T) {
 	g := newGranted(t, nil)
 	g.try(g.Kubelet.Stop())
 	_, err := g.runtime.Add(t.Context(), g.pod)
 	if said, ok := errors.AsType[*types.Error](err); !ok || said.Code != types.ErrTryAgainLater || !strings.Contains(said.Error(), "is kubelet running?") {
-		t.Errorf("error %v, want one of code %d that asks for kubelet", err, types.ErrTryAgainLater)
+		t.Errorf("error %v, want code %d and a question about kubelet", err, types.ErrTryAgainLater)
 	}
 	g.try(g.Kubelet.Start())
 	g.registered()

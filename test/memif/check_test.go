@@ -13,11 +13,11 @@ import (
 	"go.fd.io/govpp/binapi/memif"
 )
 
-// drifted is the code of a CHECK that finds another state than that of ADD.
+// drifted is the error code of a CHECK that finds drift.
 const drifted = 105
 
 // Drift is only reported, so that nothing is repaired before CHECK.
-func TestCHECKNamesWhatAnotherProgramChangedOfAMemifAndAResyncRepairsIt(t *testing.T) {
+func TestCHECKNamesDriftOfAMemifAndAResyncRepairsIt(t *testing.T) {
 	g := newGranted(t, nil)
 	g.try(g.KillAgent())
 	g.try(g.StartAgent(t.Context(), "--drift=report"))
@@ -43,10 +43,10 @@ func TestCHECKNamesWhatAnotherProgramChangedOfAMemifAndAResyncRepairsIt(t *testi
 			err := g.runtime.Check(t.Context(), g.pod)
 			said, ok := errors.AsType[*types.Error](err)
 			if !ok || said.Code != drifted || !strings.Contains(said.Error(), tt.named) || !strings.Contains(said.Error(), "demo/d") {
-				t.Errorf("CHECK says %v, want code %d, the pod, and %s", err, drifted, tt.named)
+				t.Errorf("CHECK returned %v, want code %d, the pod, and %s", err, drifted, tt.named)
 			}
 			if ok && strings.Contains(said.Error(), g.vnf.Envs["MEMIF_SECRET"]) {
-				t.Error("CHECK says the secret")
+				t.Error("the error of CHECK contains the secret")
 			}
 			_, err = g.Weftctl(t.Context(), "resync", "downstream")
 			g.try(err)
@@ -55,8 +55,8 @@ func TestCHECKNamesWhatAnotherProgramChangedOfAMemifAndAResyncRepairsIt(t *testi
 	}
 }
 
-// TestTheAuditRepairsAMemifByItself, each kind in its turn.
-func TestTheAuditRepairsAMemifByItself(t *testing.T) {
+// Each kind of drift in turn.
+func TestAuditRepairsAMemif(t *testing.T) {
 	g := newGranted(t, nil)
 	g.try(g.KillAgent())
 	g.try(g.StartAgent(t.Context(), "--audit=1s"))
@@ -77,7 +77,7 @@ func TestTheAuditRepairsAMemifByItself(t *testing.T) {
 	g.works(g.pod, m1)
 }
 
-// deleteMemif takes the only memif from the dataplane.
+// deleteMemif deletes the dataplane's only memif.
 func (g *granted) deleteMemif() error {
 	conn, err := govpp.Connect(g.DataplaneSocket())
 	if err != nil {

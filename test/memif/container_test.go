@@ -17,14 +17,14 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// program is a container's program that runs.
+// program is a running program of a container.
 type program struct {
 	*exec.Cmd
 	out   *output
 	ended chan struct{}
 }
 
-// output is what a program says, as it says it.
+// output collects a program's output.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -42,18 +42,17 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// inContainer is where a container's program is.
+// inContainer is the path of the program in a container.
 const inContainer = "/run/program"
 
-// start runs a program as a container of the pod would, as root.
+// start runs a program as root in a container of the pod.
 func (l *lab) start(p *node.Pod, c kubelettest.Container, command ...string) *program {
 	l.Helper()
 	return l.startAs(nil, p, c, command...)
 }
 
-// startAs runs a program of Weft's, or one of the machine's, that is a user's, as a container of the pod would: with the environment that Allocate returned and
-// nothing else, in the pod's network namespace, and in a file system where of all that is Weft's there is only what the
-// container mounts.
+// startAs runs a program of Weft or of the machine as a user in a container of the pod: with the environment of Allocate and nothing
+// else, in the pod's network namespace, and in a file system where only the container's mounts belong to Weft.
 func (l *lab) startAs(user *syscall.Credential, p *node.Pod, c kubelettest.Container, command ...string) *program {
 	l.Helper()
 	r := &program{Cmd: exec.Command(inContainer, command[1:]...), out: &output{}, ended: make(chan struct{})}
@@ -72,7 +71,7 @@ func (l *lab) startAs(user *syscall.Credential, p *node.Pod, c kubelettest.Conta
 	return r
 }
 
-// enter gives the calling thread, and what it starts, the file system of a container.
+// enter moves the calling thread, and processes that it starts, into the file system of a container.
 func (l *lab) enter(c kubelettest.Container, program string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
@@ -97,27 +96,27 @@ func bind(from, to string, readOnly bool) error {
 	return unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|kept, "")
 }
 
-// end kills the program, and returns when it is gone.
+// end kills the program and waits for it.
 func (p *program) end() {
 	_ = p.Process.Kill()
 	<-p.ended
 }
 
-// says waits until a program has said text.
+// says waits until the program's output contains text.
 func (l *lab) says(p *program, text string) { l.Helper(); l.saysAgain(p, 1, text) }
 
-// saysAgain waits until a program has said text so many times.
+// saysAgain waits until the program's output contains text the given number of times.
 func (l *lab) saysAgain(p *program, times int, text string) {
 	l.Helper()
 	l.eventually(func() error {
 		if n := strings.Count(p.out.String(), text); n < times {
-			return errors.New("the program has not said " + text + " but: " + p.out.String())
+			return errors.New("the output lacks " + text + ": " + p.out.String())
 		}
 		return nil
 	})
 }
 
-// with is a container whose environment has another value.
+// with returns a container with another value of an environment variable.
 func with(c kubelettest.Container, key, value string) kubelettest.Container {
 	envs := map[string]string{key: value}
 	for k, v := range c.Envs {
@@ -129,10 +128,10 @@ func with(c kubelettest.Container, key, value string) kubelettest.Container {
 	return c
 }
 
-// directory is that of a container's allocation on the node.
+// directory returns the directory of a container's allocation on the node.
 func directory(c kubelettest.Container) string { return c.Mounts[0].GetHostPath() }
 
-// inDirectory is a file of a container's allocation on the node.
+// inDirectory returns the path of a file in the directory of a container's allocation on the node.
 func inDirectory(c kubelettest.Container, name string) string {
 	return filepath.Join(directory(c), name)
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// TestContainersOfAPodReachTheirOwnMemifsAlone, two each: neither finds the other's, and the other's secret opens nothing.
+// Two containers with two memifs each: neither sees the other's memifs, and the other's secret connects to none.
 // rows: MEM-23, MEM-24
-func TestContainersOfAPodReachTheirOwnMemifsAlone(t *testing.T) {
+func TestContainersOfAPodReachOnlyTheirOwnMemifs(t *testing.T) {
 	l := newLab(t, node.Options{})
 	a := l.neighbour("a")
 	d, both := l.admit("d", "m1/memif,m2/memif,m3/memif,m4/memif", "",
@@ -40,7 +40,7 @@ func TestContainersOfAPodReachTheirOwnMemifsAlone(t *testing.T) {
 		l.onlyOwn(c, owned[directory(c)])
 	}
 	if said := one.out.String() + other.out.String(); strings.Contains(said, "not connected") {
-		t.Errorf("the programs say: %s", said)
+		t.Errorf("output of the programs: %s", said)
 	}
 
 	other.end()
@@ -51,7 +51,7 @@ func TestContainersOfAPodReachTheirOwnMemifsAlone(t *testing.T) {
 	l.says(thief, "m4: not connected: memif 2 on /run/vpp/memif.sock: peer disconnected: incorrect secret")
 }
 
-// onlyOwn compares what a container finds with the links of the result that are to be its own.
+// onlyOwn compares the memifs of a container with the expected links of the result.
 func (l *lab) onlyOwn(c kubelettest.Container, want []node.Link) {
 	l.Helper()
 	text, err := os.ReadFile(inDirectory(c, memif.DescriptionFile))
@@ -64,15 +64,15 @@ func (l *lab) onlyOwn(c kubelettest.Container, want []node.Link) {
 	for i, f := range found {
 		w := want[i]
 		if f.ID != uint32(i+1) || f.Name != w.Name || f.MAC.String() != w.Mac || f.MTU != w.Mtu || f.Addresses[0] != w.Addresses[0] || w.SocketPath != inDirectory(c, "memif.sock") {
-			l.Errorf("container %s finds %+v, and the result has %+v", c.Name, f, w.Interface)
+			l.Errorf("container %s has %+v, the result has %+v", c.Name, f, w.Interface)
 		}
 	}
 	if strings.Contains(string(text), c.Envs[memif.SecretVariable]) {
-		l.Error("interfaces.json holds the secret")
+		l.Error("interfaces.json contains the secret")
 	}
 }
 
-// silent expects no answer from any of the addresses.
+// silent expects no reply from any of the addresses.
 func (l *lab) silent(from *node.Pod, addresses ...netip.Addr) {
 	l.Helper()
 	for _, to := range addresses {

@@ -18,18 +18,17 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// crowd is the number of pods of two containers with a memif each.
+// crowd is the number of pods, each with two containers that have a memif each.
 var crowd = dataplane.Crowd(50, 1)
 
-const together = 4 // that are made or deleted at the same time
+const together = 4 // number of concurrent ADDs or DELs
 
-// TestACrowdLeavesNothing: many pods take all devices, two each; agent and kubelet are restarted when half of them are there;
-// when all are deleted and forgotten, the node is as it was before.
+// Pods take all devices, two each; agent and kubelet are restarted after half of the ADDs; after all DELs the node is as before.
 // rows: MEM-03, MEM-22
-func TestACrowdLeavesNothing(t *testing.T) {
+func TestManyPodsWithAllDevicesLeaveNothing(t *testing.T) {
 	l := newLab(t, node.Options{Memifs: 2 * crowd})
 	l.try(l.Kubelet.Await(t.Context(), node.Memif, 2*crowd))
-	other, err := l.NewPod("other") // else kubelet lists none at the end, as one does that knows nothing yet
+	other, err := l.NewPod("other") // so that kubelet's list is not empty at the end: an empty list means that kubelet has just started
 	l.try(err)
 	_, err = l.Admit(t.Context(), other)
 	l.try(err)
@@ -50,7 +49,7 @@ func TestACrowdLeavesNothing(t *testing.T) {
 	l.all(guests)
 	for _, c := range clients {
 		if _, connected := c.Info(); !connected {
-			t.Error("a client is not connected any more")
+			t.Error("a client was disconnected")
 		}
 		l.try(c.Close())
 	}
@@ -58,20 +57,20 @@ func TestACrowdLeavesNothing(t *testing.T) {
 	l.each(guests, (*guest).leave)
 	l.eventually(func() error {
 		if list := l.allocations(); len(list) > 0 {
-			return fmt.Errorf("there are %d allocations", len(list))
+			return fmt.Errorf("%d allocations exist", len(list))
 		}
 		return nil
 	})
 	after, err := leftovers.Settle(t.Context(), places, before, patience)
 	l.try(err)
 	if lines := after.Since(before); len(lines) > 0 {
-		t.Errorf("there differ:\n  %s", strings.Join(lines, "\n  "))
+		t.Errorf("differences:\n  %s", strings.Join(lines, "\n  "))
 	}
 	l.try(l.StopAgent())
 	l.try(emptyState(filepath.Join(l.State(), "state.db"), guests))
 }
 
-// guest is one of the crowd.
+// guest is one of the pods.
 type guest struct {
 	*lab
 	pod        *node.Pod
@@ -106,7 +105,7 @@ func (m *guest) leave() error {
 	return err
 }
 
-// each does something for all guests, some at a time.
+// each calls f for all guests, some of them concurrently.
 func (l *lab) each(guests []*guest, do func(*guest) error) {
 	l.Helper()
 	var group errgroup.Group
@@ -133,7 +132,7 @@ func (l *lab) connect(guests []*guest) (clients []*memif.Client) {
 	return clients
 }
 
-// all expects that each container has an allocation of its own, which the agent shows as its.
+// all expects that each container has an allocation of its own, which the agent lists.
 func (l *lab) all(guests []*guest) {
 	l.Helper()
 	var want, have []string
@@ -152,7 +151,7 @@ func (l *lab) all(guests []*guest) {
 	}
 }
 
-// emptyState expects a state file that has nothing of the guests: of leases those that say since when an address is idle.
+// emptyState expects a state file without guests, except for leases in their cool-down.
 func emptyState(path string, guests []*guest) error {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
 	if err != nil {
@@ -170,7 +169,7 @@ func emptyState(path string, guests []*guest) error {
 			_ = tx.Bucket([]byte(bucket)).ForEach(func(key, value []byte) error {
 				ofGuest := slices.ContainsFunc(names, func(name string) bool { return strings.Contains(string(key), name) })
 				if ofGuest || bucket != "applied" && !strings.Contains(string(value), `"state":"cooling"`) {
-					errs = append(errs, fmt.Errorf("%s is in bucket %s", key, bucket))
+					errs = append(errs, fmt.Errorf("bucket %[2]s contains %[1]s", key, bucket))
 				}
 				return nil
 			})

@@ -19,13 +19,13 @@ import (
 	"github.com/weftnet/weft/test/traffic"
 )
 
-// footprintPods names, in the environment, the number of pods of TestFootprint.
+// footprintPods is the environment variable with the number of pods for TestFootprint.
 const footprintPods = "WEFT_FOOTPRINT_PODS"
 
 const memifsOfAPod = 3
 
-// TestFootprint measures what the limits of the manifests are derived from: memory, threads and descriptors of the programs, without pods,
-// with pods of three connected memifs each, and under load. docs/operations.md has the figures.
+// TestFootprint measures memory, threads and descriptors of the programs, without pods, with pods of three connected memifs each, and
+// under load. The limits of the manifests derive from the figures, which are in docs/operations.md.
 func TestFootprint(t *testing.T) {
 	pods, err := strconv.Atoi(os.Getenv(footprintPods))
 	if err != nil {
@@ -58,7 +58,7 @@ func TestFootprint(t *testing.T) {
 	to, err := l.NewPod("to")
 	l.try(err)
 	target := l.add(to)[0].Bare()[0]
-	// Each buffer of the clients' rings is written once, by the dataplane: its pages are charged to it.
+	// The dataplane writes each buffer of the clients' rings once, so the pages are charged to it.
 	l.try(netns.Do(from.Netns, func() error { return fill(addresses, 1500) }))
 	l.measure("all buffers of the memifs written")
 
@@ -75,7 +75,7 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// connectAll connects to all memifs, with the default options.
+// connectAll connects to all memifs with the default options.
 func (l *lab) connectAll(guests []*guest) (clients []*memif.Client) {
 	l.Helper()
 	for _, g := range guests {
@@ -118,7 +118,7 @@ func fill(addresses []netip.Addr, times int) error {
 	return nil
 }
 
-// processes are the programs of the node, by name.
+// processes returns the processes of the node, by program name.
 func (l *lab) processes() map[string]int {
 	all := map[string]int{"weft-agent": l.AgentPID(), "weft-vswitch": l.DataplanePID()}
 	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", l.DataplanePID()))
@@ -131,7 +131,7 @@ func (l *lab) processes() map[string]int {
 	return all
 }
 
-// figures reads lines of a status file, in KiB where they have a unit.
+// figures reads lines of a status file; values with a unit are in KiB.
 func figures(pid int) map[string]uint64 {
 	found := map[string]uint64{}
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -146,7 +146,7 @@ func figures(pid int) map[string]uint64 {
 	return found
 }
 
-// measure logs what each program uses now.
+// measure logs the current figures of each program.
 func (l *lab) measure(when string) {
 	l.Helper()
 	all := l.processes()
@@ -157,7 +157,7 @@ func (l *lab) measure(when string) {
 	}
 }
 
-// watch returns the highest resident memory of each program until stop is closed.
+// watch returns the maximum RSS of each program until stop is closed.
 func (l *lab) watch(stop <-chan struct{}) map[string]uint64 {
 	most := map[string]uint64{}
 	tick := time.NewTicker(100 * time.Millisecond)

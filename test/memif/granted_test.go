@@ -13,10 +13,10 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// granted is a node with a pod of one container, for which kubelet allocated one memif once.
+// granted is a node with a pod of one container, for which kubelet has allocated one memif.
 type granted struct {
 	*lab
-	asker *node.Pod // of the same node
+	asker *node.Pod // another pod of the node
 	pod   *node.Pod
 	vnf   kubelettest.Container
 }
@@ -30,7 +30,7 @@ func newGranted(t *testing.T, foreign map[string][]string) *granted {
 	return g
 }
 
-// wire adds a sandbox and expects that it works.
+// wire adds a sandbox and expects that its memif works.
 func (g *granted) wire(sandbox *node.Pod) node.Link {
 	g.Helper()
 	m1 := g.add(sandbox)[1]
@@ -38,7 +38,7 @@ func (g *granted) wire(sandbox *node.Pod) node.Link {
 	return m1
 }
 
-// works expects that the container, started anew with the environment and the mount that it was given once, is reached.
+// works expects that the restarted container, with the environment and the mount of its allocation, is reachable.
 func (g *granted) works(sandbox *node.Pod, m1 node.Link) {
 	g.Helper()
 	if m1.SocketPath != inDirectory(g.vnf, "memif.sock") {
@@ -55,15 +55,15 @@ func (g *granted) works(sandbox *node.Pod, m1 node.Link) {
 	g.kept()
 }
 
-// kept expects that there is the container's allocation and no other, with its secret.
+// kept expects that the container's allocation is the only one and has the same secret.
 func (g *granted) kept() {
 	g.Helper()
 	list := g.allocations()
 	if len(list) != 1 || list[0].Directory != directory(g.vnf) {
-		g.Errorf("there are the allocations %+v, want that of %s alone", list, directory(g.vnf))
+		g.Errorf("allocations %+v, want only that of %s", list, directory(g.vnf))
 	}
 	if text := g.read(inDirectory(g.vnf, memif.SecretFile)); text != g.vnf.Envs[memif.SecretVariable] {
-		g.Error("the secret is another one")
+		g.Error("the secret has changed")
 	}
 	there, err := filepath.Glob(filepath.Join(g.Memifs(), "*"))
 	g.try(err)
@@ -80,7 +80,7 @@ func (g *granted) another(name string) *node.Pod {
 	return p
 }
 
-// allocation is one as weftctl shows it.
+// allocation is an allocation in the output of weftctl.
 type allocation struct {
 	ID        string
 	Socket    int
@@ -90,7 +90,7 @@ type allocation struct {
 	Pod       struct{ Namespace, Name, UID string }
 }
 
-// allocations are those that the agent knows.
+// allocations returns the agent's allocations.
 func (l *lab) allocations() []allocation {
 	l.Helper()
 	out, err := l.Weftctl(l.Context(), "devices", "-o", "json")
@@ -100,7 +100,7 @@ func (l *lab) allocations() []allocation {
 	return reply.Allocations
 }
 
-// served are the memifs that the dataplane has, and their sockets but the one that it always has.
+// served returns the dataplane's memifs, and their sockets except the default socket 0.
 func (l *lab) served() (list []string) {
 	l.Helper()
 	all, err := leftovers.Take(l.Context(), leftovers.Places{Dataplane: l.DataplaneSocket()})

@@ -12,20 +12,20 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// TestASandboxThatIsMadeAgainFindsTheSameSocketAndSecret: a DEL takes interface and socket, and leaves what kubelet gave.
+// A DEL removes interface and socket, and keeps kubelet's allocation.
 // rows: MEM-25
-func TestASandboxThatIsMadeAgainFindsTheSameSocketAndSecret(t *testing.T) {
+func TestNewSandboxOfAPodGetsTheSameSocketAndSecret(t *testing.T) {
 	g := newGranted(t, nil)
 	g.wire(g.pod)
 	g.del(g.pod)
 	g.unserved()
 	g.kept()
-	g.try(g.runtime.Del(t.Context(), g.pod)) // again
+	g.try(g.runtime.Del(t.Context(), g.pod)) // repeated
 	g.wire(g.another("d2"))
 }
 
-// TestALateDELOfAnOldSandboxDoesNotHurtTheNewOne, whose ADD came while the old one was still there.
-func TestALateDELOfAnOldSandboxDoesNotHurtTheNewOne(t *testing.T) {
+// The ADD of the new sandbox precedes the DEL of the old one.
+func TestLateDELOfAnOldSandboxDoesNotAffectTheNewOne(t *testing.T) {
 	g := newGranted(t, nil)
 	g.wire(g.pod)
 	fresh := g.another("d2")
@@ -35,7 +35,7 @@ func TestALateDELOfAnOldSandboxDoesNotHurtTheNewOne(t *testing.T) {
 	stop := g.stream(g.asker, m1.Bare()[0])
 	g.try(g.runtime.Del(t.Context(), g.pod))
 	if loss := stop(); loss.Answered != loss.Sent {
-		t.Errorf("while the old sandbox was deleted: %s", loss)
+		t.Errorf("during the DEL of the old sandbox: %s", loss)
 	}
 	responder.end()
 	g.works(fresh, m1)
@@ -43,8 +43,8 @@ func TestALateDELOfAnOldSandboxDoesNotHurtTheNewOne(t *testing.T) {
 	g.unserved()
 }
 
-// TestADELWhileTheAgentIsAwayIsDoneByTheNext, which keeps the allocation.
-func TestADELWhileTheAgentIsAwayIsDoneByTheNext(t *testing.T) {
+// The next agent executes the DEL and keeps the allocation.
+func TestDELWhileTheAgentIsDownIsExecutedAtItsStart(t *testing.T) {
 	g := newGranted(t, nil)
 	g.wire(g.pod)
 	g.try(g.KillAgent())
@@ -59,29 +59,29 @@ func TestADELWhileTheAgentIsAwayIsDoneByTheNext(t *testing.T) {
 	g.wire(g.another("d2"))
 }
 
-// TestALostDirectoryIsMadeAgain, with the same secret, before the container starts.
+// The directory has the same secret before the container starts.
 // rows: MEM-24, MEM-25
-func TestALostDirectoryIsMadeAgain(t *testing.T) {
+func TestLostDirectoryIsRecreated(t *testing.T) {
 	for name, lose := range map[string]func(g *granted) error{
 		"of the container": func(g *granted) error { return os.RemoveAll(directory(g.vnf)) },
 		"of all":           func(g *granted) error { return os.RemoveAll(g.Memifs()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGranted(t, nil)
-			g.try(lose(g)) // before there is a sandbox
+			g.try(lose(g)) // before the first sandbox
 			m1 := g.wire(g.pod)
-			g.try(lose(g)) // while there is one
+			g.try(lose(g)) // during a sandbox
 			g.works(g.pod, m1)
 			g.del(g.pod)
-			g.try(lose(g)) // between two
+			g.try(lose(g)) // between two sandboxes
 			g.wire(g.another("d2"))
 		})
 	}
 }
 
-// TestAfterARebootTheSameSocketWorks: kubelet remembers what it gave, and makes new sandboxes.
+// Kubelet keeps its allocations, and the runtime makes new sandboxes.
 // rows: MEM-25
-func TestAfterARebootTheSameSocketWorks(t *testing.T) {
+func TestSameSocketWorksAfterAReboot(t *testing.T) {
 	g := newGranted(t, nil)
 	g.wire(g.pod)
 	g.try(errors.Join(g.KillAgent(), g.Kubelet.Stop(), g.KillDataplane()))
@@ -139,7 +139,7 @@ func TestASandboxThatEndsWhileTheAgentIsDownDoesNotBlockTheNext(t *testing.T) {
 	}
 }
 
-// restart kills the agent, loses its state file if that is asked for, and starts another.
+// restart kills the agent, deletes its state file if lost is true, and starts another agent.
 func (g *granted) restart(lost bool) {
 	g.Helper()
 	g.try(g.KillAgent())
@@ -150,25 +150,25 @@ func (g *granted) restart(lost bool) {
 	g.registered()
 }
 
-// registered waits until kubelet may give devices again.
+// registered waits until kubelet has devices of the node again.
 func (g *granted) registered() {
 	g.Helper()
 	g.try(g.Kubelet.Await(g.Context(), node.Memif, memifs))
 }
 
-// del deletes a sandbox, as a runtime does.
+// del deletes a sandbox as a runtime does.
 func (l *lab) del(sandbox *node.Pod) {
 	l.Helper()
 	l.try(l.runtime.Del(l.Context(), sandbox))
 	l.try(sandbox.Remove())
 }
 
-// unserved expects that neither the dataplane nor the container's directory has anything of the pod's memif.
+// unserved expects that neither the dataplane nor the container's directory has an object of the pod's memif.
 func (g *granted) unserved() {
 	g.Helper()
 	for _, name := range []string{"memif.sock", "interfaces.json"} {
 		if _, err := os.Lstat(inDirectory(g.vnf, name)); !errors.Is(err, fs.ErrNotExist) {
-			g.Errorf("%s is there after DEL: %v", name, err)
+			g.Errorf("%s exists after DEL: %v", name, err)
 		}
 	}
 	if left := g.served(); len(left) > 0 {
@@ -185,7 +185,7 @@ func changeBoot(path string) error {
 	err = db.Update(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte("meta"))
 		if meta == nil || meta.Get([]byte("boot-id")) == nil {
-			return errors.New("the state file does not say of which boot it is")
+			return errors.New("the state file has no boot id")
 		}
 		return meta.Put([]byte("boot-id"), []byte("00000000-0000-0000-0000-000000000000"))
 	})

@@ -1,4 +1,4 @@
-// Package memif_test wires pods with memifs on the real programs, and uses these as a pod's program does.
+// Package memif_test connects pods with memifs, with the real programs and with programs of pods.
 package memif_test
 
 import (
@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, programs.Keep())
 }
 
-// memifs are how many a node has.
+// memifs is the number of memifs of a node.
 const memifs = 8
 
 // lab is a node with memifs.

@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/test/stopwatch"
 )
 
-// networks of the tests, one of each type.
+// networks returns one network of each type.
 func networks() []node.Network {
 	prefix := netip.MustParsePrefix
 	return []node.Network{
@@ -22,7 +22,7 @@ func networks() []node.Network {
 	}
 }
 
-// TestMemifsTapsAndVethsOfOneNetworkReachEachOther, over L2 and L3.
+// Over L2 and L3.
 // rows: MEM-27
 func TestMemifsTapsAndVethsOfOneNetworkReachEachOther(t *testing.T) {
 	for _, n := range networks() {
@@ -49,12 +49,12 @@ func TestMemifsTapsAndVethsOfOneNetworkReachEachOther(t *testing.T) {
 	}
 }
 
-// within is how long kubelet may be without the node's devices after it has come back.
+// within is the time in which a restarted kubelet must have the node's devices again.
 const within = 2 * time.Second
 
-// TestAKubeletThatComesBackHasTheDevicesAgain within two seconds, or one whose directory was wiped; what it gave works on.
+// Kubelet restarts, or its directory is also wiped; existing allocations keep working.
 // rows: MEM-04
-func TestAKubeletThatComesBackHasTheDevicesAgain(t *testing.T) {
+func TestRestartedKubeletHasTheDevicesWithinTwoSeconds(t *testing.T) {
 	g := newGranted(t, nil)
 	m1 := g.wire(g.pod)
 	for name, disturb := range map[string]func() error{
@@ -64,7 +64,7 @@ func TestAKubeletThatComesBackHasTheDevicesAgain(t *testing.T) {
 	} {
 		before := g.Kubelet.Registrations()
 		g.try(disturb())
-		if name == "wiped" { // a real one starts again after that, for it serves nothing
+		if name == "wiped" { // kubelet restarts then, because its socket is gone
 			g.try(g.Kubelet.Restart())
 		}
 		took := stopwatch.Time(func() {
@@ -76,7 +76,7 @@ func TestAKubeletThatComesBackHasTheDevicesAgain(t *testing.T) {
 			})
 		})
 		if took > within {
-			t.Errorf("%s: kubelet was without devices for %s", name, took)
+			t.Errorf("%s: kubelet had no devices for %s", name, took)
 		}
 		g.works(g.pod, m1)
 	}

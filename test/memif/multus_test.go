@@ -16,19 +16,19 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// multus does with NetworkAttachmentDefinitions what Multus does: it executes the plugin of each with a configuration and
-// arguments of its own making, for one sandbox, one after the other.
+// multus handles NetworkAttachmentDefinitions as Multus does: it executes the plugin of each with a generated configuration and
+// arguments, for one sandbox, sequentially.
 type multus struct {
 	*lab
 	cni *libcni.CNIConfig
 	pod *node.Pod
 }
 
-// selection is a network that a pod selects, with what it asks of the interface.
+// selection is a network that a pod selects, with its request for the interface.
 type selection struct {
-	definition string // its name, and that of the network
+	definition string // name of the definition and of the network
 	ifName     string
-	says       map[string]any // what the definition's configuration says beside how to reach the agent
+	says       map[string]any // the definition's configuration except the agent's socket
 
 	device, mac string
 	ips         []string
@@ -39,7 +39,7 @@ func newMultus(l *lab, p *node.Pod) *multus {
 	return &multus{l, libcni.NewCNIConfigWithCacheDir([]string{filepath.Dir(l.Program("weft-cni"))}, l.Dir+"/multus", nil), p}
 }
 
-// config is what Multus executes the plugin with: it adds the device, under two names, and the pod's cni-args.
+// config is the configuration that Multus generates: it adds the device, under two keys, and the pod's cni-args.
 func (m *multus) config(s selection) *libcni.PluginConfig {
 	m.Helper()
 	conf := map[string]any{
@@ -61,8 +61,7 @@ func (m *multus) config(s selection) *libcni.PluginConfig {
 	return plugin
 }
 
-// arguments are those of Multus: its own, and behind them the runtime's, so that most are there twice; and what the pod
-// asks for.
+// arguments are Multus' own, followed by the runtime's, so that most occur twice, and the pod's request.
 func (m *multus) arguments(s selection) *libcni.RuntimeConf {
 	of := func(ignore string) [][2]string {
 		return [][2]string{
@@ -95,7 +94,7 @@ func (m *multus) add(s selection) node.Link {
 	links, err := node.Links(result)
 	m.try(err)
 	if len(links) != 1 || links[0].Name != s.ifName {
-		m.Fatalf("ADD of %s gave %+v", s.ifName, links)
+		m.Fatalf("ADD of %s returned %+v", s.ifName, links)
 	}
 	return links[0]
 }
@@ -109,9 +108,9 @@ func (m *multus) check(selections []selection) {
 	}
 }
 
-// TestMultusHasSeveralNetworksOfWeftsMade for one sandbox: ADD, CHECK and DEL are each about one of them, by the same
-// container id and different interface names, and the memifs are those that Multus was allocated.
-func TestMultusHasSeveralNetworksOfWeftsMade(t *testing.T) {
+// ADD, CHECK and DEL concern one network each; they have the same container id and different interface names. The memifs are those
+// that kubelet allocated for Multus.
+func TestMultusAddsChecksAndDeletesSeveralNetworks(t *testing.T) {
 	l := newLab(t, node.Options{Networks: networks()})
 	asker, err := l.NewPod("asker")
 	l.try(err)
@@ -124,7 +123,7 @@ func TestMultusHasSeveralNetworksOfWeftsMade(t *testing.T) {
 	l.try(err)
 
 	m := newMultus(l, p)
-	l.add(p) // the cluster's network, which is Weft's too
+	l.add(p) // the cluster's network, also Weft's
 	selections := []selection{
 		{definition: "tap", ifName: "net1", says: map[string]any{"network": "blue"}, mac: "02:00:00:00:00:07", ips: []string{"10.5.0.77/24"}},
 		{definition: "m-red", ifName: "net2", says: map[string]any{"network": "red", "interfaceType": "memif", "options": map[string]any{"ringSize": 64}}, device: vnf.Devices[1]},
@@ -138,7 +137,7 @@ func TestMultusHasSeveralNetworksOfWeftsMade(t *testing.T) {
 	m.check(selections)
 	l.try(l.runtime.Check(t.Context(), p))
 	if links[0].Mac != "02:00:00:00:00:07" || fmt.Sprint(links[0].Addresses[0], links[3].Addresses[0]) != "10.5.0.77/24 10.5.0.78/24" {
-		t.Errorf("of what the pod asked for it got %+v and %+v", links[0], links[3])
+		t.Errorf("the pod's requests resulted in %+v and %+v", links[0], links[3])
 	}
 	l.reachBy(asker, "b0", links[0].Bare()[0])
 	inVNF, inSide := l.start(p, vnf, "icmpresponder"), l.start(p, side, "icmpresponder")
@@ -156,7 +155,7 @@ func TestMultusHasSeveralNetworksOfWeftsMade(t *testing.T) {
 		s := selections[at]
 		l.try(m.cni.DelNetwork(t.Context(), m.config(s), m.arguments(s)))
 		m.check(selections[:at])
-		if at == 3 { // m4, which was on the same socket
+		if at == 3 { // m4, on the same socket
 			l.reachBy(asker, "r0", links[1].Bare()[0])
 		}
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// patience is how long anything may take that a test waits for.
+// patience is the timeout of everything that a test waits for.
 const patience = time.Minute
 
-// close ends the node, and shows its logs if the test failed.
+// close removes the node, and logs its programs' output if the test failed.
 func (l *lab) close() {
 	if l.Failed() {
 		for _, path := range []string{l.AgentLog(), l.DataplaneLog()} {
@@ -39,7 +39,7 @@ func (l *lab) admit(name, custom, options string, containers ...kubelettest.Cont
 	return p, containers
 }
 
-// neighbour is a pod without memifs, with its main interface.
+// neighbour returns a pod with only its main interface.
 func (l *lab) neighbour(name string) *node.Pod {
 	l.Helper()
 	p, err := l.NewPod(name)
@@ -48,7 +48,7 @@ func (l *lab) neighbour(name string) *node.Pod {
 	return p
 }
 
-// add makes a pod's interfaces.
+// add runs the ADD of a pod.
 func (l *lab) add(p *node.Pod) []node.Link {
 	l.Helper()
 	result, err := l.runtime.Add(l.Context(), p)
@@ -58,11 +58,11 @@ func (l *lab) add(p *node.Pod) []node.Link {
 	return links
 }
 
-// reach asks an address from a pod until it answers: a program knows that it is connected a moment before the dataplane uses
-// the connection.
+// reach sends echo requests from a pod to an address until it answers: a client is connected shortly before the dataplane uses the
+// connection.
 func (l *lab) reach(from *node.Pod, to netip.Addr) { l.Helper(); l.reachBy(from, "", to) }
 
-// reachBy is reach by a link of the pod.
+// reachBy is reach over a link of the pod.
 func (l *lab) reachBy(from *node.Pod, link string, to netip.Addr) {
 	l.Helper()
 	p, err := ping.OpenOn(from.Netns, link, to)
@@ -75,7 +75,7 @@ func (l *lab) reachBy(from *node.Pod, link string, to netip.Addr) {
 	}
 }
 
-// eventually tries until there is no error.
+// eventually calls try until it returns no error.
 func (l *lab) eventually(try func() error) {
 	l.Helper()
 	ctx, cancel := context.WithTimeout(l.Context(), patience)

@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// TestAProgramThatIsStartedAgainIsConnectedAgain after it was killed.
-func TestAProgramThatIsStartedAgainIsConnectedAgain(t *testing.T) {
+// The program was killed.
+func TestRestartedProgramConnectsAgain(t *testing.T) {
 	l := newLab(t, node.Options{})
 	a := l.neighbour("a")
 	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
@@ -29,9 +29,9 @@ func TestAProgramThatIsStartedAgainIsConnectedAgain(t *testing.T) {
 	}
 }
 
-// TestAProgramConnectsAgainAfterTheDataplaneWasKilled, once the agent has started another one and made all of it again.
+// The agent has started another dataplane and recreated the memif.
 // rows: MEM-27
-func TestAProgramConnectsAgainAfterTheDataplaneWasKilled(t *testing.T) {
+func TestProgramReconnectsAfterTheDataplaneWasKilled(t *testing.T) {
 	l := newLab(t, node.Options{})
 	a := l.neighbour("a")
 	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
@@ -44,7 +44,7 @@ func TestAProgramConnectsAgainAfterTheDataplaneWasKilled(t *testing.T) {
 	l.saysAgain(responder, 2, ": connected to")
 	l.eventually(func() error {
 		if pid := l.DataplanePID(); pid == 0 || pid == before {
-			return errors.New("there is no other dataplane")
+			return errors.New("the dataplane is still the same")
 		}
 		return nil
 	})
@@ -55,8 +55,7 @@ func TestAProgramConnectsAgainAfterTheDataplaneWasKilled(t *testing.T) {
 	l.try(l.runtime.Check(t.Context(), d))
 }
 
-// TestAnAgentThatIsKilledLosesNoPacketOfAMemif, and neither does the one after it.
-func TestAnAgentThatIsKilledLosesNoPacketOfAMemif(t *testing.T) {
+func TestMemifLosesNoPacketWhileTheAgentRestarts(t *testing.T) {
 	l := newLab(t, node.Options{})
 	a := l.neighbour("a")
 	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
@@ -68,15 +67,15 @@ func TestAnAgentThatIsKilledLosesNoPacketOfAMemif(t *testing.T) {
 	l.try(l.StartAgent(t.Context()))
 	l.try(l.Kubelet.Await(t.Context(), node.Memif, memifs))
 	if loss := stop(); loss.Sent < enough || loss.Answered != loss.Sent {
-		t.Errorf("while the agent was killed and started: %s", loss)
+		t.Errorf("during the restart of the agent: %s", loss)
 	}
 	l.try(l.runtime.Check(t.Context(), d))
 }
 
-// enough is how many echoes a stream sends at least, however soon it is stopped.
+// enough is the minimum number of echo requests of a stream.
 const enough = 50
 
-// stream sends echoes from a pod to an address until it is stopped.
+// stream sends echo requests from a pod to an address until it is stopped.
 func (l *lab) stream(from *node.Pod, to netip.Addr) (stop func() ping.Loss) {
 	l.Helper()
 	l.reach(from, to)
@@ -96,7 +95,7 @@ func (l *lab) stream(from *node.Pod, to netip.Addr) (stop func() ping.Loss) {
 		l.Helper()
 		l.eventually(func() error {
 			if n := p.Sent(); n < enough {
-				return fmt.Errorf("%d echoes are sent", n)
+				return fmt.Errorf("only %d echo requests were sent", n)
 			}
 			return nil
 		})

@@ -10,10 +10,10 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// TestWhoDoesNotKnowTheSecretIsToldSo, and a program that knows it is served. VPP looks at the
-// connection before the secret, so a client of a connected memif is told that, with the right secret or a wrong one.
+// A client with the secret connects. VPP checks the connection before the secret, so a client of a connected memif gets that error
+// with any secret.
 // rows: MEM-27
-func TestWhoDoesNotKnowTheSecretIsToldSo(t *testing.T) {
+func TestClientWithoutTheSecretIsRefusedWithAReason(t *testing.T) {
 	l := newLab(t, node.Options{})
 	a := l.neighbour("a")
 	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
@@ -36,7 +36,7 @@ func TestWhoDoesNotKnowTheSecretIsToldSo(t *testing.T) {
 			_, err := memif.Connect(t.Context(), memif.ClientConfig{Socket: m1.SocketPath, ID: 1, Secret: memif.Secret(tt.secret), Name: "m1"})
 			refused, ok := errors.AsType[*memif.DisconnectError](err)
 			if !ok || !refused.Remote || refused.Reason != tt.why {
-				t.Errorf("error %v, want that the peer says %s", err, tt.why)
+				t.Errorf("error %v, want disconnection by the peer: %s", err, tt.why)
 			}
 			stranger := l.start(d, with(vnf, memif.SecretVariable, tt.secret), "icmpresponder")
 			l.says(stranger, "m1: not connected: memif 1 on /run/vpp/memif.sock: peer disconnected: "+tt.why)
@@ -51,7 +51,7 @@ func TestWhoDoesNotKnowTheSecretIsToldSo(t *testing.T) {
 		l.reach(a, address)
 	}
 	if said := responder.out.String(); strings.Contains(said, "disconnected") {
-		t.Errorf("who was there first says: %s", said)
+		t.Errorf("output of the first client: %s", said)
 	}
 }
 
@@ -61,8 +61,8 @@ func flip(secret string, at, bit int) string {
 	return string(b)
 }
 
-// TestASecondProgramIsTurnedAwayUntilTheFirstIsGone, on the same memif and with the right secret.
-func TestASecondProgramIsTurnedAwayUntilTheFirstIsGone(t *testing.T) {
+// Both use the right secret of the same memif.
+func TestSecondClientIsRefusedUntilTheFirstDisconnects(t *testing.T) {
 	l := newLab(t, node.Options{})
 	a := l.neighbour("a")
 	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
@@ -77,8 +77,7 @@ func TestASecondProgramIsTurnedAwayUntilTheFirstIsGone(t *testing.T) {
 	l.reach(a, m1.Bare()[0])
 }
 
-// TestAnIDThatIsNotThereIsRefused.
-func TestAnIDThatIsNotThereIsRefused(t *testing.T) {
+func TestUnknownInterfaceIDIsRefused(t *testing.T) {
 	l := newLab(t, node.Options{})
 	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
 	m1 := l.add(d)[1]
@@ -86,6 +85,6 @@ func TestAnIDThatIsNotThereIsRefused(t *testing.T) {
 		Socket: m1.SocketPath, ID: 2, Secret: memif.Secret(containers[0].Envs[memif.SecretVariable]),
 	})
 	if err == nil || !strings.Contains(err.Error(), "unmatched interface id") {
-		t.Errorf("error %v, want that there is no such id", err)
+		t.Errorf("error %v, want unmatched interface id", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // Users of the tests; the machine need not know them.
 const (
 	owner    = 1000
-	member   = 1234 // of the group
+	member   = 1234 // another user of the group
 	stranger = 1001
 	group    = 4321
 )
@@ -43,17 +43,17 @@ func requireUsers(t *testing.T) {
 
 func as(uid, gid uint32) *syscall.Credential { return &syscall.Credential{Uid: uid, Gid: gid} }
 
-// openToAll lets users come as far as the directory of all sockets, as they could on a node.
+// openToAll makes the parents of the socket directories accessible for all users, as they are on a node.
 func (l *lab) openToAll() {
 	l.Helper()
 	for _, dir := range []string{l.Dir, l.Dir + "/run"} {
-		l.try(os.Chmod(dir, 0o755)) //nolint:gosec // it is to be open
+		l.try(os.Chmod(dir, 0o755)) //nolint:gosec // accessible on purpose
 	}
 }
 
-// TestAnOrdinaryUserConnectsAndOthersAreRefusedByTheFileSystem where the pod says whose its memif is.
+// The pod declares the owner of its memif.
 // rows: MEM-23, MEM-24
-func TestAnOrdinaryUserConnectsAndOthersAreRefusedByTheFileSystem(t *testing.T) {
+func TestUnprivilegedOwnerConnectsAndFileModesRefuseOtherUsers(t *testing.T) {
 	requireUsers(t)
 	l := newLab(t, node.Options{})
 	l.openToAll()
@@ -98,7 +98,7 @@ func TestEveryUserOfTheContainerConnectsIfTheGroupIsUnknown(t *testing.T) {
 		l.closedTo(as(stranger, stranger), directory(c))
 		l.closedTo(as(stranger, stranger), inDirectory(c, "secret"))
 	}
-	// The programs above see of the node what they mount: the other's directory is not there.
+	// The programs of the containers see only their own mounts of the node, not the other container's directory.
 	for i, c := range both {
 		others := directory(both[1-i])
 		if out := l.lists(d, c, others); !strings.Contains(out, "No such file") {
@@ -126,7 +126,7 @@ func (l *lab) modes(c kubelettest.Container, uid, gid uint32, want map[string]fs
 // ls lists a directory.
 const ls = "/bin/ls"
 
-// closedTo expects that a user who is not in a container cannot look at a path.
+// closedTo expects that a user outside of a container cannot read a path.
 func (l *lab) closedTo(user *syscall.Credential, path string) {
 	l.Helper()
 	cmd := exec.CommandContext(l.Context(), ls, path)
@@ -136,7 +136,7 @@ func (l *lab) closedTo(user *syscall.Credential, path string) {
 	}
 }
 
-// lists is what a container sees of a directory.
+// lists returns a container's listing of a directory.
 func (l *lab) lists(p *node.Pod, c kubelettest.Container, path string) string {
 	l.Helper()
 	r := l.start(p, c, ls, path)

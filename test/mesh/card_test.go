@@ -23,7 +23,7 @@ import (
 	"github.com/weftnet/weft/test/traffic"
 )
 
-// own is the node's address of a family.
+// own returns the node's address of a family.
 func (m *machine) own(six bool) netip.Addr {
 	at := slices.IndexFunc(m.addresses, func(p netip.Prefix) bool { return p.Addr().Is6() == six })
 	return m.addresses[at].Addr()
@@ -47,8 +47,8 @@ func TestNodesWhoseDataplaneOwnsTheCard(t *testing.T) {
 			c.wantMasquerade(t, c.nodes[0], c.nodes[1], six)
 		}
 	})
-	t.Run("a port of the node that leads to a pod", func(t *testing.T) { c.wantNodePort(t, c.nodes[0], c.nodes[1]) })
-	t.Run("the agent starts again", func(t *testing.T) {
+	t.Run("a NodePort leads to a pod", func(t *testing.T) { c.wantNodePort(t, c.nodes[0], c.nodes[1]) })
+	t.Run("the agent restarts", func(t *testing.T) {
 		m := c.nodes[0]
 		must(t, m.StopAgent())
 		m.restart(t)
@@ -74,14 +74,14 @@ func TestNodesWhoseDataplaneOwnsTheCard(t *testing.T) {
 	t.Run("the kernel gets the card back", func(t *testing.T) { c.wantGivenBack(t) })
 }
 
-// restart starts the agent of the node again.
+// restart restarts the node's agent.
 func (m *machine) restart(t *testing.T) {
 	t.Helper()
 	m.inside(func() { must(t, m.BeginAgent("--kubernetes-node", m.name)) })
 	must(t, m.AwaitReady(t.Context()))
 }
 
-// wantFirstResyncIdle wants that the agent's first resync found all as it is desired.
+// wantFirstResyncIdle fails if the agent's first resync made operations.
 func (m *machine) wantFirstResyncIdle(t *testing.T) {
 	t.Helper()
 	var reply struct {
@@ -96,14 +96,14 @@ func (m *machine) wantFirstResyncIdle(t *testing.T) {
 			continue
 		}
 		if len(txn.Ops) > 0 {
-			t.Errorf("the resync at the start did %v", txn.Ops)
+			t.Errorf("operations of the first resync: %v", txn.Ops)
 		}
 		return
 	}
-	t.Errorf("no resync at a start among %+v", reply.Transactions)
+	t.Errorf("no resync at a start in %+v", reply.Transactions)
 }
 
-// wantReplayWithoutCard wants that the kernel had the card while the new dataplane was replayed.
+// wantReplayWithoutCard fails unless the kernel had the card during the replay into the new dataplane.
 func (m *machine) wantReplayWithoutCard(t *testing.T) {
 	t.Helper()
 	var reply struct {
@@ -121,13 +121,13 @@ func (m *machine) wantReplayWithoutCard(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("%s: no replay gave the card back first and took it last: %+v", m.name, reply.Transactions)
+	t.Errorf("%s: no replay returned the card first and moved it last: %+v", m.name, reply.Transactions)
 }
 
-// fromNode judges what one node's kernel sends to the other's.
+// fromNode tests connections from one node's kernel to the other's.
 func (c *cluster) fromNode(t *testing.T, from, to *machine, six bool) {
 	address := to.own(six)
-	reach(t, from.namespace, address) // VPP drops the packet for which it asks for a neighbour
+	reach(t, from.namespace, address) // VPP drops a packet whose next hop it has to resolve
 	p, err := ping.Open(from.namespace, address)
 	must(t, err)
 	defer p.Close()
@@ -153,7 +153,7 @@ func (c *cluster) fromNode(t *testing.T, from, to *machine, six bool) {
 	t.Logf("%d bytes at %.2f Gbit/s", r.Bytes, r.Gigabits())
 }
 
-// netns is the path of the node's namespace.
+// netns returns the path of the node's namespace.
 func (m *machine) netns() string {
 	if m.namespace == "" {
 		return fmt.Sprintf("/proc/%d/ns/net", m.AgentPID())
@@ -161,7 +161,7 @@ func (m *machine) netns() string {
 	return m.namespace
 }
 
-// wantMasquerade has a pod of one node connect to the other's kernel, which must see the address of the node.
+// wantMasquerade connects from a pod of one node to the other's kernel, which must see the address of the node.
 func (c *cluster) wantMasquerade(t *testing.T, from, to *machine, six bool) {
 	t.Helper()
 	seen := make(chan string, 1)
@@ -196,8 +196,8 @@ func (c *cluster) wantMasquerade(t *testing.T, from, to *machine, six bool) {
 	}
 }
 
-// wantNodePort has a port of the node redirected to its pod by the node's kernel, as kube-proxy does, and asks it from the other
-// node, from the node and from its own pod.
+// wantNodePort makes the node's kernel redirect a port to its pod, as kube-proxy does, and connects to it from the other node, from the
+// node and from its own pod.
 func (c *cluster) wantNodePort(t *testing.T, m, other *machine) {
 	t.Helper()
 	const port, podPort = 30080, 8080
@@ -255,7 +255,7 @@ func (c *cluster) wantNodePort(t *testing.T, m, other *machine) {
 	}
 }
 
-// wantCard wants the node's addresses on a link, and on another one none.
+// wantCard fails unless the node's addresses are on the given link only.
 func (m *machine) wantCard(on, off string) {
 	m.t.Helper()
 	m.inside(func() {
@@ -270,7 +270,7 @@ func (m *machine) wantCard(on, off string) {
 	})
 }
 
-// addressesOn are those of a link that are not link-local; none if there is no link.
+// addressesOn returns a link's addresses except link-local ones; none if the link does not exist.
 func addressesOn(t *testing.T, link string) (found []netip.Addr) {
 	t.Helper()
 	l, err := netlink.LinkByName(link)
@@ -287,7 +287,7 @@ func addressesOn(t *testing.T, link string) (found []netip.Addr) {
 	return found
 }
 
-// wantGivenBack takes the key out of the configuration of one node, and then of the other. Nodes that differ reach each other.
+// wantGivenBack removes the uplink from the configuration of one node, and then of the other. In between they reach each other.
 func (c *cluster) wantGivenBack(t *testing.T) {
 	for _, m := range c.nodes {
 		must(t, m.StopAgent())
@@ -295,7 +295,7 @@ func (c *cluster) wantGivenBack(t *testing.T) {
 		m.restart(t)
 		m.wantCard("up0", "weft-uplink0")
 		if _, err := os.Stat(m.State() + "/card-up0.json"); err == nil {
-			t.Error("the file of the card is still there")
+			t.Error("the file of the card still exists")
 		}
 		for i, from := range c.nodes {
 			for _, six := range []bool{false, true} {

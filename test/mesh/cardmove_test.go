@@ -27,7 +27,7 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// cardNode is a node in no cluster, with the card up0 that leads everywhere and is its dataplane's, and a machine behind it.
+// cardNode is a node outside of a cluster with a peer. The dataplane owns its card up0, which has the default route.
 type cardNode struct {
 	*machine
 	card  netlink.Link
@@ -63,8 +63,8 @@ func newCardNode(t *testing.T) *cardNode {
 	return &cardNode{m, up, other}
 }
 
-// TestTheCardIsGivenBackWithoutTheAgent: by the command for that, and by the last agent of a node that Weft is taken off.
-func TestTheCardIsGivenBackWithoutTheAgent(t *testing.T) {
+// Either the command moves the card back, or the uninstalling agent does.
+func TestCardReturnsToTheKernelWithoutTheAgent(t *testing.T) {
 	n := newCardNode(t)
 	before := stateOf(t, n.card)
 	release := func() (string, error) {
@@ -74,11 +74,11 @@ func TestTheCardIsGivenBackWithoutTheAgent(t *testing.T) {
 	must(t, n.StartAgent(t.Context()))
 	n.wantCard("weft-uplink0", "up0")
 	if out, err := release(); err == nil || !strings.Contains(out, "stop it first") {
-		t.Errorf("beside an agent: %v, %s", err, out)
+		t.Errorf("while an agent runs: %v, %s", err, out)
 	}
 	must(t, n.StopAgent())
 	n.wantCard("weft-uplink0", "up0")
-	reach(t, "", n.other.own(false)) // the dataplane goes on
+	reach(t, "", n.other.own(false)) // the dataplane still forwards
 	out, err := release()
 	if err != nil || !strings.Contains(out, "returned up0 to the kernel") {
 		t.Fatalf("%v, %s", err, out)
@@ -95,12 +95,12 @@ func TestTheCardIsGivenBackWithoutTheAgent(t *testing.T) {
 	wantState(t, n.card, before)
 	reach(t, "", n.other.own(true))
 	if left, _ := filepath.Glob(n.State() + "/card-*"); len(left) > 0 {
-		t.Errorf("left are %v", left)
+		t.Errorf("left over: %v", left)
 	}
 }
 
-// TestALostStateDoesNotLeaveTheKernelDeaf: without the state file the agent cannot restore the card's addresses, but a DHCP client can.
-func TestALostStateDoesNotLeaveTheKernelDeaf(t *testing.T) {
+// Without the state file the agent cannot restore the card's addresses, but a DHCP client can.
+func TestKernelReceivesOnTheCardAfterTheStateFileIsLost(t *testing.T) {
 	n := newCardNode(t)
 	must(t, n.StartAgent(t.Context()))
 	n.wantCard("weft-uplink0", "up0")
@@ -113,12 +113,12 @@ func TestALostStateDoesNotLeaveTheKernelDeaf(t *testing.T) {
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyNetdev)
 	must(t, err)
 	if len(tables) > 0 {
-		t.Errorf("the kernel is still kept from the card by table %s", tables[0].Name)
+		t.Errorf("table %s still keeps the kernel from the card", tables[0].Name)
 	}
 }
 
-// TestADataplaneThatRefusesLeavesTheCardWithTheKernel has another's table in the place of the one that the card needs.
-func TestADataplaneThatRefusesLeavesTheCardWithTheKernel(t *testing.T) {
+// A foreign table has the name of the table that the card needs.
+func TestCardStaysWithTheKernelIfTheDataplaneRefuses(t *testing.T) {
 	n := newCardNode(t)
 	before := stateOf(t, n.card)
 	must(t, n.Uplink(""))
@@ -132,12 +132,12 @@ func TestADataplaneThatRefusesLeavesTheCardWithTheKernel(t *testing.T) {
 	must(t, n.StopAgent())
 	must(t, n.Uplink("up0"))
 	must(t, n.BeginAgent())
-	k8stest.Eventually(t, "the agent is not ready, and says what waits", func() bool {
-		out, _ := n.Weftctl(t.Context(), "status") // it fails where the agent is not ready
+	k8stest.Eventually(t, "the agent is not ready and names the waiting object", func() bool {
+		out, _ := n.Weftctl(t.Context(), "status") // an error while the agent is not ready
 		return strings.Contains(out, "linux.uplink/up0 waits for") && !strings.Contains(out, "first resync has not ended")
 	})
 	if now := stateOf(t, n.card); now != before {
-		t.Errorf("the card had\n%s\nand has\n%s", before, now)
+		t.Errorf("state of the card before:\n%s\nafter:\n%s", before, now)
 	}
 	reach(t, "", n.other.own(false))
 	foreign.IsAdd = false
@@ -149,29 +149,29 @@ func TestADataplaneThatRefusesLeavesTheCardWithTheKernel(t *testing.T) {
 	reach(t, "", n.other.own(true))
 }
 
-// wantState waits until a link is as it was. VPP sets a card down that it lets go of; then the kernel makes the link-local address
-// anew, and takes a while for it.
+// wantState waits until a link has its former state. VPP sets a card down that it releases; then the kernel generates the link-local
+// address anew, which takes some time.
 func wantState(t *testing.T, l netlink.Link, want string) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for stateOf(t, l) != want {
 		if time.Now().After(deadline) {
-			t.Fatalf("the card had\n%s\nand has\n%s", want, stateOf(t, l))
+			t.Fatalf("state of the card before:\n%s\nafter:\n%s", want, stateOf(t, l))
 		}
 	}
 }
 
-// TestAnAgentThatIsKilledNeverLosesTheNodesAddress kills an agent at random moments while it takes the card, or gives it back.
-func TestAnAgentThatIsKilledNeverLosesTheNodesAddress(t *testing.T) {
+// The test kills an agent at random moments while it moves the card to the dataplane or back.
+func TestNodeKeepsItsAddressesWhenTheAgentIsKilledDuringAMove(t *testing.T) {
 	n := newCardNode(t)
 	before := stateOf(t, n.card)
-	must(t, n.StartAgent(t.Context())) // how long the move takes after a start is not known before
+	must(t, n.StartAgent(t.Context())) // the duration of the move after a start is unknown
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
 	kills := 20
 	if dataplane.Prefix() != "" {
-		kills = 8 // VPP is created anew in none of them, but slower to answer
+		kills = 8 // the same VPP keeps running, but it is slower
 	}
 	for i := range kills {
 		must(t, n.KillAgent())
@@ -181,7 +181,7 @@ func TestAnAgentThatIsKilledNeverLosesTheNodesAddress(t *testing.T) {
 		<-moment.C
 		must(t, n.KillAgent())
 		n.wantWhole(t, i)
-		if random.IntN(2) == 0 { // and then something else is wanted
+		if random.IntN(2) == 0 { // change the wanted owner
 			must(t, n.Uplink([]string{"up0", ""}[i%2]))
 		}
 		must(t, n.BeginAgent())
@@ -194,7 +194,7 @@ func TestAnAgentThatIsKilledNeverLosesTheNodesAddress(t *testing.T) {
 	reach(t, "", n.other.own(false))
 }
 
-// wantWhole wants each of the node's addresses on some link, and a way to everything of both families.
+// wantWhole fails unless each of the node's addresses is on some link, and both families have a default route.
 func (m *machine) wantWhole(t *testing.T, round int) {
 	t.Helper()
 	there := slices.Concat(addressesOn(t, "up0"), addressesOn(t, "weft-uplink0"))
@@ -210,7 +210,7 @@ func (m *machine) wantWhole(t *testing.T, round int) {
 	}
 }
 
-// stateOf is what the kernel says of a link.
+// stateOf returns the kernel's description of a link.
 func stateOf(t *testing.T, l netlink.Link) string {
 	t.Helper()
 	addresses, err := netlink.AddrList(l, netlink.FAMILY_ALL)

@@ -31,10 +31,10 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// uplinkMTU is that of the link between the nodes.
+// uplinkMTU is the MTU of the link between the nodes.
 const uplinkMTU = 1500
 
-// machine is one node: the first in the namespace of the test, the second in one of its own.
+// machine is one node: the first in the test's namespace, the second in a new one.
 type machine struct {
 	*node.Node
 	t         *testing.T
@@ -53,10 +53,10 @@ type cluster struct {
 	nodes  [2]*machine
 }
 
-// options are how the nodes of a cluster reach each other.
+// options are options of a cluster's nodes.
 type options struct {
 	tunnel string
-	uplink string // the network card that the dataplanes own; "": the kernels keep it
+	uplink string // the card that the dataplanes own; "" = the kernels own it
 }
 
 func newCluster(t *testing.T, o options) *cluster {
@@ -92,10 +92,10 @@ func (c *cluster) cable() {
 	must(c.t, netlink.LinkAdd(link))
 	c.t.Cleanup(func() {
 		_ = netlink.LinkDel(link)
-		if punting, err := netlink.LinkByName(desired.UplinkLink); err == nil { // it has the node's addresses, whatever ends
+		if punting, err := netlink.LinkByName(desired.UplinkLink); err == nil { // it has the node's addresses at the end, too
 			must(c.t, netlink.LinkDel(punting))
 		}
-		// A card that is taken leaves a table behind, which newer kernels apply to the next card of that name.
+		// A taken card leaves a table behind, which newer kernels apply to the next card of that name.
 		conn, err := nftables.New()
 		must(c.t, err)
 		tables, err := conn.ListTablesOfFamily(nftables.TableFamilyNetdev)
@@ -115,7 +115,7 @@ func (c *cluster) cable() {
 					IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}, Flags: unix.IFA_F_NODAD,
 				}))
 			}
-			must(c.t, os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("1"), 0)) // as most distributions have it
+			must(c.t, os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("1"), 0)) // the default of most distributions
 		})
 	}
 }
@@ -129,7 +129,7 @@ func (m *machine) inside(f func()) {
 	netnstest.Do(m.t, m.namespace, f)
 }
 
-// begin starts the agent of the node with a dataplane.
+// begin starts the agent of the node, which starts a dataplane.
 func (m *machine) begin(server *k8stest.Server, o options) {
 	m.t.Helper()
 	object := &corev1.Node{
@@ -146,7 +146,7 @@ func (m *machine) begin(server *k8stest.Server, o options) {
 	m.Node = n
 	m.t.Cleanup(func() {
 		if log, err := os.ReadFile(n.AgentLog()); m.t.Failed() && err == nil {
-			m.t.Logf("the log of %s:\n%s", m.name, log)
+			m.t.Logf("log of %s:\n%s", m.name, log)
 		}
 		must(m.t, n.Close())
 	})
@@ -154,7 +154,7 @@ func (m *machine) begin(server *k8stest.Server, o options) {
 	must(m.t, n.AwaitReady(m.t.Context()))
 }
 
-// kubeconfig says where the API server is, which listens in the namespace of the test.
+// kubeconfig has the address of the API server, which listens in the test's namespace.
 func (m *machine) kubeconfig(server *k8stest.Server) string {
 	m.t.Helper()
 	host := server.Connection().Host
@@ -170,7 +170,7 @@ func (m *machine) kubeconfig(server *k8stest.Server) string {
 	return file
 }
 
-// proxy makes the API server reachable in the node's namespace.
+// proxy forwards connections from the node's namespace to the API server.
 func (m *machine) proxy(host string) string {
 	m.t.Helper()
 	to, err := url.Parse(host)
@@ -185,7 +185,7 @@ func (m *machine) proxy(host string) string {
 		for {
 			in, err := l.Accept()
 			if err != nil {
-				return // it was closed
+				return // closed
 			}
 			out, err := net.Dial("tcp", to.Host)
 			if err != nil {
@@ -194,7 +194,7 @@ func (m *machine) proxy(host string) string {
 			}
 			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
 				group.Go(func() {
-					_, _ = io.Copy(pair[0], pair[1]) // either end may go
+					_, _ = io.Copy(pair[0], pair[1]) // either end may close
 					_ = pair[0].Close()
 					_ = pair[1].Close()
 				})
@@ -205,7 +205,7 @@ func (m *machine) proxy(host string) string {
 	return "http://" + l.Addr().String()
 }
 
-// meet waits until each node has announced itself, and the other leads to its blocks.
+// meet waits until each node has announced itself and has routes to the blocks of the other.
 func (c *cluster) meet() {
 	c.t.Helper()
 	for i, m := range c.nodes {
@@ -214,7 +214,7 @@ func (c *cluster) meet() {
 			var own v1.NodeNetwork
 			return c.server.Object("nodenetworks.contivpp.io", "", m.name, &own) && own.Spec.NodeIDConfirmed
 		})
-		k8stest.Eventually(c.t, m.name+" leads to "+other.name, func() bool {
+		k8stest.Eventually(c.t, m.name+" has routes to "+other.name, func() bool {
 			var found int
 			m.inside(func() {
 				routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
@@ -230,7 +230,7 @@ func (c *cluster) meet() {
 	}
 }
 
-// addPod gives the node one pod.
+// addPod adds the node's pod.
 func (m *machine) addPod() {
 	m.t.Helper()
 	runtime, err := m.Runtime(m.t.Output())
@@ -245,17 +245,17 @@ func (m *machine) addPod() {
 	m.link = links[0]
 }
 
-// address is the pod's of a family.
+// address returns the pod's address of a family.
 func (m *machine) address(six bool) netip.Addr {
 	m.t.Helper()
 	at := slices.IndexFunc(m.link.Bare(), func(a netip.Addr) bool { return a.Is6() == six })
 	if at < 0 {
-		m.t.Fatalf("the pod of %s has %v", m.name, m.link.Addresses)
+		m.t.Fatalf("the pod of %s has the addresses %v", m.name, m.link.Addresses)
 	}
 	return m.link.Bare()[at]
 }
 
-// weftctl asks the agent.
+// weftctl runs weftctl on the node.
 func (m *machine) weftctl(args ...string) string {
 	m.t.Helper()
 	text, err := m.Weftctl(m.t.Context(), args...)

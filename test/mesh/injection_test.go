@@ -16,9 +16,9 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// Finding 2 of issue 12: a pod replays a tunnel packet to another node, which its own node masquerades. It is shown first that the
-// packet is what the other node's pods would take.
-func TestAPodInjectsNothingIntoTheTunnelsOfAnotherNode(t *testing.T) {
+// Finding 2 of issue 12: a pod replays a tunnel packet to another node, and its own node masquerades it. The test first shows that the
+// other node's pods accept the packet.
+func TestPodCannotInjectIntoTheTunnelsOfAnotherNode(t *testing.T) {
 	for _, o := range []options{{"vxlan4", ""}, {"vxlan6", ""}, {"vxlan4", "up0"}} {
 		t.Run(owner(o.uplink)+", "+o.tunnel, func(t *testing.T) {
 			c := newCluster(t, o)
@@ -40,17 +40,17 @@ func TestAPodInjectsNothingIntoTheTunnelsOfAnotherNode(t *testing.T) {
 			await(t, victim, "to be replayed")
 
 			must(t, from.StopAgent())
-			from.restart(t) // it repairs the table
+			from.restart(t) // which repairs the table
 			write(t, sender, target, packet)
 			raw := make([]byte, 1<<16)
 			for deadline := time.Now().Add(20 * time.Second); from.guarded(t) == 0; {
 				must(t, victim.SetReadDeadline(time.Now().Add(time.Millisecond)))
 				n, err := victim.Read(raw)
 				if err == nil {
-					t.Fatalf("the victim has %q", raw[:n])
+					t.Fatalf("the victim received %q", raw[:n])
 				}
 				if !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(deadline) {
-					t.Fatalf("the packet was neither dropped by the guard nor received: %v", err)
+					t.Fatalf("the guard did not drop the packet, and the victim did not receive it: %v", err)
 				}
 			}
 			write(t, sender, netip.AddrPortFrom(to.address(false), port(victim)), "by the tunnel")
@@ -90,7 +90,7 @@ func await(t *testing.T, c *net.UDPConn, want string) {
 	}
 }
 
-// capture is what is in the UDP packet to the tunnels' port that comes to the node's network card and has the text in it.
+// capture returns the UDP payload of a packet to the tunnels' port that arrives at the node's network card with the text in it.
 func (m *machine) capture(t *testing.T, six bool, send func()) string {
 	t.Helper()
 	const everything = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8
@@ -126,7 +126,7 @@ func (m *machine) capture(t *testing.T, six bool, send func()) string {
 	}
 }
 
-// guardChain is the chain that drops what pods send to the tunnels of other nodes.
+// guardChain is the chain that drops packets of pods to the tunnels of other nodes.
 var guardChain = &nftables.Chain{Name: "guard-forward", Table: &nftables.Table{Family: nftables.TableFamilyINet, Name: "weft"}}
 
 func (m *machine) flushGuard(t *testing.T) {
@@ -139,7 +139,7 @@ func (m *machine) flushGuard(t *testing.T) {
 	})
 }
 
-// guarded is how many packets the chain has dropped.
+// guarded returns the number of packets that the chain has dropped.
 func (m *machine) guarded(t *testing.T) (sum uint64) {
 	t.Helper()
 	m.inside(func() {

@@ -30,7 +30,7 @@ const (
 	amount      = 100 << 20 // bytes
 )
 
-// tunnels are what a tunnel leaves of the uplink's MTU.
+// tunnels is the uplink's MTU minus the overhead of a tunnel.
 var tunnels = map[string]int{"vxlan4": uplinkMTU - 50, "vxlan6": uplinkMTU - 70}
 
 func TestPodsOfTwoNodesReachEachOtherWithoutLoss(t *testing.T) {
@@ -41,7 +41,7 @@ func TestPodsOfTwoNodesReachEachOtherWithoutLoss(t *testing.T) {
 	}
 }
 
-// owner says who has the network card.
+// owner names the owner of the network card.
 func owner(uplink string) string {
 	if uplink == "" {
 		return "card of the kernel"
@@ -49,7 +49,7 @@ func owner(uplink string) string {
 	return "card of the dataplane"
 }
 
-// exchangeAll judges all directions of both families.
+// exchangeAll tests all directions of both families.
 func exchangeAll(t *testing.T, o options, mtu int) {
 	t.Helper()
 	c := newCluster(t, o)
@@ -67,7 +67,7 @@ func exchangeAll(t *testing.T, o options, mtu int) {
 	}
 }
 
-// exchange judges one direction of one family.
+// exchange tests one direction of one family.
 func (c *cluster) exchange(from, to *machine, six bool, mtu int) {
 	c.t.Helper()
 	what := fmt.Sprintf("%s to %s, IPv6 %t", from.name, to.name, six)
@@ -77,7 +77,7 @@ func (c *cluster) exchange(from, to *machine, six bool, mtu int) {
 	defer func() { must(c.t, p.Close()) }()
 	lost := 0
 	for seq := range pings {
-		// An answer may be late on a machine that is busy; a lost one never comes.
+		// A reply may be late on a busy machine; a lost one never arrives.
 		ctx, cancel := context.WithTimeout(c.t.Context(), answerLimit)
 		_, err := p.Once(ctx, address, seq+1)
 		cancel()
@@ -93,7 +93,7 @@ func (c *cluster) exchange(from, to *machine, six bool, mtu int) {
 	_, _ = rand.Read(data) // it never fails
 	r, err := traffic.Transfer(c.t.Context(), traffic.Path{From: from.pod.Netns, To: to.pod.Netns, Address: address}, data)
 	if err != nil || r.Bytes != amount || r.Sum != sha256.Sum256(data) {
-		c.t.Fatalf("%s: %d of %d bytes arrived, or others: %v", what, r.Bytes, amount, err)
+		c.t.Fatalf("%s: %d of %d bytes arrived, or other bytes: %v", what, r.Bytes, amount, err)
 	}
 	c.t.Logf("%s: %d pings, %d lost; %d bytes at %.2f Gbit/s", what, pings, lost, r.Bytes, r.Gigabits())
 	if got := from.podMTU(); got != mtu {
@@ -120,7 +120,7 @@ func (m *machine) echo(to netip.Addr, length int) error {
 	return echo(m.t, m.pod.Netns, to, length)
 }
 
-// echo does that from a namespace.
+// echo sends an ICMP echo request as above from a namespace.
 func echo(t *testing.T, from string, to netip.Addr, length int) (err error) {
 	t.Helper()
 	network, listen, header, proto := "ip4:icmp", "0.0.0.0", 20, 1
@@ -169,7 +169,7 @@ func echo(t *testing.T, from string, to netip.Addr, length int) (err error) {
 	}
 }
 
-// wantNothingToRepair has the agent compare everything with the machine.
+// wantNothingToRepair fails if a resync makes operations.
 func (m *machine) wantNothingToRepair() {
 	m.t.Helper()
 	m.weftctl("resync")
@@ -181,9 +181,9 @@ func (m *machine) wantNothingToRepair() {
 	}
 	must(m.t, json.Unmarshal([]byte(m.weftctl("transactions", "1", "-o", "json")), &reply))
 	if len(reply.Transactions) != 1 || reply.Transactions[0].Origin != "resync" {
-		m.t.Fatalf("%s: after a resync the last transaction is %+v", m.name, reply.Transactions)
+		m.t.Fatalf("%s: the last transaction after a resync is %+v", m.name, reply.Transactions)
 	}
 	if ops := reply.Transactions[0].Ops; len(ops) > 0 {
-		m.t.Errorf("%s: a resync did %v", m.name, ops)
+		m.t.Errorf("%s: operations of a resync: %v", m.name, ops)
 	}
 }

@@ -34,11 +34,10 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// What a dataplane does for a node whose network card it owns, message by message, on weft-vswitch as on VPP: the facts for a
-// node whose kernel has no card. The agent does not do this yet.
+// The messages by which a dataplane serves a node whose network card it owns, on weft-vswitch and on VPP, without an agent.
 
-// uplinkFamily are the addresses of one family: of the node, of a peer on the same network, and the name of the kernel's end of
-// the link between VPP and kernel, which has the node's address.
+// uplinkFamily has the addresses of one family: of the node, of a peer on the same network, and the kernel's end of the link between
+// dataplane and kernel, which has the node's address.
 type uplinkFamily struct{ node, peer, kernelEnd netip.Addr }
 
 var uplinkFamilies = []uplinkFamily{
@@ -46,7 +45,7 @@ var uplinkFamilies = []uplinkFamily{
 	{netip.MustParseAddr("2001:db8:ff::1"), netip.MustParseAddr("2001:db8:ff::2"), netip.MustParseAddr("fd77:6566:7400::1")},
 }
 
-// uplinkLab is a dataplane that owns the card up0 of the test's namespace; a peer is behind it, in a namespace of its own.
+// uplinkLab is a dataplane that owns the card up0 of the test's namespace; a peer in another namespace is behind it.
 type uplinkLab struct {
 	*testing.T
 	conn      *core.Connection
@@ -72,7 +71,7 @@ func newUplinkLab(t *testing.T) *uplinkLab {
 	return l
 }
 
-// wire makes the card and the link to the kernel; the kernel knows nothing of the card but its name.
+// wire makes the card and the link to the kernel; the kernel has no addresses on the card.
 func (l *uplinkLab) wire() {
 	l.Helper()
 	f, err := os.Open(l.peer)
@@ -108,8 +107,8 @@ func (l *uplinkLab) wire() {
 	}
 }
 
-// checksumsItself does what ethtool -K <link> tx off does, so that what arrives has its checksums, as from a wire: VPP 25.10 takes
-// an unfinished one of an envelope for one of the frame inside.
+// checksumsItself does what ethtool -K <link> tx off does, so that packets have complete checksums, as on a wire: VPP 25.10 applies an
+// incomplete checksum of an outer packet to the inner one.
 func checksumsItself(t *testing.T, link string) {
 	t.Helper()
 	const setTxChecksum = 0x17
@@ -137,7 +136,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// take gives VPP a link.
+// take gives a link to VPP.
 func (l *uplinkLab) take(name string) interface_types.InterfaceIndex {
 	l.Helper()
 	reply, err := af_packet.NewServiceClient(l.conn).AfPacketCreateV3(l.Context(), &af_packet.AfPacketCreateV3{
@@ -158,7 +157,7 @@ func (l *uplinkLab) take(name string) interface_types.InterfaceIndex {
 	return reply.SwIfIndex
 }
 
-// serve has the dataplane have the node's address, and hand what is not its own to the kernel.
+// serve makes the dataplane serve the node's address and punt other packets to the kernel.
 func (l *uplinkLab) serve(f uplinkFamily) {
 	l.Helper()
 	c := interfaces.NewServiceClient(l.conn)
@@ -195,7 +194,7 @@ func (l *uplinkLab) serve(f uplinkFamily) {
 	l.lead(f)
 }
 
-// lead has the kernel send everything to VPP.
+// lead adds the kernel's default routes to VPP.
 func (l *uplinkLab) lead(f uplinkFamily) {
 	l.Helper()
 	node0, err := netlink.LinkByName("node0")
@@ -228,7 +227,7 @@ func TestTheDataplaneServesTheNodesAddressByPunting(t *testing.T) {
 	}
 }
 
-// tunnel connects a pod of the dataplane with a vxlan device of the peer's kernel.
+// tunnel connects a pod of the dataplane with a VXLAN device of the peer's kernel.
 func (l *uplinkLab) tunnel(t *testing.T, f uplinkFamily) {
 	t.Helper()
 	number := uint32(77)
@@ -303,7 +302,7 @@ func within(t *testing.T, namespace string, f func()) {
 	netnstest.Do(t, namespace, f)
 }
 
-// converse opens a connection and sends some bytes both ways.
+// converse opens a TCP connection and sends some bytes both ways.
 func converse(t *testing.T, from, at string, to netip.Addr) {
 	t.Helper()
 	var listener net.Listener
@@ -336,7 +335,7 @@ func converse(t *testing.T, from, at string, to netip.Addr) {
 		}()
 		got, err := io.ReadAll(c)
 		if len(got) != len(sent) || err != nil {
-			t.Errorf("%d of %d bytes came back: %v", len(got), len(sent), err)
+			t.Errorf("%d of %d bytes were echoed: %v", len(got), len(sent), err)
 		}
 		_ = c.Close()
 	})
@@ -346,10 +345,10 @@ func converse(t *testing.T, from, at string, to netip.Addr) {
 	_ = listener.Close()
 }
 
-// way is from one namespace to another; "" is the test's.
+// way is a direction from one namespace to another; "" is the test's.
 type way struct{ from, at string }
 
-// datagram sends one with a TTL.
+// datagram sends a UDP datagram with a TTL.
 func datagram(t *testing.T, w way, to netip.Addr, ttl int) {
 	t.Helper()
 	var in, out *net.UDPConn
@@ -378,7 +377,7 @@ func datagram(t *testing.T, w way, to netip.Addr, ttl int) {
 	}
 }
 
-// refused wants the port unreachable of a kernel.
+// refused expects an ICMP port unreachable of the kernel.
 func refused(t *testing.T, from string, to netip.Addr) {
 	t.Helper()
 	within(t, from, func() {
@@ -389,7 +388,7 @@ func refused(t *testing.T, from string, to netip.Addr) {
 		must(t, err)
 		must(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
 		if _, err := c.Read(make([]byte, 100)); !errors.Is(err, unix.ECONNREFUSED) {
-			t.Errorf("%v, want that the connection is refused", err)
+			t.Errorf("%v, want connection refused", err)
 		}
 	})
 }

@@ -22,7 +22,7 @@ import (
 
 const customNetworks = "customnetworks.contivpp.io"
 
-// The VNI of a network that was deleted while a pod used it was given to another network, and the pod reached pods of that one.
+// The test covers a bug: the VNI of a network that was deleted while a pod used it was assigned to another network.
 func TestPodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
 	c := newCluster(t, options{tunnel: "vxlan4"})
 	c.control()
@@ -32,7 +32,7 @@ func TestPodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
 	a1 := n1.extraPod("a1", "shop-a")
 
 	c.server.Remove(customNetworks, "", "shop-a")
-	k8stest.Eventually(t, "what keeps shop-a is said", func() bool {
+	k8stest.Eventually(t, "the status names the user of shop-a", func() bool {
 		ready := meta.FindStatusCondition(c.get("shop-a").Status.Conditions, v1.ConditionReady)
 		return ready != nil && strings.Contains(ready.Message, "it is used by demo/a1 on n1")
 	})
@@ -52,7 +52,7 @@ func TestPodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
 	to := netip.AddrPortFrom(b2.address, port(victim))
 	foreign, own := listen(t, a1.Netns), listen(t, b1.Netns)
 	raw, got := make([]byte, 100), 0
-	for deadline := time.Now().Add(30 * time.Second); got < 5; { // n1 has to be told of the block first
+	for deadline := time.Now().Add(30 * time.Second); got < 5; { // n1 learns of the block after some time
 		write(t, foreign, to, "from shop-a")
 		write(t, own, to, "from shop-b")
 		must(t, victim.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
@@ -90,7 +90,7 @@ func (c *cluster) control() {
 	})
 }
 
-// network makes a network that all nodes have.
+// network makes a network on all nodes.
 func (c *cluster) network(name string) {
 	c.t.Helper()
 	c.server.Put(customNetworks, &v1.CustomNetwork{
@@ -112,7 +112,7 @@ func (c *cluster) get(name string) (n v1.CustomNetwork) {
 type extraPod struct {
 	*node.Pod
 	address netip.Addr // of x1
-	remove  func()     // may be called again
+	remove  func()     // may be called more than once
 }
 
 func (m *machine) extraPod(name, network string) *extraPod {

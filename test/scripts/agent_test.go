@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// patience is how long anything may take that a script waits for.
+// patience is the timeout of everything that a script waits for.
 const patience = time.Minute
 
 // agentCommand:
@@ -50,11 +50,11 @@ func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
 	case "wait":
 		check(ts, neg, s.node.AwaitReady(context.Background()))
 	default:
-		ts.Fatalf("agent: there is no %s", args[0])
+		ts.Fatalf("agent: unknown command %s", args[0])
 	}
 }
 
-// networkCommand: network NAME TYPE [antiSpoof] [CIDR...] has the agent know a custom network, of type L2 or L3, and no other one.
+// networkCommand: network NAME TYPE [antiSpoof] [CIDR...] replaces the agent's custom networks by one of type L2 or L3.
 func networkCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		usage(ts, "network NAME TYPE [antiSpoof] [CIDR...]")
@@ -71,7 +71,7 @@ func networkCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(on(ts).node.SetNetworks([]node.Network{n}))
 }
 
-// startAgent starts the agent on a thread in the node's namespace, which it and its dataplane inherit.
+// startAgent starts the agent on a thread in the node's namespace; the agent and its dataplane inherit it.
 func (s *stage) startAgent(ctx context.Context) error {
 	return netns.Do(s.home, func() error { return s.node.StartAgent(ctx, append(s.proxyFlags(), s.flags...)...) })
 }
@@ -92,17 +92,17 @@ func dataplaneCommand(ts *testscript.TestScript, neg bool, args []string) {
 	case "wait":
 		ts.Check(eventually(patience, func() error {
 			if pid := s.node.DataplanePID(); pid == 0 || pid == s.killed {
-				return errors.New("no new dataplane answers")
+				return errors.New("the new dataplane does not answer")
 			}
 			return nil
 		}))
 		ts.Check(s.node.AwaitReady(context.Background()))
 	default:
-		ts.Fatalf("dataplane: there is no %s", args[0])
+		ts.Fatalf("dataplane: unknown command %s", args[0])
 	}
 }
 
-// eventually tries until there is no error; it gives the last one when limit is over.
+// eventually calls try until it returns no error; after limit it returns the last error.
 func eventually(limit time.Duration, try func() error) error {
 	over := time.NewTimer(limit)
 	defer over.Stop()
@@ -121,7 +121,7 @@ func eventually(limit time.Duration, try func() error) error {
 	}
 }
 
-// weftctlCommand: weftctl ARG... runs the operator's client.
+// weftctlCommand: weftctl ARG... runs weftctl.
 func weftctlCommand(ts *testscript.TestScript, neg bool, args []string) {
 	out, err := on(ts).node.Weftctl(context.Background(), args...)
 	_, _ = io.WriteString(ts.Stdout(), out)
@@ -131,7 +131,7 @@ func weftctlCommand(ts *testscript.TestScript, neg bool, args []string) {
 	check(ts, neg, err)
 }
 
-// untilLine asks the operator's client until a line of its output is like the pattern.
+// untilLine runs weftctl until a line of its output matches the pattern.
 func (s *stage) untilLine(pattern string, args []string) (out string, err error) {
 	line, err := regexp.Compile("(?m)" + pattern)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *stage) untilLine(pattern string, args []string) (out string, err error)
 	}
 	err = eventually(patience, func() (err error) {
 		if out, err = s.node.Weftctl(context.Background(), args...); err == nil && !line.MatchString(out) {
-			err = fmt.Errorf("no line is like %s", pattern)
+			err = fmt.Errorf("no line matches %s", pattern)
 		}
 		return err
 	})

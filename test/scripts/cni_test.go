@@ -13,7 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// cniCommand runs weft-cni as a runtime does. What it prints is the script's stdout.
+// cniCommand runs weft-cni as a runtime does. The script's stdout is the output of weft-cni.
 //
 //	cni add|del|check NAME [KEY=VALUE...]
 //	cni status [KEY=VALUE...]
@@ -24,9 +24,9 @@ import (
 //	cni end-anyhow NAME                   the same, and it does not matter how it ends
 //	cni kill NAME                         kill it, as a runtime that gives up does, and wait for its end
 //
-// A KEY that begins with CNI_ is of the environment, any other a member of the configuration. CHECK and DEL get the
-// result of the ADD as prevResult, as from a runtime. Whatever the verb, stdout must hold one JSON document or, for a
-// success without a result, nothing; and an error is one line.
+// A KEY that begins with CNI_ is an environment variable, any other a member of the configuration. CHECK and DEL get the
+// result of the ADD as prevResult. For every verb stdout must be one JSON document or, after a success without a result, empty;
+// the message of an error is one line.
 func cniCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := on(ts)
 	var c *call
@@ -40,7 +40,7 @@ func cniCommand(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	case len(args) == 2 && strings.HasPrefix(args[0], "end"):
 		if c = s.calls[args[1]]; c == nil {
-			ts.Fatalf("nothing was begun for sandbox %s", args[1])
+			ts.Fatalf("sandbox %s has no running call", args[1])
 		}
 		delete(s.calls, args[1])
 	case len(args) > 2 && args[0] == "begin":
@@ -70,10 +70,10 @@ type call struct {
 	process     *os.Process
 	out, stderr bytes.Buffer
 	err         error
-	done        chan struct{} // closed at its end
+	done        chan struct{} // closed when it ends
 }
 
-// begin starts a run. names are those of sandboxes, followed by settings.
+// begin starts a run. names are names of sandboxes, followed by settings.
 func (s *stage) begin(verb string, args []string) (*call, error) {
 	var names []string
 	conf, env := s.conf(), map[string]string{"CNI_COMMAND": strings.ToUpper(verb), "CNI_PATH": s.programs()}
@@ -100,7 +100,7 @@ func (s *stage) begin(verb string, args []string) (*call, error) {
 	return c, s.run(c, conf, env)
 }
 
-// conf is the plugin's configuration as libcni makes it from a list.
+// conf returns the plugin's configuration, as libcni makes it from a list.
 func (s *stage) conf() map[string]any {
 	return map[string]any{
 		"cniVersion": "1.1.0", "name": "weft", "type": "weft-cni",
@@ -109,7 +109,7 @@ func (s *stage) conf() map[string]any {
 	}
 }
 
-// fill adds what the verb needs.
+// fill adds the environment and the result that the verb needs.
 func (s *stage) fill(c *call, conf map[string]any, env map[string]string, names []string) error {
 	switch {
 	case c.verb == "status" && len(names) == 0:
@@ -117,11 +117,11 @@ func (s *stage) fill(c *call, conf map[string]any, env map[string]string, names 
 	case c.verb == "gc":
 		return s.fillValid(conf, names)
 	case len(names) != 1:
-		return fmt.Errorf("cni %s: the name of one sandbox is needed", c.verb)
+		return fmt.Errorf("cni %s needs the name of one sandbox", c.verb)
 	}
 	b := s.sandboxes[names[0]]
 	if b == nil {
-		return fmt.Errorf("there is no sandbox %s", names[0])
+		return fmt.Errorf("unknown sandbox %s", names[0])
 	}
 	c.sandbox = b
 	env["CNI_CONTAINERID"], env["CNI_NETNS"], env["CNI_IFNAME"], env["CNI_ARGS"] = b.id, b.path, "eth0", b.environment()
@@ -139,7 +139,7 @@ func (s *stage) fillValid(conf map[string]any, names []string) error {
 	for _, name := range names {
 		b := s.sandboxes[name]
 		if b == nil {
-			return fmt.Errorf("there is no sandbox %s", name)
+			return fmt.Errorf("unknown sandbox %s", name)
 		}
 		valid = append(valid, map[string]string{"containerID": b.id, "ifname": "eth0"})
 	}
@@ -171,13 +171,13 @@ func (s *stage) run(c *call, conf map[string]any, env map[string]string) error {
 	return nil
 }
 
-// failure is an error as a runtime reads it.
+// failure is the error that weft-cni prints for the runtime.
 type failure struct {
 	Code uint
 	Msg  string
 }
 
-// wellFormed says what is wrong with what the runtime was given.
+// wellFormed checks the output of weft-cni against the rules of the specification.
 func (c *call) wellFormed() error {
 	if c.err == nil && c.verb != "add" {
 		if c.out.Len() > 0 {
@@ -196,7 +196,7 @@ func (c *call) wellFormed() error {
 	case strings.ContainsAny(f.Msg, "\n\r"):
 		return errors.New("the message has more than one line")
 	case c.verb == "del" && strings.Contains(strings.ToLower(c.out.String()), "not found"):
-		return errors.New("runtimes take this error of a DEL for success")
+		return errors.New("runtimes interpret this error of a DEL as success")
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (c *call) failure() (f failure, err error) {
 	return f, err
 }
 
-// endCalls waits for what a script began and did not end.
+// endCalls waits for calls that the script began and did not end.
 func (s *stage) endCalls() error {
 	for _, c := range s.calls {
 		<-c.done

@@ -12,9 +12,8 @@ import (
 	"github.com/weftnet/weft/test/refuse"
 )
 
-// crashCommand: crash NAME add|del kills the agent in the middle of that verb and starts it again, once for each
-// message that the verb sends: when the dataplane has not done what is asked, and when it has and the answer is on its
-// way. Each time the verb must end, a DEL must succeed after it, and everything must be as before.
+// crashCommand: crash NAME add|del kills the agent during the verb and starts it again, once before and once after the dataplane
+// executes each message of the verb. Each time the verb must end, a DEL must succeed, and nothing must be left over.
 func crashCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		usage(ts, "crash NAME add|del")
@@ -34,7 +33,7 @@ func crashCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// messagesOf tells what a verb sends that can be answered only once: a message for each request, sorted.
+// messagesOf returns the messages that a verb sends and that can be answered only once: one entry per request, sorted.
 func (s *stage) messagesOf(p *refuse.Proxy, name, verb string) ([]string, error) {
 	p.Asked()
 	err := s.succeed("add", name)
@@ -45,13 +44,13 @@ func (s *stage) messagesOf(p *refuse.Proxy, name, verb string) ([]string, error)
 	}
 	messages = slices.DeleteFunc(messages, func(m string) bool { return strings.HasSuffix(m, "_dump") || m == "control_ping" })
 	if err == nil && len(messages) == 0 {
-		err = fmt.Errorf("the %s asks nothing of the dataplane", verb)
+		err = fmt.Errorf("the %s sends no request to the dataplane", verb)
 	}
-	slices.Sort(messages) // those of one level have no order
+	slices.Sort(messages) // messages of one level are unordered
 	return messages, err
 }
 
-// crash is one of them.
+// crash is the point at which the agent is killed.
 type crash struct {
 	name, verb, message string
 	spoil               func(message string, times int)

@@ -60,7 +60,7 @@ func (s *stage) beginAll(verb string, n int) (calls []*call, err error) {
 	return calls, nil
 }
 
-// all waits for calls, each of which must succeed.
+// all waits for calls, which must all succeed.
 func all(calls []*call) error {
 	var errs []error
 	for _, c := range calls {

@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// dhcp is what a script has of DHCP: a server in a sandbox, and the daemon of the IPAM plugin of that name.
+// dhcp holds a script's DHCP server in a sandbox, and the daemon of the IPAM plugin dhcp.
 type dhcp struct {
 	server *dhcpServer
 	daemon *exec.Cmd
@@ -44,7 +44,7 @@ func dhcpCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		s.dhcp.server = server
 	case s.dhcp.server == nil:
-		ts.Fatalf("dhcp: there is no server")
+		ts.Fatalf("dhcp: no server is running")
 	case args[0] == "router" && len(args) == 2:
 		s.dhcp.server.set(func() { s.dhcp.server.router = args[1] == "on" })
 	case args[0] == "interrupt" && len(args) == 1:
@@ -62,7 +62,7 @@ func (s *stage) crashAgent() error {
 	return errors.Join(s.node.KillAgent(), s.startAgent(context.Background()))
 }
 
-// startDaemon starts the daemon, and waits until it listens.
+// startDaemon starts the daemon and waits until it listens.
 func (s *stage) startDaemon(flags []string) error {
 	socket := filepath.Join(s.node.Dir, "dhcp.sock")
 	cmd := exec.Command(filepath.Join(pluginsDir(), "dhcp"), append([]string{"daemon", "-socketpath", socket}, flags...)...)
@@ -87,7 +87,7 @@ func (s *stage) startDaemon(flags []string) error {
 
 func (s *stage) daemonLog() string { return filepath.Join(s.node.Dir, "dhcp.log") }
 
-// released compares with what the daemon's log says, which it has written when a DEL is done.
+// released compares the number of releases in the daemon's log, which it writes before a DEL ends.
 func (s *stage) released(want string) error {
 	log, err := os.ReadFile(s.daemonLog())
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *stage) released(want string) error {
 	}
 	done, failed := bytes.Count(log, []byte(": releasing lease")), bytes.Count(log, []byte("failed to release"))
 	if got := strconv.Itoa(done); got != want || failed > 0 {
-		return fmt.Errorf("%s leases are released, not %s; failures: %d", got, want, failed)
+		return fmt.Errorf("%s leases were released, want %s; failures: %d", got, want, failed)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (s *stage) endDaemon() error {
 	}
 	s.dhcp.daemon = nil
 	killed := cmd.Process.Kill()
-	_ = cmd.Wait() // it ends by the signal
+	_ = cmd.Wait() // the signal ends it
 	return errors.Join(killed, os.Remove(filepath.Join(s.node.Dir, "dhcp.sock")))
 }
 

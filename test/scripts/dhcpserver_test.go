@@ -22,7 +22,7 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// dhcpServer gives each MAC that asks the next address behind its own, for an hour.
+// dhcpServer leases each client MAC the next address after the server's own, for an hour.
 type dhcpServer struct {
 	conn  net.PacketConn
 	ended chan struct{}
@@ -30,15 +30,15 @@ type dhcpServer struct {
 	mu     sync.Mutex
 	given  map[string]netip.Addr // by MAC, also after a release
 	held   map[string]bool       // by MAC
-	router bool                  // it says that it leads everywhere
-	before func() error          // done before the next DISCOVER is answered, and no other
+	router bool                  // it offers a default route
+	before func() error          // called once, before the next DISCOVER is answered
 	err    error
 }
 
-// dhcpOwn is the server's address, on a network of its own.
+// dhcpOwn is the server's address in a prefix of its own.
 var dhcpOwn = netip.MustParsePrefix("10.9.0.1/24")
 
-// startDHCP answers by a link of a namespace, which gets the server's address.
+// startDHCP starts a server on a link of a namespace, which gets the server's address.
 func startDHCP(path, link string) (*dhcpServer, error) {
 	s := &dhcpServer{ended: make(chan struct{}), given: make(map[string]netip.Addr), held: make(map[string]bool)}
 	err := netns.Do(path, func() (err error) {
@@ -76,7 +76,7 @@ func (s *dhcpServer) set(f func()) {
 	f()
 }
 
-// serve answers everybody at once: who has no address yet hears nothing else.
+// serve sends all answers by broadcast, because clients have no address yet.
 func (s *dhcpServer) serve() {
 	defer close(s.ended)
 	everybody := &net.UDPAddr{IP: net.IPv4bcast, Port: 68}
@@ -102,7 +102,7 @@ func (s *dhcpServer) serve() {
 	}
 }
 
-// pause does what is to be done before the next DISCOVER is answered.
+// pause calls before, once.
 func (s *dhcpServer) pause(asked *layers.DHCPv4) error {
 	var before func() error
 	s.set(func() {
@@ -129,7 +129,7 @@ func (s *dhcpServer) reply(asked *layers.DHCPv4, to net.Addr) error {
 	return err
 }
 
-// answer is nil where there is nothing to say.
+// answer returns the reply to a message; nil = none.
 func (s *dhcpServer) answer(asked *layers.DHCPv4) *layers.DHCPv4 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func kindOf(m *layers.DHCPv4) layers.DHCPMsgType {
 	return layers.DHCPMsgTypeUnspecified
 }
 
-// await waits until these addresses, and no others, are held.
+// await waits until exactly these addresses are leased.
 func (s *dhcpServer) await(want []string) error {
 	slices.Sort(want)
 	return eventually(patience, func() error {
@@ -188,7 +188,7 @@ func (s *dhcpServer) await(want []string) error {
 			held = append(held, s.given[mac].String())
 		}
 		if slices.Sort(held); !slices.Equal(held, want) {
-			return errors.Join(s.err, fmt.Errorf("held are [%s], not [%s]", strings.Join(held, " "), strings.Join(want, " ")))
+			return errors.Join(s.err, fmt.Errorf("leased are [%s], want [%s]", strings.Join(held, " "), strings.Join(want, " ")))
 		}
 		return nil
 	})

@@ -8,10 +8,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// everyCommand: every NAME RETVAL adds the sandbox and deletes it, which tells the requests that an ADD sends. Then it
-// lets the dataplane refuse each of them, one at a time: the ADD must fail with code 105 and one line that names the pod
-// and the message, and is printed; everything must be as before, and an ADD without a refusal must succeed. Its DEL
-// follows.
+// everyCommand: every NAME RETVAL adds the sandbox and deletes it, to learn the requests of an ADD. Then the dataplane refuses each
+// of them, one at a time: the ADD must fail with code 105 and print one line with the pod and the message; nothing must be left over,
+// and an ADD without a refusal must succeed, and its DEL.
 func everyCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		usage(ts, "every NAME RETVAL")
@@ -33,7 +32,7 @@ func everyCommand(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("another ADD sent no %s %d", m, nth[m])
 		}
 		if !strings.Contains(line, "pod shop/"+s.sandboxes[name].pod) || !strings.Contains(line, m) {
-			ts.Fatalf("refused %s %d: the pod or the message is not in %q", m, nth[m], line)
+			ts.Fatalf("refused %s %d: %q lacks the pod or the message", m, nth[m], line)
 		}
 		_, _ = fmt.Fprintf(ts.Stdout(), "%s %d: %s\n", m, nth[m], line)
 		if err := s.compare("every"); err != nil {
@@ -56,7 +55,7 @@ func (s *stage) succeed(verb, name string) error {
 	return nil
 }
 
-// refused runs an ADD that is to fail because the dataplane refuses, and gives what the runtime is told.
+// refused runs an ADD that must fail because the dataplane refuses, and returns the error's message.
 func (s *stage) refused(name string) (line string, err error) {
 	c, err := s.begin("add", []string{name})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"go.fd.io/govpp/binapi/ip"
 )
 
-// removeRoute deletes the dataplane's routes to the sandbox's first address, in whatever table they are.
+// removeRoute deletes the dataplane's routes to the sandbox's first address in all tables.
 func (s *stage) removeRoute(b *sandbox) error {
 	addresses, err := b.addresses()
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *stage) removeRoute(b *sandbox) error {
 		removed += n
 	}
 	if removed == 0 {
-		return fmt.Errorf("there is no route to %s", addresses[0])
+		return fmt.Errorf("no route to %s", addresses[0])
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func removeFrom(ctx context.Context, conn api.Connection, table ip.IPTable, pref
 	return removed, nil
 }
 
-// dump gathers the answers to a dump.
+// dump collects the answers to a dump.
 func dump[D any, R interface{ Recv() (*D, error) }](stream R, err error) ([]*D, error) {
 	var all []*D
 	for err == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// firstCommand: first NAME TO sends one echo from the sandbox to each address of TO, which must be answered, and prints the
-// frames of eth0 from the first on until the answer, a line each: ARP and ND by that name, IP by its addresses.
+// firstCommand: first NAME TO sends one echo request from the sandbox to each address of TO, which must answer, and prints the
+// frames of eth0 up to the reply, one per line: "ARP", "ND", or the IP addresses.
 func firstCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		usage(ts, "first NAME TO")
@@ -31,7 +31,7 @@ func firstCommand(ts *testscript.TestScript, neg bool, args []string) {
 		answered, err := pings(b.path, to, 1, false)
 		ts.Check(err)
 		if answered == 0 {
-			ts.Fatalf("the first echo to %s is not answered", to)
+			ts.Fatalf("no reply to the first echo request to %s", to)
 		}
 		lines, err := framesUntilAnswer(tap, to)
 		ts.Check(err)
@@ -39,7 +39,7 @@ func firstCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// listen opens a socket that gets all frames of eth0 in the namespace.
+// listen opens a packet socket for all frames of eth0 in the namespace.
 func listen(path string) (*os.File, error) {
 	var socket int
 	err := netns.Do(path, func() (err error) {
@@ -54,7 +54,7 @@ func listen(path string) (*os.File, error) {
 
 func bigEndian(v uint16) uint16 { return v<<8 | v>>8 }
 
-// framesUntilAnswer describes what was heard up to the answer of an address, and closes the socket.
+// framesUntilAnswer describes the frames up to the reply of an address, and closes the socket.
 func framesUntilAnswer(tap *os.File, from netip.Addr) (lines []string, err error) {
 	defer tap.Close()
 	if err := tap.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -63,7 +63,7 @@ func framesUntilAnswer(tap *os.File, from netip.Addr) (lines []string, err error
 	for frame := make([]byte, 1<<16); ; {
 		n, err := tap.Read(frame)
 		if err != nil {
-			return nil, fmt.Errorf("wait for the answer of %s: %w: heard %q", from, err, lines)
+			return nil, fmt.Errorf("wait for the reply of %s: %w; received %q", from, err, lines)
 		}
 		line := describe(gopacket.NewPacket(frame[:n], layers.LayerTypeEthernet, gopacket.Default))
 		lines = append(lines, line)
@@ -81,7 +81,7 @@ func describe(p gopacket.Packet) string {
 	case ip == nil:
 		return p.String()
 	case p.Layer(layers.LayerTypeICMPv6NeighborSolicitation) != nil && ip.NetworkFlow().Src().String() != "::":
-		return "ND" // from ::, it is of a link that looks for its own address
+		return "ND" // from ::, duplicate address detection
 	}
 	return fmt.Sprintf("%s -> %s", ip.NetworkFlow().Src(), ip.NetworkFlow().Dst())
 }

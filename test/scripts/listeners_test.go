@@ -43,7 +43,7 @@ func listenersCommand(ts *testscript.TestScript, neg bool, args []string) {
 // assigned is NET_ADDR_SET, the kernel's type of a MAC that user space set; udev does not change such a MAC.
 const assigned = "3" // NET_ADDR_SET
 
-// ownmacCommand: ownmac NAME demands that the MAC of the sandbox's eth0 counts as given, and not as made up by the kernel.
+// ownmacCommand: ownmac NAME checks that user space set the MAC of the sandbox's eth0.
 func ownmacCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		usage(ts, "ownmac NAME")
@@ -59,7 +59,7 @@ func ownmacCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// assignment reads addr_assign_type of eth0, in a sysfs of its own: the one that is there shows other links.
+// assignment reads addr_assign_type of eth0 in a new sysfs mount, because the existing one shows another namespace's links.
 func assignment(path string) (how string, err error) {
 	err = netns.Do(path, func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {

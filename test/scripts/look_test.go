@@ -14,8 +14,8 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// lookCommand: look NAME prints the MTU of eth0 in a sandbox, its IPv4 rules and its IPv4 routes that are not the kernel's, a line
-// each.
+// lookCommand: look NAME prints the MTU of eth0 in a sandbox, its IPv4 rules, and its IPv4 routes except the kernel's own, one per
+// line.
 func lookCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		usage(ts, "look NAME")
@@ -56,7 +56,7 @@ func look(b *sandbox) (lines []string, err error) {
 	return lines, err
 }
 
-// loggedCommand: logged PATTERN waits until the agent's log has a line like that.
+// loggedCommand: logged PATTERN waits until a line of the agent's log matches.
 func loggedCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		usage(ts, "logged PATTERN")
@@ -67,7 +67,7 @@ func loggedCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(eventually(patience, func() error {
 		log, err := os.ReadFile(path)
 		if err == nil && !line.Match(log) {
-			err = errors.New("the agent's log has no line like " + args[0])
+			err = errors.New("no line of the agent's log matches " + args[0])
 		}
 		return err
 	}))

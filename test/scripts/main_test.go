@@ -1,4 +1,4 @@
-// Package scripts_test shows what users of a node are promised, by scripts that drive the real programs.
+// Package scripts_test tests the behaviour that users of a node see, with scripts that run the real programs.
 package scripts_test
 
 import (
@@ -21,15 +21,15 @@ func TestMain(m *testing.M) {
 	if err := enterSearch(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	// Scripts mostly wait, so that more of them may run than there are processors; the command line still wins.
+	// Scripts mostly wait, so more of them run than there are processors; a flag takes precedence.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// TestScripts runs each script of testdata/script on a node of its own, in a network namespace of its own. Beside
-// testscript's commands there are those of the map, each described where it is defined.
+// TestScripts runs each script of testdata/script on a node in its own network namespace. The map has the commands beside testscript's
+// own; the doc comment of each function describes its command.
 func TestScripts(t *testing.T) {
 	netnstest.RequireTap(t)
 	built := programs.Build(t)
@@ -49,7 +49,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// command is one of a script; neg stands for the ! before it.
+// command is a command of scripts; neg is true after "!".
 type command = func(ts *testscript.TestScript, neg bool, args []string)
 
 func commands() map[string]command {
@@ -94,11 +94,11 @@ func commands() map[string]command {
 	}
 }
 
-// check ends the script unless a command went as the script says it should.
+// check ends the script unless the command's result is the expected one.
 func check(ts *testscript.TestScript, neg bool, err error) {
 	switch {
 	case err == nil && neg:
-		ts.Fatalf("it succeeded, and was to fail")
+		ts.Fatalf("unexpected success")
 	case err != nil && !neg:
 		ts.Fatalf("%v", err)
 	}
@@ -107,4 +107,4 @@ func check(ts *testscript.TestScript, neg bool, err error) {
 // usage fails the script because of a malformed line.
 func usage(ts *testscript.TestScript, text string) { ts.Fatalf("usage: %s", text) }
 
-var errUsage = errors.New("the command is used in a wrong way")
+var errUsage = errors.New("wrong usage")

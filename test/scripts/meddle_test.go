@@ -14,7 +14,7 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// meddleCommand does to a sandbox what Weft does not expect. Where there is a family to choose it is IPv4.
+// meddleCommand makes changes to a sandbox behind Weft's back. Addresses and routes are IPv4.
 //
 //	meddle NAME remove address|route|neighbour   of eth0: its address, the default route, the gateway's neighbour entry
 //	meddle NAME remove route DESTINATION [table N]  of eth0: that route
@@ -59,7 +59,7 @@ func meddle(what string, args []string) error {
 	return change(link, args)
 }
 
-// changes are those of eth0, additions those beside it.
+// changes are changes of eth0, additions are additions beside it.
 var changes = map[string]func(link netlink.Link, args []string) error{
 	"remove link":      func(link netlink.Link, _ []string) error { return netlink.LinkDel(link) },
 	"remove address":   removeAddress,
@@ -78,7 +78,7 @@ var additions = map[string]func(args []string) error{
 func removeAddress(link netlink.Link, _ []string) error {
 	addresses, err := netlink.AddrList(link, unix.AF_INET)
 	if err != nil || len(addresses) == 0 {
-		return errors.Join(err, errors.New("there is no address"))
+		return errors.Join(err, errors.New("eth0 has no address"))
 	}
 	return netlink.AddrDel(link, &addresses[0])
 }
@@ -97,7 +97,7 @@ func removeRoute(link netlink.Link, args []string) error {
 	}
 	i := slices.IndexFunc(routes, func(r netlink.Route) bool { return r.Dst.String() == destination })
 	if i < 0 {
-		return fmt.Errorf("there is no route to %s", destination)
+		return fmt.Errorf("no route to %s", destination)
 	}
 	return netlink.RouteDel(&routes[i])
 }

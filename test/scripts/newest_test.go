@@ -17,10 +17,10 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// metaPlugins is where the CNI project has the plugins that come behind others.
+// metaPlugins is the package path of the CNI project's chained plugins.
 const metaPlugins = "github.com/containernetworking/plugins/plugins/meta/"
 
-// newest are programs of the module test/chain, by their names.
+// newest maps names of programs to packages of the module test/chain.
 var newest = map[string]string{
 	"bandwidth": metaPlugins + "bandwidth",
 	"firewall":  metaPlugins + "firewall",
@@ -31,14 +31,14 @@ var newest = map[string]string{
 	"multus":    "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus",
 }
 
-// buildTime bounds the first build of Multus on a busy machine.
+// buildTime is the timeout of Multus' first build on a busy machine.
 const buildTime = 10 * time.Minute
 
-// building keeps scripts from building the same packages at the same time.
+// building serialises builds of different scripts.
 var building sync.Mutex
 
-// useNewest builds programs of the module test/chain for a script, which then finds them before those of the distribution. The
-// script is skipped where they cannot be built, for want of a network, unless they are required.
+// useNewest builds programs of the module test/chain for a script, which finds them before the distribution's. It skips the script
+// where they cannot be built, for example without a network, unless they are required.
 func (s *stage) useNewest(ts *testscript.TestScript, names []string) {
 	building.Lock()
 	defer building.Unlock()
@@ -64,7 +64,7 @@ func (s *stage) missing(text string) {
 	s.t.Skip(text)
 }
 
-// cnitoolCommand: cnitool VERB VERSION [NAME] executes cnitool with weft-cni and that version of CNI, in the node's namespace.
+// cnitoolCommand: cnitool VERB VERSION [NAME] runs cnitool with weft-cni and that version of CNI in the node's namespace.
 func cnitoolCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		usage(ts, "cnitool VERB VERSION [NAME]")

@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// pingCommand: ping FROM TO N sends N echoes to each address of TO, none of which may be lost; with ! before it, none
-// may be answered. FROM and TO are sandboxes, or the node.
+// pingCommand: ping FROM TO N sends N echo requests to each address of TO, which must all be answered; after "!", none may be. FROM
+// and TO are sandboxes, or the node.
 func pingCommand(ts *testscript.TestScript, neg bool, args []string) {
 	var n int
 	if len(args) != 3 {
@@ -62,7 +62,7 @@ func reach(from string, to netip.Addr) error {
 	return err
 }
 
-// pings sends echoes one after the other, each as soon as the one before is answered, and counts the answers.
+// pings sends echo requests, each after the reply to the previous one, and counts the replies.
 func pings(from string, to netip.Addr, n int, impatient bool) (answered int, err error) {
 	p, err := ping.Open(from, to)
 	if err != nil {
@@ -83,7 +83,7 @@ func pings(from string, to netip.Addr, n int, impatient bool) (answered int, err
 	return answered, nil
 }
 
-// netns is the path of a sandbox's namespace, or of the node's.
+// netns returns the path of a sandbox's namespace, or of the node's.
 func (s *stage) netns(ts *testscript.TestScript, name string) string {
 	if name == "node" {
 		return s.home
@@ -97,16 +97,16 @@ func (s *stage) addresses(name string) ([]netip.Addr, error) {
 	}
 	b := s.sandboxes[name]
 	if b == nil {
-		return nil, fmt.Errorf("there is no sandbox %s", name)
+		return nil, fmt.Errorf("unknown sandbox %s", name)
 	}
 	addresses, err := b.addresses()
 	if err == nil && len(addresses) == 0 {
-		err = fmt.Errorf("the last ADD of sandbox %s gave no address", name)
+		err = fmt.Errorf("sandbox %s has no addresses of an ADD", name)
 	}
 	return addresses, err
 }
 
-// nodeAddresses are those of the node's link to the dataplane that others can use.
+// nodeAddresses returns the global addresses of the node's link to the dataplane.
 func (s *stage) nodeAddresses() (addresses []netip.Addr, err error) {
 	err = netns.Do(s.home, func() error {
 		link, err := netlink.LinkByName(node.HostLink)
@@ -122,7 +122,7 @@ func (s *stage) nodeAddresses() (addresses []netip.Addr, err error) {
 		return err
 	})
 	if err == nil && len(addresses) < 2 {
-		err = fmt.Errorf("the node's addresses are %v, not one of each family", addresses)
+		err = fmt.Errorf("the node's addresses are %v, want one of each family", addresses)
 	}
 	return addresses, err
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/weftnet/weft/test/peers"
 )
 
-// pluginsCommand executes lists of plugins, ours and other people's, through libcni, in the node's network namespace.
+// pluginsCommand executes lists of plugins, Weft's and third-party ones, through libcni, in the node's network namespace.
 //
 //	plugins need NAME...                  skip the script unless these plugins are there (iproute2 has a bridge, too)
 //	plugins add|check|del LIST NAME [KEY=VALUE...]
@@ -31,8 +31,8 @@ import (
 //	plugins pairs LIST NAME               ADD, CHECK, a resync, CHECK and DEL with the first plugin of the list and any two others behind
 //	                                      it, in both orders
 //
-// LIST is a file with a configuration, in which $VARIABLES of the script are put in. A KEY is an annotation of the pod, portMappings,
-// whose value is HOSTPORT:CONTAINERPORT, or CNI_IFNAME, which is eth0 otherwise.
+// LIST is a file with a configuration; $VARIABLES of the script are expanded. A KEY is an annotation of the pod, portMappings with the
+// value HOSTPORT:CONTAINERPORT, or CNI_IFNAME (default eth0).
 func pluginsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		usage(ts, "plugins need|add|check|del|gc ...")
@@ -99,7 +99,7 @@ func (s *stage) executeList(ts *testscript.TestScript, list *libcni.NetworkConfi
 	return nil, errUsage
 }
 
-// executePairs executes the first plugin of the list with any two others behind it.
+// executePairs executes the first plugin of the list followed by each ordered pair of the others.
 func (s *stage) executePairs(ts *testscript.TestScript, list *libcni.NetworkConfigList, args []string) error {
 	all := list.Plugins
 	for i, one := range all {
@@ -130,7 +130,7 @@ func (s *stage) executePair(ts *testscript.TestScript, list *libcni.NetworkConfi
 	}
 	after, lost := look(s.sandbox(ts, name))
 	if !slices.Equal(before, after) {
-		lost = fmt.Errorf("a resync left %q, after the ADD there was %q", after, before)
+		lost = fmt.Errorf("after a resync: %q, after the ADD: %q", after, before)
 	}
 	return errors.Join(err, lost, s.repeat(ts, list, name, "check", "del"))
 }
@@ -143,7 +143,7 @@ func (s *stage) repeat(ts *testscript.TestScript, list *libcni.NetworkConfigList
 	return err
 }
 
-// settings are the annotations of the pod, and the name of the interface.
+// settings are the pod's annotations and the interface name.
 func settings(conf *libcni.RuntimeConf, args []string) error {
 	annotations, capabilities := map[string]string{}, map[string]any{}
 	for _, a := range args {
@@ -160,7 +160,7 @@ func settings(conf *libcni.RuntimeConf, args []string) error {
 		case isSetting && strings.Contains(key, "/"):
 			annotations[key] = dataplane.CustomInterfaces(value)
 		default:
-			return errors.New("an annotation is needed: KEY=VALUE")
+			return errors.New("missing annotation: KEY=VALUE")
 		}
 	}
 	capabilities["io.kubernetes.cri.pod-annotations"] = annotations
@@ -168,7 +168,7 @@ func settings(conf *libcni.RuntimeConf, args []string) error {
 	return nil
 }
 
-// ipam is a directory with the link by which the plugin is an IPAM plugin.
+// ipam returns a directory with the symbolic link weft-ipam to weft-cni.
 func (s *stage) ipam(ts *testscript.TestScript) string {
 	dir := ts.MkAbs("ipam")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -181,17 +181,17 @@ func (s *stage) ipam(ts *testscript.TestScript) string {
 	return dir
 }
 
-// need skips a script whose programs are missing, unless they are required.
+// need skips a script if programs are missing, unless they are required.
 func (s *stage) need(names []string) {
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(pluginsDir(), name)); err == nil {
 			continue
 		}
-		s.missing(fmt.Sprintf("the program %s is needed: install the Debian package containernetworking-plugins, or name its directory in %s", name, peers.PluginsVariable))
+		s.missing(fmt.Sprintf("program %s is missing: install the Debian package containernetworking-plugins, or set %s to its directory", name, peers.PluginsVariable))
 	}
 }
 
-// pluginsDir is where other people's plugins are; "" if there are none.
+// pluginsDir returns the directory of third-party plugins; "" = none.
 func pluginsDir() string {
 	found, err := peers.FindPlugins()
 	if err != nil {
@@ -200,7 +200,7 @@ func pluginsDir() string {
 	return found.Dir
 }
 
-// enterSearch lets plugins find what they execute.
+// enterSearch sets PATH for the programs that plugins execute.
 func enterSearch() error {
 	if found, err := peers.FindPlugins(); err == nil {
 		return os.Setenv("PATH", found.Search)

@@ -16,8 +16,8 @@ import (
 	"github.com/weftnet/weft/test/refuse"
 )
 
-// proxyCommand: proxy starts a dataplane, and a proxy before it that can refuse; an agent that is started after it
-// finds the proxy in the dataplane's place. proxy cut drops its connections, as if the dataplane had died.
+// proxyCommand: proxy starts a dataplane with a proxy that can refuse requests; an agent that starts afterwards connects to the
+// proxy. proxy cut drops its connections, as if the dataplane had died.
 func proxyCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := on(ts)
 	switch {
@@ -47,7 +47,7 @@ func (s *stage) startProxy() error {
 	return err
 }
 
-// startDataplane starts a dataplane that does not end with the agent.
+// startDataplane starts a dataplane that keeps running when the agent exits.
 func (s *stage) startDataplane() error {
 	if dataplane.Prefix() != "" {
 		return netns.Do(s.home, s.node.StartVPP)
@@ -64,7 +64,7 @@ func (s *stage) startDataplane() error {
 
 func (s *stage) proxySocket() string { return filepath.Join(s.node.Dir, "proxy.sock") }
 
-// proxyFlags make the agent take the proxy, where there is one, for a dataplane that another component runs.
+// proxyFlags are the agent's flags for the proxy: a dataplane that another component runs.
 func (s *stage) proxyFlags() []string {
 	if s.proxy == nil {
 		return nil
@@ -91,7 +91,7 @@ func (s *stage) proxied(ts *testscript.TestScript) *refuse.Proxy {
 	return s.proxy
 }
 
-// refuseCommand: refuse MESSAGE RETVAL TIMES lets the dataplane refuse the next requests of that message.
+// refuseCommand: refuse MESSAGE RETVAL TIMES makes the dataplane refuse the next requests with that message.
 func refuseCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		usage(ts, "refuse MESSAGE RETVAL TIMES")
@@ -101,7 +101,7 @@ func refuseCommand(ts *testscript.TestScript, neg bool, args []string) {
 	on(ts).proxied(ts).Refuse(message(args[0]), int32(retval), times(ts, args[2]))
 }
 
-// hangCommand: hang MESSAGE TIMES lets the next requests of that message hang: they are not done, nor answered.
+// hangCommand: hang MESSAGE TIMES drops the next requests with that message.
 func hangCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		usage(ts, "hang MESSAGE TIMES")
@@ -109,7 +109,7 @@ func hangCommand(ts *testscript.TestScript, neg bool, args []string) {
 	on(ts).proxied(ts).Hang(message(args[0]), times(ts, args[1]))
 }
 
-// loseCommand: lose MESSAGE TIMES lets the answers to the next requests of that message be lost: they are done.
+// loseCommand: lose MESSAGE TIMES drops the replies to the next requests with that message.
 func loseCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		usage(ts, "lose MESSAGE TIMES")
@@ -117,7 +117,7 @@ func loseCommand(ts *testscript.TestScript, neg bool, args []string) {
 	on(ts).proxied(ts).Lose(message(args[0]), times(ts, args[1]))
 }
 
-// awaitCommand: await MESSAGE waits until a request was refused, hung or lost.
+// awaitCommand: await MESSAGE waits until a request was refused or dropped, or its reply was dropped.
 func awaitCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		usage(ts, "await MESSAGE")
@@ -127,7 +127,7 @@ func awaitCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(on(ts).proxied(ts).Met(ctx, message(args[0])))
 }
 
-// message is the name of a message of the dataplane's API. Scripts name a tap's creation; where there are no taps it is a veth's.
+// message returns the name of an API message. Scripts name the creation of a tap; on dataplanes without taps it is a veth's.
 func message(name string) string {
 	if name == "tap_create_v3" && !dataplane.HasTaps() {
 		return "af_packet_create_v3"

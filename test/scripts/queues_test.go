@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// queuesCommand: queues NAME RX TX demands that the kernel uses so many queues of the sandbox's eth0.
+// queuesCommand: queues NAME RX TX checks the kernel's number of queues of the sandbox's eth0.
 func queuesCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		usage(ts, "queues NAME RX TX")
@@ -24,6 +24,6 @@ func queuesCommand(ts *testscript.TestScript, neg bool, args []string) {
 	case err != nil:
 		ts.Fatalf("queues: %v", err)
 	case strconv.Itoa(rx) != args[1] || strconv.Itoa(tx) != args[2]:
-		ts.Fatalf("%d and %d queues, not %s and %s", rx, tx, args[1], args[2])
+		ts.Fatalf("%d RX and %d TX queues, want %s and %s", rx, tx, args[1], args[2])
 	}
 }

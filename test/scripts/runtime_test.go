@@ -13,13 +13,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// runtimeCommand does what a runtime does through libcni, with a list of the configuration as it is installed.
+// runtimeCommand makes a runtime's calls through libcni, with the installed list.
 //
 //	runtime add|check|del VERSION NAME   the list is of that version alone
 //	runtime status|gc VERSION [NAME...]  GC keeps the sandboxes that are named
 //	runtime version                      the version that libcni takes of those that the installed list offers
 //
-// The result of an ADD is printed as the runtime sees it, in the list's version.
+// It prints the result of an ADD in the list's version.
 func runtimeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := on(ts)
 	if len(args) == 1 && args[0] == "version" {
@@ -41,7 +41,7 @@ func runtimeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	check(ts, neg, err)
 }
 
-// list is the configuration that is installed or, with a version, the same for a runtime that knows no other.
+// list returns the installed configuration or, with a version, the same for a runtime that supports only that version.
 func (s *stage) list(only string) (*libcni.NetworkConfigList, error) {
 	raw, err := s.node.Conflist()
 	if err != nil {

@@ -18,16 +18,16 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// sandbox is what a runtime makes for a pod, with what it remembers of it.
+// sandbox is a pod's sandbox with the runtime's records of it.
 type sandbox struct {
 	name    string
-	pod     string // several sandboxes may be of one pod
+	pod     string // several sandboxes may belong to one pod
 	id      string // of the container
 	path    string // of the network namespace
-	removed bool   // the namespace
+	removed bool   // the namespace was removed
 
 	mu   sync.Mutex
-	last []byte // the result of the last ADD that succeeded
+	last []byte // the result of the last successful ADD
 }
 
 // sandboxCommand:
@@ -38,7 +38,7 @@ type sandbox struct {
 //	sandbox show         undo that
 //	sandbox gone NAME    wait until the kernel lets go of the namespace that was taken away (meddle NAME add witness)
 //
-// A sandbox that is made again after its end is another namespace of the same container. NAME_netns is set to its path.
+// A sandbox that is made again is another namespace of the same container. The variable NAME_netns is its path.
 func sandboxCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := on(ts)
 	switch {
@@ -66,7 +66,7 @@ func sandboxCommand(ts *testscript.TestScript, neg bool, args []string) {
 func (s *stage) sandbox(ts *testscript.TestScript, name string) *sandbox {
 	b := s.sandboxes[name]
 	if b == nil {
-		ts.Fatalf("there is no sandbox %s", name)
+		ts.Fatalf("unknown sandbox %s", name)
 	}
 	return b
 }
@@ -81,7 +81,7 @@ func (s *stage) makeSandbox(name, pod string) error {
 	return nil
 }
 
-// args are the CNI_ARGS of the sandbox as Kubernetes gives them.
+// args are the sandbox's CNI_ARGS in Kubernetes.
 func (b *sandbox) args() [][2]string {
 	uid := sha256.Sum256([]byte("pod " + b.pod))
 	return [][2]string{
@@ -99,7 +99,7 @@ func (b *sandbox) environment() string {
 	return strings.Join(pairs, ";")
 }
 
-// conf is the sandbox as libcni takes it.
+// conf returns libcni's description of the sandbox.
 func (b *sandbox) conf() *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{
 		ContainerID: b.id, NetNS: b.path, IfName: "eth0", Args: b.args(),
@@ -107,21 +107,21 @@ func (b *sandbox) conf() *libcni.RuntimeConf {
 	}
 }
 
-// result is that of the last ADD that succeeded; nil before.
+// result returns the result of the last successful ADD; nil = none.
 func (b *sandbox) result() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last
 }
 
-// remember keeps the result of an ADD.
+// remember stores the result of an ADD.
 func (b *sandbox) remember(result []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last = bytes.Clone(result)
 }
 
-// addresses are those that the last ADD gave.
+// addresses returns the addresses of the last ADD.
 func (b *sandbox) addresses() ([]netip.Addr, error) {
 	var result struct {
 		IPs []struct{ Address netip.Prefix }

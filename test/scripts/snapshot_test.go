@@ -13,11 +13,11 @@ import (
 	"github.com/weftnet/weft/test/leftovers"
 )
 
-// settling is how long the kernel and closing connections may take until everything is as it was.
+// settling is how long the kernel may take to remove objects and close connections.
 const settling = time.Minute
 
-// snapshotCommand: snapshot NAME notes all that there is: links, addresses, routes, rules, neighbours, files, leases,
-// what is in the dataplane, and the open descriptors of its process and the agent's. What does not run is left out.
+// snapshotCommand: snapshot NAME records all links, addresses, routes, rules, neighbours, files, leases, dataplane objects, and open
+// descriptors of dataplane and agent. It omits programs that do not run.
 func snapshotCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		usage(ts, "snapshot NAME")
@@ -28,8 +28,8 @@ func snapshotCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s.snapshots[args[0]] = seen{taken, s.paths()}
 }
 
-// sameCommand: same NAME fails with all that came and went since that snapshot. Sandboxes that were made or taken away
-// since are left out.
+// sameCommand: same NAME fails if objects were added or removed since that snapshot. It ignores sandboxes that were made or removed
+// since.
 func sameCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := on(ts)
 	if len(args) != 1 {
@@ -41,7 +41,7 @@ func sameCommand(ts *testscript.TestScript, neg bool, args []string) {
 func (s *stage) compare(name string) error {
 	before, ok := s.snapshots[name]
 	if !ok {
-		return fmt.Errorf("there is no snapshot %s", name)
+		return fmt.Errorf("unknown snapshot %s", name)
 	}
 	return eventually(settling, func() error {
 		after, err := leftovers.Take(context.Background(), s.places())
@@ -55,7 +55,7 @@ func (s *stage) compare(name string) error {
 	})
 }
 
-// places is everywhere that a pod could leave something.
+// places lists all places where a pod can leave something.
 func (s *stage) places() leftovers.Places {
 	p := leftovers.Places{
 		Namespaces:  map[string]string{"node": s.home},
@@ -72,7 +72,7 @@ func (s *stage) places() leftovers.Places {
 	return p
 }
 
-// paths are those of the sandboxes that have a namespace.
+// paths are the namespace paths of sandboxes that have one.
 func (s *stage) paths() map[string]string {
 	paths := map[string]string{}
 	for name, b := range s.sandboxes {
@@ -83,7 +83,7 @@ func (s *stage) paths() map[string]string {
 	return paths
 }
 
-// relevant leaves out the lines about sandboxes that are not now what they were then.
+// relevant omits lines about sandboxes that have changed since the snapshot.
 func (s *stage) relevant(lines []string, before map[string]string) []string {
 	now := s.paths()
 	return slices.DeleteFunc(lines, func(line string) bool {

@@ -19,26 +19,26 @@ import (
 	"github.com/weftnet/weft/test/stopwatch"
 )
 
-// stage is what one script plays on: a node in a network namespace of its own, and the sandboxes on it.
+// stage is the environment of one script: a node in its own network namespace, and the sandboxes on it.
 type stage struct {
 	t         testing.TB
 	node      *node.Node
 	home      string   // the node's network namespace
-	flags     []string // of the agent, from its last start on
+	flags     []string // of the agent, from its next start
 	sandboxes map[string]*sandbox
-	calls     map[string]*call // under way
+	calls     map[string]*call // running
 	snapshots map[string]seen
 	stream    *stream
 	dhcp      dhcp
 	proxy     *refuse.Proxy
 	dataplane *exec.Cmd // of a script with a proxy
-	killed    int       // the dataplane that was killed last
+	killed    int       // PID of the dataplane that was killed last
 	limited   bool      // the state has a file system of its own
-	chain     string    // the module test/chain
-	newest    string    // the directory of programs of it; "": none is used
+	chain     string    // directory of the module test/chain
+	newest    string    // directory of its programs; "" = none is used
 }
 
-// seen is a snapshot with the sandboxes that were there.
+// seen is a snapshot with the sandboxes at that time.
 type seen struct {
 	leftovers.Snapshot
 	sandboxes map[string]string // name -> path
@@ -48,7 +48,7 @@ type stageKey struct{}
 
 func on(ts *testscript.TestScript) *stage { return ts.Value(stageKey{}).(*stage) }
 
-// setup makes the stage of a script. These are in its environment:
+// setup makes the stage of a script and sets these environment variables:
 //
 //	NODE    the node's directory
 //	STATE   the agent's
@@ -77,7 +77,7 @@ func setup(env *testscript.Env, programs string) error {
 	return netns.Make(s.home)
 }
 
-// close takes everything away, and shows what the programs wrote if the script failed.
+// close removes everything, and logs the programs' output if the script failed.
 func (s *stage) close() {
 	if s.t.Failed() {
 		s.explain()
@@ -85,14 +85,14 @@ func (s *stage) close() {
 	errs := []error{s.endCalls(), s.endStream(), s.endDHCP(), s.node.StopAgent(), s.endProxy()}
 	errs = append(errs, s.unlimit(), s.node.Close(), netns.Remove(s.home))
 	if err := errors.Join(errs...); err != nil {
-		s.t.Errorf("take the node away: %v", err)
+		s.t.Errorf("remove the node: %v", err)
 	}
 }
 
-// programs is the directory of the programs.
+// programs returns the directory of the programs.
 func (s *stage) programs() string { return filepath.Dir(s.node.Program("weft-cni")) }
 
-// lastLines is how much of each log is shown.
+// lastLines is the number of lines of each log that are shown.
 const lastLines = 60
 
 func (s *stage) explain() {
@@ -102,14 +102,14 @@ func (s *stage) explain() {
 	for _, path := range []string{s.node.AgentLog(), s.node.DataplaneLog(), s.daemonLog()} {
 		content, err := os.ReadFile(path)
 		if err != nil {
-			continue // that program was not started
+			continue // the program did not run
 		}
 		lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-		s.t.Logf("the end of %s:\n%s", filepath.Base(path), strings.Join(lines[max(0, len(lines)-lastLines):], "\n"))
+		s.t.Logf("end of %s:\n%s", filepath.Base(path), strings.Join(lines[max(0, len(lines)-lastLines):], "\n"))
 	}
 }
 
-// within DURATION COMMAND...: the command takes no longer than that, of the time that the machine gives.
+// within DURATION COMMAND...: fails if the command takes longer than the duration.
 func within(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		usage(ts, "within DURATION COMMAND...")
@@ -118,14 +118,14 @@ func within(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	command := commands()[args[1]]
 	if command == nil {
-		ts.Fatalf("within: there is no command %s", args[1])
+		ts.Fatalf("within: unknown command %s", args[1])
 	}
 	if took := stopwatch.Time(func() { command(ts, neg, args[2:]) }); took > limit {
 		ts.Fatalf("%s took %s, more than %s", strings.Join(args[1:], " "), took.Round(time.Millisecond), limit)
 	}
 }
 
-// until PATTERN weftctl ARG...: the client is asked again and again, until its output has a line like the pattern.
+// until PATTERN weftctl ARG...: runs weftctl until a line of its output matches.
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 || args[1] != "weftctl" {
 		usage(ts, "until PATTERN weftctl ARG...")

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stateCommand works on the agent's state. But for fill and free, the agent must not run.
+// stateCommand changes the agent's state file. Except for fill and free, the agent must not run.
 //
 //	state damage     overwrite the middle of the state file
 //	state reboot     let the state file be that of a boot before
@@ -38,14 +38,14 @@ func stateCommand(ts *testscript.TestScript, neg bool, args []string) {
 	case "free":
 		ts.Check(os.Remove(s.filler()))
 	default:
-		ts.Fatalf("state: there is no %s", args[0])
+		ts.Fatalf("state: unknown command %s", args[0])
 	}
 }
 
 func (s *stage) stateFile() string { return filepath.Join(s.node.State(), "state.db") }
 func (s *stage) filler() string    { return filepath.Join(s.node.State(), "filler") }
 
-// unlimit takes the file system of the state away again.
+// unlimit unmounts the file system of the state.
 func (s *stage) unlimit() error {
 	if !s.limited {
 		return nil
@@ -53,7 +53,7 @@ func (s *stage) unlimit() error {
 	return unix.Unmount(s.node.State(), unix.MNT_DETACH)
 }
 
-// damage overwrites all but the first two pages, which say where the rest is.
+// damage overwrites all pages but the first two, which bbolt needs to find the others.
 func damage(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -77,14 +77,14 @@ func changeBoot(path string) error {
 	err = db.Update(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte("meta"))
 		if meta == nil || meta.Get([]byte("boot-id")) == nil {
-			return errors.New("the state file does not say of which boot it is")
+			return errors.New("the state file has no boot id")
 		}
 		return meta.Put([]byte("boot-id"), []byte("00000000-0000-0000-0000-000000000000"))
 	})
 	return errors.Join(err, db.Close())
 }
 
-// fill writes until there is no room.
+// fill writes a file until the file system is full.
 func fill(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -100,7 +100,7 @@ func fill(path string) error {
 	return nil
 }
 
-// queueCommand: queue lists the containers whose DELs are queued, by the names of their sandboxes, or prints empty.
+// queueCommand: queue prints the sandboxes of queued DELs, or "empty".
 func queueCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		usage(ts, "queue")

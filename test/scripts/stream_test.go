@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// stream is an unending row of echoes.
+// stream sends echo requests until it is stopped.
 type stream struct {
 	pinger *ping.Pinger
 	cancel context.CancelFunc
@@ -21,8 +21,7 @@ type stream struct {
 	err    error
 }
 
-// streamInterval makes a hundred echoes a second. For as long as calm a stream goes on before, and after, what a script
-// does to it.
+// streamInterval: a hundred requests per second. A stream runs for calm before and after the script's commands.
 const (
 	streamInterval = 10 * time.Millisecond
 	calm           = 300 * time.Millisecond

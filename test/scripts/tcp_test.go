@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// homeCommand: home PROGRAM ARG... executes a program in the node's namespace.
+// homeCommand: home PROGRAM ARG... runs a program in the node's namespace.
 func homeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 {
 		usage(ts, "home PROGRAM ARG...")
@@ -30,14 +30,14 @@ func homeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	check(ts, neg, err)
 }
 
-// The link between the node and a machine outside of it.
+// Addresses of the link between the node and an outside machine.
 var (
 	nodesEnd   = netip.MustParsePrefix("192.0.2.1/24")
 	outsideEnd = netip.MustParsePrefix("192.0.2.2/24")
 )
 
-// outsideCommand: outside NAME makes a sandbox a machine that the node reaches by a link (192.0.2.2, the node is 192.0.2.1), and
-// that has a route to the pods.
+// outsideCommand: outside NAME turns a sandbox into a machine outside of the node (192.0.2.2, the node is 192.0.2.1) with a route to
+// the pods.
 func outsideCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		usage(ts, "outside NAME")
@@ -82,11 +82,11 @@ func addressed(name string, p netip.Prefix) error {
 	return netlink.LinkSetUp(link)
 }
 
-// blockedTime is how long nothing arrives of a connection that is taken for blocked.
+// blockedTime is the time without data after which a connection counts as blocked.
 const blockedTime = 2 * time.Second
 
-// tcpCommand: tcp FROM ADDRESS:PORT SERVER PORT connects from a sandbox or the node, and expects the answer of a server in the
-// sandbox SERVER, which listens at PORT. With ! before it, none may answer.
+// tcpCommand: tcp FROM ADDRESS:PORT SERVER PORT connects from a sandbox or the node, and expects the answer of a server in sandbox
+// SERVER on PORT; after "!", no answer.
 func tcpCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 4 {
 		usage(ts, "tcp FROM ADDRESS:PORT SERVER PORT")
@@ -116,7 +116,7 @@ func serveName(l net.Listener, name string) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
-			return // it was closed
+			return // closed
 		}
 		_, _ = io.WriteString(c, name)
 		_ = c.Close()
