@@ -17,14 +17,14 @@ import (
 
 const (
 	auditedPods   = 250
-	auditRounds   = 4               // periods that are measured
-	auditEach     = 5 * time.Second // the period that is measured
-	auditUsual    = time.Minute     // the default
-	auditAddsBusy = 4               // ADDs at once
+	auditRounds   = 4               // number of measured periods
+	auditEach     = 5 * time.Second // the measured period
+	auditUsual    = time.Minute     // the default period
+	auditAddsBusy = 4               // concurrent ADDs
 )
 
-// measureAudit prints what the audit of a node with many pods costs: the processor time of agent and dataplane with a short period,
-// without that of the same time with no audit, by the number of periods. The aim is 1 % of a core with the default period.
+// measureAudit prints the cost of the audit of a node with many pods: the processor time of agent and dataplane with a short period,
+// minus that of the same time without an audit, per period. The aim is 1 % of a core with the default period.
 func measureAudit(ctx context.Context, b *bench, programs string) (err error) {
 	n, err := node.New(programs, node.Options{Pools: []node.Pool{
 		{Name: "pods4", Prefix: netip.MustParsePrefix("10.1.0.0/22")}, {Name: "pods6", Prefix: netip.MustParsePrefix("fd00:10:1::/64")},
@@ -79,12 +79,12 @@ func addAudited(ctx context.Context, n *node.Node) error {
 	return group.Wait()
 }
 
-// costWith starts the agent anew and returns the processor time of agent and dataplane in the measured time.
+// costWith restarts the agent and returns the processor time of agent and dataplane in the measured time.
 func costWith(ctx context.Context, n *node.Node, period time.Duration) (cost [2]time.Duration, err error) {
 	if err := errors.Join(n.StopAgent(), n.StartAgent(ctx, "--audit="+period.String())); err != nil {
 		return cost, err
 	}
-	<-time.After(auditEach) // what the start began has ended
+	<-time.After(auditEach) // work of the start has ended
 	pids := [2]int{n.AgentPID(), n.DataplanePID()}
 	var before [2]time.Duration
 	for i, pid := range pids {
@@ -103,10 +103,10 @@ func costWith(ctx context.Context, n *node.Node, period time.Duration) (cost [2]
 	return cost, nil
 }
 
-// clockTick is the unit of times in proc(5), on all architectures that Weft is built for.
+// clockTick is the unit of times in proc(5) on all architectures of Weft.
 const clockTick = 10 * time.Millisecond
 
-// processorTime returns what a process has used, in user space and in the kernel.
+// processorTime returns a process's time in user space and in the kernel.
 func processorTime(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/weftnet/weft/test/peers"
 )
 
-// families are the addresses that the pods of one comparison get, from weft-cni and from the bridge plugin.
+// families are the address families of a comparison, for weft-cni and for the bridge plugin.
 type families struct {
 	name  string
 	pools []node.Pool
 	peer  string // ranges and routes of host-local
 }
 
-// Each pool has addresses for several bursts, as released ones are not given out for a while.
+// Each pool has addresses for several bursts, because released ones cool down.
 var (
 	pool4 = node.Pool{Name: "pods4", Prefix: netip.MustParsePrefix("10.1.0.0/21")}
 	pool6 = node.Pool{Name: "pods6", Prefix: netip.MustParsePrefix("fd00:10:1::/64")}
@@ -40,15 +40,15 @@ var measuredFamilies = []families{
 // contender is a CNI configuration that is measured.
 type contender struct {
 	name    string
-	extra   string // interfaces that its pods ask for, beside the main one
-	memifs  int    // how many of these are memifs, which kubelet allocates
+	extra   string // extra interfaces of its pods
+	memifs  int    // the number of memifs among these, which kubelet allocates
 	node    *node.Node
 	runtime *node.Runtime
 	add     latencies
 	del     latencies
 }
 
-// compareCNI measures weft-cni beside the bridge plugin, for each of the families on a node of its own.
+// compareCNI measures weft-cni beside the bridge plugin, for each of the families on a new node.
 func (b *bench) compareCNI(ctx context.Context, programs string) error {
 	for _, f := range measuredFamilies {
 		o := node.Options{CoolDown: time.Second, Networks: networks(), Pools: f.pools}
@@ -59,7 +59,7 @@ func (b *bench) compareCNI(ctx context.Context, programs string) error {
 	return nil
 }
 
-// measureCNI measures pods one at a time, and then bursts of them. The contenders take turns.
+// measureCNI measures pods one at a time, and then bursts of them. The contenders run in turns.
 func (b *bench) measureCNI(ctx context.Context, n *node.Node, f families) error {
 	contenders, err := b.contenders(n, f)
 	if err != nil {
@@ -78,13 +78,13 @@ func (b *bench) measureCNI(ctx context.Context, n *node.Node, f families) error 
 	return b.measureBursts(ctx, contenders, f)
 }
 
-// The annotation by which a pod asks for more interfaces, and what a pod with five of them asks for.
+// The annotation for extra interfaces, and its value for a pod with five of them.
 const (
 	customInterfaces = "contivpp.io/custom-if"
 	fiveInterfaces   = "x0/tap/many, x1/veth/many, x2/tap/routed, x3/veth/routed, x4/tap/stub"
 )
 
-// contenders are ours, the bridge plugin where it can be had, and ours with extra interfaces.
+// contenders returns weft-cni, the bridge plugin if it is installed, and weft-cni with extra interfaces.
 func (b *bench) contenders(n *node.Node, f families) ([]*contender, error) {
 	ours, err := n.Runtime(os.Stderr)
 	if err != nil {
@@ -93,7 +93,7 @@ func (b *bench) contenders(n *node.Node, f families) ([]*contender, error) {
 	list := []*contender{{name: "weft-cni", node: n, runtime: ours}}
 	plugins, err := peers.FindPlugins()
 	if err != nil {
-		fmt.Fprintf(b.out, "bench: only weft-cni is measured: %v\n", err)
+		fmt.Fprintf(b.out, "bench: measuring only weft-cni: %v\n", err)
 	} else {
 		theirs, err := bridgeRuntime(plugins.Dir, n.Dir, f.peer)
 		if err != nil {
@@ -104,7 +104,7 @@ func (b *bench) contenders(n *node.Node, f families) ([]*contender, error) {
 	return append(list, &contender{name: "weft-cni, 5 extra interfaces", extra: fiveInterfaces, node: n, runtime: ours}), nil
 }
 
-// measure takes the times of one pod's ADD and DEL; neither the sandbox's making nor kubelet's allocation is counted.
+// measure measures the ADD and DEL of one pod, without the creation of the sandbox and kubelet's allocation.
 func (c *contender) measure(ctx context.Context, name string) error {
 	pod, err := c.node.NewPod(name)
 	if err != nil {
@@ -135,7 +135,7 @@ func (c *contender) measure(ctx context.Context, name string) error {
 	return nil
 }
 
-// settleTime is how long the kernel may clean up a removed sandbox, which slows down whatever comes meanwhile.
+// settleTime is the time in which the kernel cleans up a removed sandbox, which slows down later calls.
 const settleTime = 100 * time.Millisecond
 
 func (c *contender) timeAdd(ctx context.Context, pod *node.Pod) (time.Duration, error) {
@@ -154,14 +154,14 @@ func (c *contender) timeDel(ctx context.Context, pod *node.Pod) (time.Duration, 
 	return time.Since(begun), nil
 }
 
-// A burst is a node's worth of pods, as many at once as containerd starts them when a node comes back.
+// A burst is a full node of pods, with the concurrency of containerd after a node's restart.
 const (
 	burstPods   = kubeletPods
 	burstAtOnce = 32
 	burstRounds = 3
 )
 
-// measureBursts adds many pods and deletes them, several at once.
+// measureBursts adds many pods and deletes them, several concurrently.
 func (b *bench) measureBursts(ctx context.Context, contenders []*contender, f families) error {
 	var bursts []*contender
 	for _, c := range contenders {
@@ -179,7 +179,7 @@ func (b *bench) measureBursts(ctx context.Context, contenders []*contender, f fa
 	return b.report(fmt.Sprintf("%s, %d bursts of %d pods, %d at once", f.name, burstRounds, burstPods, burstAtOnce), bursts)
 }
 
-// burst takes the times of the ADDs of many pods, and then of their DELs.
+// burst measures the ADDs of many pods, and then their DELs.
 func (c *contender) burst(ctx context.Context, name string) (err error) {
 	var pods []*node.Pod
 	defer func() {
@@ -203,7 +203,7 @@ func (c *contender) burst(ctx context.Context, name string) (err error) {
 	return err
 }
 
-// atOnce calls timed for all pods, for burstAtOnce of them at the same time.
+// atOnce calls timed for all pods, burstAtOnce of them concurrently.
 func atOnce(ctx context.Context, pods []*node.Pod, timed func(context.Context, *node.Pod) (time.Duration, error)) (latencies, error) {
 	times := make(latencies, len(pods))
 	g, ctx := errgroup.WithContext(ctx)
@@ -217,7 +217,7 @@ func atOnce(ctx context.Context, pods []*node.Pod, timed func(context.Context, *
 	return times, g.Wait()
 }
 
-// bridgeConflist asks the bridge plugin for what weft-cni gives: one address of each family and default routes.
+// bridgeConflist configures the bridge plugin for the same result as weft-cni: an address of each family and default routes.
 const bridgeConflist = `{
   "cniVersion": "1.0.0", "name": "bridge",
   "plugins": [{
@@ -226,7 +226,7 @@ const bridgeConflist = `{
   }]
 }`
 
-// bridgeRuntime executes the plugins in dir and keeps their state below state. The ranges are host-local's.
+// bridgeRuntime executes the plugins in dir and keeps their state in state, with host-local's ranges.
 func bridgeRuntime(dir, state, ranges string) (*node.Runtime, error) {
 	conflist := fmt.Sprintf(bridgeConflist, filepath.Join(state, "host-local"), ranges)
 	return node.NewRuntime([]byte(conflist), []string{dir}, filepath.Join(state, "bridge-cache"), os.Stderr)

@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/test/traffic"
 )
 
-// networks are those of the benchmark's node: one for each pair of types that is measured, and two for ADDs.
+// networks are the networks of the benchmark's node: one for each measured pair of types, and two for ADDs.
 func networks() []node.Network {
 	var all []node.Network
 	for i, name := range []string{"tap-tap", "veth-veth", "tap-veth", "many", "routed"} {
@@ -37,24 +37,24 @@ const (
 	receiverInterfaces = "tt0/tap/tap-tap, vv0/veth/veth-veth, tv0/veth/tap-veth"
 )
 
-// way is one that traffic is measured on.
+// way is a path between two pods or namespaces whose traffic is measured.
 type way struct {
 	name   string
 	path   traffic.Path
 	toLink string
 }
 
-// lab is where ways lead: two pods of ours, and two namespaces at a bridge of the kernel's.
+// lab has the ends of the ways: two pods, and two namespaces at a Linux bridge.
 type lab struct {
 	runtime *node.Runtime
 	pods    []*node.Pod
 	bridged []string // paths of namespaces
 }
 
-// bridgeWay names the way that all others are compared with.
+// bridgeWay is the name of the reference way.
 const bridgeWay = "Linux bridge, veth pairs"
 
-// build makes everything; the bridge is the first of the ways.
+// build makes all ways; the bridge is the first.
 func (l *lab) build(ctx context.Context, n *node.Node) (ways []way, err error) {
 	w, err := l.buildBridge(n.Dir)
 	if err != nil {
@@ -79,7 +79,7 @@ func (l *lab) build(ctx context.Context, n *node.Node) (ways []way, err error) {
 	ways = append(ways, w)
 	names := []string{"tap-tap, routed (main)", "tap-tap, L2", "veth-veth, L2", "tap-veth, L2"}
 	if !dataplane.HasTaps() {
-		names = []string{"veth-veth, routed (main)", "veth-veth, L2"} // veths stand in for taps
+		names = []string{"veth-veth, routed (main)", "veth-veth, L2"} // veths replace taps
 	}
 	for i, name := range names {
 		to := links[1][i]
@@ -89,7 +89,7 @@ func (l *lab) build(ctx context.Context, n *node.Node) (ways []way, err error) {
 	return ways, nil
 }
 
-// measured names the dataplane.
+// measured returns the dataplane's name.
 func measured() string {
 	if dataplane.Prefix() != "" {
 		return "VPP"
@@ -97,7 +97,7 @@ func measured() string {
 	return "weft-vswitch"
 }
 
-// close takes pods and bridge away.
+// close deletes pods and bridge.
 func (l *lab) close(ctx context.Context) error {
 	var errs []error
 	for _, p := range l.pods {
@@ -112,10 +112,10 @@ func (l *lab) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// bridgeName is that of the bridge that traffic is compared with.
+// bridgeName is the name of the reference bridge.
 const bridgeName = "bench1"
 
-// buildBridge makes a bridge of the kernel's with two namespaces at it, as the bridge plugin does.
+// buildBridge makes a Linux bridge with two namespaces, as the bridge plugin does.
 func (l *lab) buildBridge(dir string) (w way, err error) {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
 	if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge)); err != nil {

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// latencies are the times that a call took, in the order in which it was made.
+// latencies are the durations of calls, in the order of the calls.
 type latencies []time.Duration
 
-// quantile is the smallest time that at least the share q of all did not exceed (nearest rank); 0 without any.
+// quantile returns the q-quantile by nearest rank; 0 without values.
 func (l latencies) quantile(q float64) time.Duration {
 	if len(l) == 0 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(l))
-	rank := int(q*float64(len(l)) + 0.999999) // rounded up, but not by what floating point adds
+	rank := int(q*float64(len(l)) + 0.999999) // round up, but not because of floating-point error
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// columns are what the report shows of a contender.
+// columns are the table's columns for a contender.
 func (c *contender) columns() []time.Duration {
 	return []time.Duration{c.add.quantile(0.5), c.add.quantile(0.99), c.del.quantile(0.5), c.del.quantile(0.99)}
 }
 
-// report prints the table, and what share of the second one's time the first takes, and of the first one's the third.
+// report prints the table, and the ratios of the first to the second contender, and of the third to the first.
 func (b *bench) report(title string, contenders []*contender) error {
 	w := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "%s\tADD p50\tADD p99\tDEL p50\tDEL p99\t\n", title)

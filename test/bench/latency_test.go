@@ -62,7 +62,7 @@ func TestReportShowsRatios(t *testing.T) {
 	}
 }
 
-// lastLine is the last line that is not empty, with single blanks.
+// lastLine returns the last non-empty line, with single spaces.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(strings.Fields(lines[len(lines)-1]), " ")

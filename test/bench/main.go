@@ -1,4 +1,4 @@
-// Command bench measures, on a private node, how long a runtime waits for ADD and DEL, and what pods send to each other.
+// Command bench measures, on a private node, the latency of ADD and DEL and the traffic between pods.
 package main
 
 import (
@@ -20,20 +20,20 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// parts are what can be measured, in this order.
+// parts are the measurements, in their order.
 var parts = []string{"cni", "traffic", "memif", "versus", "replay", "replace", "audit"}
 
 func main() {
-	n := flag.Int("n", 100, "how many pods")
+	n := flag.Int("n", 100, "number of pods")
 	programs := flag.String("programs", "bin", "directory of weft-agent, weft-cni, weft-vswitch and weftctl")
-	only := flag.String("only", strings.Join(parts, ","), "what is measured, separated by commas; versus, weft-vswitch beside the VPP that WEFT_VPP names, is a part of memif")
-	rounds := flag.Int("rounds", 3, "how often traffic is measured")
-	duration := flag.Duration("duration", 3*time.Second, "how long traffic between pods is measured each time")
+	only := flag.String("only", strings.Join(parts, ","), "comma-separated measurements; versus (weft-vswitch beside the VPP that WEFT_VPP names) is a part of memif")
+	rounds := flag.Int("rounds", 3, "number of rounds of traffic measurements")
+	duration := flag.Duration("duration", 3*time.Second, "duration of each measurement of traffic between pods")
 	flag.Parse()
 	chosen := strings.Split(*only, ",")
 	for _, name := range chosen {
 		if !slices.Contains(parts, name) {
-			fail(fmt.Errorf("-only %s: there are %s", name, strings.Join(parts, ", ")))
+			fail(fmt.Errorf("-only %s: valid values: %s", name, strings.Join(parts, ", ")))
 		}
 	}
 	if *n < 1 || *rounds < 1 {
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// runParts measures those that are chosen.
+// runParts runs the selected measurements.
 func (b *bench) runParts(ctx context.Context, programs string, chosen []string) error {
 	if slices.Contains(chosen, "cni") {
 		compare := b.compareCNI
@@ -102,7 +102,7 @@ type bench struct {
 	traffic throughput
 }
 
-// withNode runs f with a node whose agent serves, and takes the node away again.
+// withNode runs f with a node with a ready agent, and then removes the node.
 func withNode(ctx context.Context, programs string, o node.Options, f func(*node.Node) error) (err error) {
 	n, err := node.New(programs, o)
 	if err != nil {
@@ -110,7 +110,7 @@ func withNode(ctx context.Context, programs string, o node.Options, f func(*node
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
 	if err := n.StartAgent(ctx); err != nil {
-		log, _ := os.ReadFile(n.AgentLog()) // better without it than not at all
+		log, _ := os.ReadFile(n.AgentLog()) // optional
 		return fmt.Errorf("%w; its log:\n%s", err, log)
 	}
 	return f(n)

@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// echoEvery is the interval of the echoes by which an outage is measured: each lost one is so much of it.
+// echoEvery is the interval of the echo requests that measure an outage: each lost one adds an interval.
 const echoEvery = 2 * time.Millisecond
 
 // replacement is a full node whose weft-vswitch is replaced.
@@ -25,7 +25,7 @@ type replacement struct {
 	to      node.Link
 }
 
-// measureReplacement replaces the dataplane of a full node under traffic, and prints for how long two pods do not reach each other.
+// measureReplacement replaces the dataplane of a full node under traffic, and prints the outages between two pods.
 func measureReplacement(ctx context.Context, b *bench, programs string) (err error) {
 	if dataplane.Prefix() != "" {
 		fmt.Fprintln(b.out, "replacement of the dataplane: VPP has no standby")
@@ -94,7 +94,7 @@ func (r *replacement) fill(ctx context.Context, full fullNode) error {
 	return nil
 }
 
-// begin starts a weft-vswitch and returns when it serves or waits.
+// begin starts a weft-vswitch and waits until it serves or waits as a standby.
 func (r *replacement) begin(ctx context.Context, flags ...string) (*node.Vswitch, error) {
 	r.started++
 	v, err := r.StartVswitch(fmt.Sprintf("vswitch-%d", r.started), flags...)
@@ -104,7 +104,7 @@ func (r *replacement) begin(ctx context.Context, flags ...string) (*node.Vswitch
 	return v, r.AwaitVswitch(ctx, v)
 }
 
-// restart is what happens without a standby.
+// restart replaces the dataplane without a standby.
 func (r *replacement) restart(ctx context.Context) (err error) {
 	if err := r.active.End(syscall.SIGTERM); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (r *replacement) takeOver(ctx context.Context, signal syscall.Signal) error
 	return former.End(signal)
 }
 
-// outage returns for how long echoes were lost.
+// outage returns the time of lost echo requests.
 func (r *replacement) outage(ctx context.Context, replace func(context.Context) error) (time.Duration, error) {
 	to := r.to.Bare()[0]
 	p, err := ping.Open(r.from.Netns, to)

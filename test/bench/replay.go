@@ -14,18 +14,18 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// fullNode are as many pods as kubelet takes, or as the dataplane has room for, each with a main interface and two more.
+// fullNode has as many pods as kubelet or the dataplane allows, each with a main interface and two more.
 type fullNode struct {
 	pods   int
 	main   string // type of the main interface
-	extra  string // the two others, as the annotation says them
-	memifs int    // of a pod
+	extra  string // value of the annotation with the two others
+	memifs int    // per pod
 }
 
 // kubeletPods is kubelet's default of maxPods.
 const kubeletPods = 110
 
-// fullNodeHere is the node that can be full here. VPP has little room for veths; memifs and taps have no such limit.
+// fullNodeHere returns the full node of this dataplane. VPP has a low limit of veths and none of memifs and taps.
 func fullNodeHere() fullNode {
 	switch {
 	case dataplane.Prefix() == "":
@@ -36,12 +36,12 @@ func fullNodeHere() fullNode {
 	return fullNode{dataplane.Crowd(kubeletPods, 1), "veth", "x0/memif/many, x1/memif/routed", 2}
 }
 
-// String names the benchmark in its output.
+// String returns the benchmark's name in the output.
 func (f fullNode) String() string {
 	return fmt.Sprintf("replay of %d pods with 3 interfaces each (main interface %s, %s)", f.pods, f.main, f.extra)
 }
 
-// settled is longer than the agent attributes the end of a dataplane to the replay before.
+// settled is longer than the time in which the agent attributes the end of a dataplane to the previous replay.
 const settled = 2 * time.Second
 
 const (
@@ -50,8 +50,8 @@ const (
 	replayPollEvery = 20 * time.Millisecond
 )
 
-// measureReplay kills the dataplane of a full node and prints how long it takes until pods are served again. The figure holds the
-// start of the dataplane; what the agent needs from its connection on is printed beside it.
+// measureReplay kills the dataplane of a full node and prints the time until pods are served again. The figure includes the start of
+// the dataplane; the agent's part, from its connection on, is printed beside it.
 func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 	full := fullNodeHere()
 	n, err := node.New(programs, node.Options{
@@ -61,8 +61,8 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 		return err
 	}
 	defer func() {
-		if log, _ := os.ReadFile(n.AgentLog()); err != nil { // better without it than not at all
-			err = fmt.Errorf("%w; the end of the agent's log:\n%s", err, log[max(0, len(log)-4000):])
+		if log, _ := os.ReadFile(n.AgentLog()); err != nil { // optional
+			err = fmt.Errorf("%w; end of the agent's log:\n%s", err, log[max(0, len(log)-4000):])
 		}
 		err = errors.Join(err, n.Close())
 	}()
@@ -107,7 +107,7 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 	return nil
 }
 
-// add starts a pod, of which kubelet knows if it has memifs.
+// add adds a pod; kubelet knows it if it has memifs.
 func (f fullNode) add(ctx context.Context, n *node.Node, runtime *node.Runtime, name string) error {
 	p, err := n.NewPod(name)
 	if err != nil {
@@ -123,8 +123,8 @@ func (f fullNode) add(ctx context.Context, n *node.Node, runtime *node.Runtime, 
 	return err
 }
 
-// Lines of the agent's log, with their times. The kernel closes the sockets of a dataplane that was killed one after the other,
-// so the connection is lost later than the dataplane.
+// Lines of the agent's log, with their times. The kernel closes the sockets of a killed dataplane one by one, so the connection is lost
+// later than the dataplane.
 var (
 	lostLine      = regexp.MustCompile(`time=(\S+) \S+ msg="dataplane lost"`)
 	connectedLine = regexp.MustCompile(`time=(\S+) \S+ msg="dataplane connected"`)
@@ -132,7 +132,7 @@ var (
 	partlyLine    = regexp.MustCompile(`time=(\S+) \S+ msg="replay left something to repair".*`)
 )
 
-// awaitLine waits for a line that is not older than since, and gives its time. It fails if the agent logs an incomplete replay.
+// awaitLine waits for a line not older than since, and returns its time. It returns an error if the agent logs an incomplete replay.
 func awaitLine(ctx context.Context, n *node.Node, line *regexp.Regexp, since time.Time) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayPatience)
 	defer cancel()
@@ -144,7 +144,7 @@ func awaitLine(ctx context.Context, n *node.Node, line *regexp.Regexp, since tim
 			return time.Time{}, err
 		}
 		if text, _, err := lastMatch(log, partlyLine, since); text != nil || err != nil {
-			return time.Time{}, errors.Join(fmt.Errorf("the agent's log says: %s", text), err)
+			return time.Time{}, errors.Join(fmt.Errorf("line in the agent's log: %s", text), err)
 		}
 		if text, at, err := lastMatch(log, line, since); text != nil || err != nil {
 			return at, err

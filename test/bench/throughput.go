@@ -14,19 +14,19 @@ import (
 	"github.com/weftnet/weft/test/traffic"
 )
 
-// throughput is a measurement of ways, each in turn, several rounds.
+// throughput measures each way in turn, several rounds.
 type throughput struct {
 	out      io.Writer
 	rounds   int
 	duration time.Duration // of one measurement
 }
 
-// rates are what was measured of one way, in the order of the rounds.
+// rates are the results of one way, by round.
 type rates struct {
 	way      way
 	gigabits []float64 // TCP, Gbit/s
-	packets  []float64 // small packets a second that arrived
-	offered  []float64 // and that were sent
+	packets  []float64 // small packets that arrived, per second
+	offered  []float64 // small packets that were sent, per second
 }
 
 // measureTraffic makes a lab on the node, measures and reports.
@@ -71,7 +71,7 @@ func (t throughput) measure(ctx context.Context, r *rates) error {
 	return ctx.Err()
 }
 
-// aims are what share of the bridge's rates ours are to be at least; 0 is none.
+// aims are the minimum shares of the bridge's rates; 0 = none.
 var aims = map[string][2]float64{
 	"weft-vswitch, tap-tap, L2":            {0.75, 1},
 	"weft-vswitch, tap-tap, routed (main)": {0.75, 1},
@@ -86,7 +86,7 @@ took, "arrived" what the receiver's link counted, whose stack drops them at a so
 ways in turn; sender, dataplane and receiver share this machine's processors.
 `
 
-// report prints medians, and what share of the bridge's each is. The bridge is the first.
+// report prints medians and their shares of the bridge's. The bridge is the first way.
 func (t throughput) report(all []*rates) error {
 	fmt.Fprintf(t.out, method, t.rounds, t.duration)
 	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -107,7 +107,7 @@ func aim(name string, which int) string {
 	return "-"
 }
 
-// median is that of an odd number of figures, or the higher one of the two in the middle; 0 of none.
+// median returns the median, or the higher of the two middle figures; 0 without figures.
 func median(figures []float64) float64 {
 	if len(figures) == 0 {
 		return 0

@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// The pods that are added on weft-vswitch and on VPP.
+// The pods of the comparison of weft-vswitch with VPP.
 var addedOnBoth = []contender{
 	{name: "veth"},
 	{name: "veth and memif", extra: "m0/memif/many", memifs: 1},
@@ -19,10 +19,10 @@ var addedOnBoth = []contender{
 	{name: "veth and 5 memifs", extra: "x0/memif/many, x1/memif/many, x2/memif/routed, x3/memif/routed, x4/memif/stub", memifs: 5},
 }
 
-// mostOfSwitch is how much longer than on weft-vswitch an ADD may take on VPP.
+// mostOfSwitch is the maximum ratio of VPP's ADD latency to weft-vswitch's.
 const mostOfSwitch = 3
 
-// compareWithVPP measures the same pods on weft-vswitch and on the VPP that WEFT_VPP names, one after the other.
+// compareWithVPP measures the same pods on weft-vswitch and then on the VPP of WEFT_VPP.
 func (b *bench) compareWithVPP(ctx context.Context, programs string) error {
 	ours, err := b.addAll(ctx, programs, "weft-vswitch", true)
 	if err != nil {
@@ -48,7 +48,7 @@ func (b *bench) compareWithVPP(ctx context.Context, programs string) error {
 	return w.Flush()
 }
 
-// addAll adds and deletes the pods on a node of its own.
+// addAll adds and deletes the pods on a new node.
 func (b *bench) addAll(ctx context.Context, programs, name string, embedded bool) (measured []*contender, err error) {
 	n, err := node.New(programs, node.Options{
 		CoolDown: time.Second, Networks: networks(), PodInterface: "veth", Memifs: 100, Embedded: embedded,

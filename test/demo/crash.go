@@ -14,7 +14,7 @@ const (
 	calm         = 300 * time.Millisecond // pings before the crash, and after the new agent is ready
 )
 
-// crash kills the agent while A pings B, starts a new one, and expects that nothing happened to the pods.
+// crash kills the agent while A pings B, starts a new one, and expects no effect on the pods.
 func (d *demo) crash(ctx context.Context) error {
 	before, err := d.attachments(ctx)
 	if err != nil {
@@ -34,13 +34,13 @@ func (d *demo) crash(ctx context.Context) error {
 		return err
 	}
 	if after != before {
-		return fmt.Errorf("attachments before the crash:\n%s\nand after:\n%s", before, after)
+		return fmt.Errorf("attachments before the crash:\n%s\nafter:\n%s", before, after)
 	}
 	d.say("attachments are the same")
 	return d.showResync(ctx, begun)
 }
 
-// stream is a row of pings from A to B by one of their interfaces.
+// stream sends pings from A to B through one interface.
 type stream struct {
 	link   string
 	cancel context.CancelFunc
@@ -48,7 +48,7 @@ type stream struct {
 	loss   ping.Loss
 }
 
-// startPings begins a stream by each interface.
+// startPings starts a stream on each interface.
 func (d *demo) startPings(ctx context.Context) (streams []*stream, err error) {
 	for _, l := range d.b.links {
 		to := l.Bare()[0]
@@ -92,12 +92,12 @@ func (d *demo) restart(ctx context.Context) error {
 	}
 	d.say("weft-agent %d was killed, %d is ready after %s", old, d.node.AgentPID(), short(time.Since(begun)))
 	if now := d.node.DataplanePID(); now != dataplane {
-		return fmt.Errorf("the dataplane is another process: %d, it was %d", now, dataplane)
+		return fmt.Errorf("the dataplane is process %d, before the crash it was %d", now, dataplane)
 	}
 	return nil
 }
 
-// pause waits; the pings go on.
+// pause waits while the pings continue.
 func pause(ctx context.Context, t time.Duration) error {
 	timer := time.NewTimer(t)
 	defer timer.Stop()

@@ -21,12 +21,12 @@ type attempt struct {
 	name string
 	from string // path of the network namespace; "" = the node's
 	link string
-	via  []netip.Addr // gateways on the link, by family; none: the addresses are on the link
+	via  []netip.Addr // gateways on the link, by family; none = the addresses are on-link
 	to   []netip.Addr // by family
-	fine bool         // it is to succeed: an attempt made the same way, to show that the others could
+	fine bool         // it must succeed: a control for the other attempts
 }
 
-// attempts are all of them. No two of one namespace are for the same address.
+// attempts returns all attempts. No two from one namespace have the same address.
 func (d *demo) attempts() []attempt {
 	toNode := []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")}
 	ways := func(p *wired, link string) []netip.Addr { return p.on(link).Gateways }
@@ -43,10 +43,10 @@ func (d *demo) attempts() []attempt {
 	}
 }
 
-// unreachable is how long an address has to answer that must not.
+// unreachable is the timeout of addresses that must not answer.
 const unreachable = 500 * time.Millisecond
 
-// isolation makes all attempts at once.
+// isolation makes all attempts concurrently.
 func (d *demo) isolation(ctx context.Context) error {
 	all := d.attempts()
 	var g errgroup.Group
@@ -72,7 +72,7 @@ func (d *demo) isolation(ctx context.Context) error {
 	return nil
 }
 
-// try gives the namespace a route for the attempt, so that the packets do leave, and pings.
+// try adds a route for the attempt to the namespace, so that its packets are sent, and pings.
 func (a attempt) try(ctx context.Context, via, to netip.Addr) (err error) {
 	if via.IsValid() {
 		if err := traffic.Inside(a.from, func() error { return a.route(netlink.RouteAdd, via, to) }); err != nil {
@@ -98,12 +98,12 @@ func (a attempt) try(ctx context.Context, via, to netip.Addr) (err error) {
 	case a.fine && silent != nil:
 		return fmt.Errorf("%s: %w", a.name, silent)
 	case !a.fine && silent == nil:
-		return fmt.Errorf("%s: %s answers in %s, and must not", a.name, to, took)
+		return fmt.Errorf("%s: %s answers in %s, but must not", a.name, to, took)
 	}
 	return nil
 }
 
-// route does something with the route of the attempt.
+// route adds or deletes the route of the attempt.
 func (a attempt) route(do func(*netlink.Route) error, via, to netip.Addr) error {
 	link, err := netlink.LinkByName(a.link)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// stay leaves pods, agent and dataplane running until the interrupt, and then shows that they leave nothing.
+// stay keeps pods, agent and dataplane running until the interrupt, and then deletes the pods and compares.
 func (d *demo) stay(ctx context.Context) error {
 	fmt.Fprintf(d.out, `
 It is left running. In another terminal:
@@ -26,5 +26,5 @@ Ctrl-C (or kill %d) here deletes the pods and takes everything away.
 `, netns.EnterCommand(), d.node.Socket(), d.node.Program(""), d.b.main()[0], d.a.Netns, d.b.main()[0],
 		d.node.AgentLog(), d.node.DataplaneLog(), os.Getpid())
 	<-ctx.Done()
-	return d.step(context.WithoutCancel(ctx), step{"the runtime deletes all five, and kubelet forgets them: nothing is left", (*demo).leave})
+	return d.step(context.WithoutCancel(ctx), step{"the runtime deletes all five, and kubelet forgets them: nothing is left over", (*demo).leave})
 }

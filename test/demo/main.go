@@ -1,4 +1,4 @@
-// Command demo shows the whole road of a pod on a private node: pods with three interfaces each, one that fails, a crash, and nothing left.
+// Command demo runs pods on a private node: pods with several interfaces each, one that fails, a crash, and a comparison of the node before and after.
 package main
 
 import (
@@ -36,7 +36,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// run tells the story on a node of its own and takes that away again, whatever happens.
+// run runs the demo on a new node, and removes the node in any case.
 func run(ctx context.Context, out io.Writer, programs string, keep bool) (err error) {
 	n, err := node.New(programs, node.Options{Verify: true, CoolDown: 30 * time.Second, Networks: networks(), Memifs: memifs})
 	if err != nil {
@@ -49,7 +49,7 @@ func run(ctx context.Context, out io.Writer, programs string, keep bool) (err er
 		return nil
 	}
 	if ctx.Err() != nil {
-		return errors.New("interrupted; everything is taken away")
+		return errors.New("interrupted; everything is removed")
 	}
 	d.showFailure(ctx)
 	return err

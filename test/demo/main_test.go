@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
-func TestTheDemoSucceeds(t *testing.T) {
+func TestDemoSucceeds(t *testing.T) {
 	netnstest.RequireTap(t)
 	dir := os.Getenv(programs.From)
 	if dir == "" {
@@ -24,7 +24,7 @@ func TestTheDemoSucceeds(t *testing.T) {
 	}
 }
 
-// makePrograms builds the programs with the prerequisites of the target demo, so that they are where `make demo` looks for them.
+// makePrograms builds the prerequisites of make demo at the places where it expects them.
 func makePrograms(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

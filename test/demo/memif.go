@@ -12,25 +12,25 @@ import (
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 )
 
-// memifs is how many the node has.
+// memifs is the number of the node's memifs.
 const memifs = 4
 
-// responderProgram answers pings in a pod; it is one of the library's examples.
+// responderProgram answers pings in a pod; it is an example of the memif library.
 const responderProgram = "icmpresponder"
 
-// memifPod is what the program in D has.
+// memifPod is pod D with its memif.
 type memifPod struct {
 	container kubelettest.Container
 	responder *responder
 }
 
-// responder is a program that answers on the pod's memifs, and says what becomes of them.
+// responder is a program that answers pings on the pod's memifs and prints the state of its connections.
 type responder struct {
 	cmd   *exec.Cmd
-	lines chan string // closed when it has ended
+	lines chan string // closed when the program has exited
 }
 
-// addD has kubelet allocate what D's limits say, and adds D.
+// addD makes kubelet allocate D's devices, and adds D.
 func (d *demo) addD(ctx context.Context) error {
 	containers, err := d.node.Admit(ctx, d.d.Pod, kubelettest.Container{Name: "responder", Limit: 1})
 	if err != nil {
@@ -45,7 +45,7 @@ func (d *demo) addD(ctx context.Context) error {
 	return d.add(ctx, &d.d)
 }
 
-// reachMemif starts the responder, and pings it from both sides of the network.
+// reachMemif starts the responder, and pings it from other memifs' pods and networks.
 func (d *demo) reachMemif(ctx context.Context) (err error) {
 	if d.memif.responder, err = d.respond(ctx, nil); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (d *demo) reachMemifBy(ctx context.Context, from *wired) error {
 	return nil
 }
 
-// guardMemif tries what must be refused, then kills the responder and starts another one.
+// guardMemif tries connections that must be refused, then kills the responder and starts another one.
 func (d *demo) guardMemif(ctx context.Context) (err error) {
 	if err := d.refused(ctx, nil, "already connected"); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (d *demo) guardMemif(ctx context.Context) (err error) {
 	return d.reachMemifBy(ctx, &d.a)
 }
 
-// forgetMemif ends the responder, and lets kubelet forget the pod, as it does when the pod's containers are gone.
+// forgetMemif ends the responder, and makes kubelet forget the pod, as it does after the pod's containers have ended.
 func (d *demo) forgetMemif() error {
 	if d.memif.responder != nil {
 		d.memif.responder.kill()
@@ -96,7 +96,7 @@ func (d *demo) forgetMemif() error {
 	return nil
 }
 
-// connecting is how long a responder may take to connect, or to be told why it cannot.
+// connecting is the timeout of a responder's connection or refusal.
 const connecting = 10 * time.Second
 
 // respond starts a responder in D and waits until it is connected.
@@ -114,7 +114,7 @@ func (d *demo) respond(ctx context.Context, changed map[string]string) (*respond
 	return r, nil
 }
 
-// refused starts a responder in D that must not be let in, and expects it to say why.
+// refused starts a responder in D that must be refused, and expects it to print the reason.
 func (d *demo) refused(ctx context.Context, changed map[string]string, why string) error {
 	r, err := d.startResponder(changed)
 	if err != nil {
@@ -129,8 +129,7 @@ func (d *demo) refused(ctx context.Context, changed map[string]string, why strin
 	return nil
 }
 
-// startResponder starts a responder with the environment that Allocate returned, and with what it mounts, which here has
-// the path that it has on the node.
+// startResponder starts a responder with the environment of Allocate and with its mounts at their paths on the node.
 func (d *demo) startResponder(changed map[string]string) (*responder, error) {
 	r := &responder{cmd: exec.Command(d.node.Program(responderProgram)), lines: make(chan string, 100)}
 	for key, value := range d.memif.container.Envs {
@@ -173,10 +172,10 @@ func (r *responder) await(ctx context.Context, text string) (string, error) {
 			}
 			said = append(said, line)
 			if !runs {
-				return "", fmt.Errorf("the responder ended without saying %q, but %q", text, said)
+				return "", fmt.Errorf("the responder exited without printing %q: %q", text, said)
 			}
 		case <-ctx.Done():
-			return "", fmt.Errorf("the responder has not said %q, but %q", text, said)
+			return "", fmt.Errorf("the responder has not printed %q: %q", text, said)
 		}
 	}
 }
@@ -184,6 +183,6 @@ func (r *responder) await(ctx context.Context, text string) (string, error) {
 // kill ends the responder with SIGKILL.
 func (r *responder) kill() {
 	_ = r.cmd.Process.Kill()
-	for range r.lines { // until it has ended
+	for range r.lines { // until it has exited
 	}
 }

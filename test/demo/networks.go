@@ -13,23 +13,23 @@ import (
 	"github.com/weftnet/weft/test/traffic"
 )
 
-// The annotations by which a pod asks for more interfaces.
+// The annotations for extra interfaces.
 const (
 	customInterfaces = "contivpp.io/custom-if"
 	customOptions    = "contivpp.io/custom-if-options"
 )
 
-// networks are those of the story. Blue and green have the same addresses, and never meet.
+// networks returns the networks of the demo. Blue and green have the same addresses.
 func networks() []node.Network {
 	same := []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24"), netip.MustParsePrefix("fd00:5::/64")}
 	others := []netip.Prefix{netip.MustParsePrefix("10.6.0.0/24"), netip.MustParsePrefix("fd00:6::/64")}
 	return []node.Network{{Name: "blue", Type: "L2", CIDRs: same}, {Name: "green", Type: "L2", CIDRs: same}, {Name: "red", Type: "L3", CIDRs: others}}
 }
 
-// extras are the interfaces that A and B have beside the main one.
+// extras are the extra interfaces of A and B.
 func extras() []string { return []string{"blue0", "red0"} }
 
-// reachOnNetworks pings each way by each extra interface, in both families.
+// reachOnNetworks pings in each direction by each extra interface, in both families.
 func (d *demo) reachOnNetworks(ctx context.Context) error {
 	for _, link := range extras() {
 		if err := d.reachBy(ctx, link, &d.a, &d.b); err != nil {
@@ -53,13 +53,13 @@ func (d *demo) reachBy(ctx context.Context, link string, from, to *wired) error 
 	return nil
 }
 
-// megabytes is how much a transfer moves.
+// megabytes is the size of a transfer.
 const megabytes = 100
 
-// transferAll moves as many bytes from A to B by each interface, in both families, and compares what arrives.
+// transferAll sends data from A to B by each interface, in both families, and compares the received data.
 func (d *demo) transferAll(ctx context.Context) error {
 	data := make([]byte, megabytes*1000*1000)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(data) // it never fails
+	_, _ = rand.NewChaCha8([32]byte{}).Read(data) // never fails
 	sum := sha256.Sum256(data)
 	for _, l := range d.b.links {
 		for _, to := range l.Bare() {
@@ -78,7 +78,7 @@ func (d *demo) transferAll(ctx context.Context) error {
 	return nil
 }
 
-// addE adds a pod that has on green the addresses that A has on blue.
+// addE adds a pod with the addresses on green that A has on blue.
 func (d *demo) addE(ctx context.Context) error {
 	options, err := json.Marshal(map[string]any{"green0": map[string]any{"ips": d.a.on("blue0").Bare()}})
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// wired is a pod with what ADD gave it: the main interface first, then the others as the annotation has them.
+// wired is a pod with the result of its ADD: the main interface first, then the others in the annotation's order.
 type wired struct {
 	*node.Pod
 	links []node.Link
 }
 
-// main are the addresses of the main interface.
+// main returns the addresses of the main interface.
 func (w *wired) main() []netip.Addr { return w.links[0].Bare() }
 
-// on is the interface of that name.
+// on returns the interface with a name.
 func (w *wired) on(name string) node.Link {
 	for _, l := range w.links {
 		if l.Name == name {
@@ -38,10 +38,10 @@ func (w *wired) on(name string) node.Link {
 	return node.Link{}
 }
 
-// cniTimeout is a runtime's patience with one call of a plugin.
+// cniTimeout is the timeout of one call of a plugin.
 const cniTimeout = 20 * time.Second
 
-// prepare makes the sandboxes. In C's there is a default route, which Weft must not replace: its ADD is to fail late.
+// prepare makes the sandboxes. C's has a default route, which Weft must not replace, so that its ADD fails late.
 func (d *demo) prepare(context.Context) (err error) {
 	if d.runtime, err = d.node.Runtime(d.out); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (d *demo) prepare(context.Context) (err error) {
 	return netns.Do(d.c.Netns, occupyDefaultRoute)
 }
 
-// occupyDefaultRoute gives the default routes to a link of the sandbox's own.
+// occupyDefaultRoute adds default routes through another link of the sandbox.
 func occupyDefaultRoute() error {
 	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "other0"}, Mode: netlink.TUNTAP_MODE_TAP}
 	if err := netlink.LinkAdd(tap); err != nil {
@@ -88,11 +88,11 @@ func (d *demo) start(ctx context.Context) (err error) {
 	if d.before, err = leftovers.Steady(ctx, d.places(), settling); err != nil {
 		return err
 	}
-	d.say("noted what there is: %d objects of %d kinds", d.before.Len(), len(d.before.Kinds()))
+	d.say("snapshot: %d objects of %d kinds", d.before.Len(), len(d.before.Kinds()))
 	return nil
 }
 
-// places is everywhere that a pod could leave something.
+// places lists all places where a pod could leave something.
 func (d *demo) places() leftovers.Places {
 	return leftovers.Places{
 		Namespaces:  map[string]string{"node": "", "a": d.a.Netns, "b": d.b.Netns, "c": d.c.Netns, "d": d.d.Netns, "e": d.e.Netns},
@@ -126,7 +126,7 @@ func (d *demo) add(ctx context.Context, p *wired) error {
 	}
 	for _, l := range p.links {
 		if len(l.Addresses) != 2 {
-			return fmt.Errorf("ADD of pod %s gave %s the addresses %v, not one of each family", p.Name, l.Name, l.Addresses)
+			return fmt.Errorf("ADD of pod %s: %s has the addresses %v, want one of each family", p.Name, l.Name, l.Addresses)
 		}
 		d.say("ADD %s: %-6s %s and %s", p.Name, l.Name, l.Addresses[0], l.Addresses[1])
 	}
@@ -134,7 +134,7 @@ func (d *demo) add(ctx context.Context, p *wired) error {
 	return nil
 }
 
-// failC adds C and compares everything with how it was before.
+// failC adds C and compares the node with its state before.
 func (d *demo) failC(ctx context.Context) error {
 	before, err := leftovers.Steady(ctx, d.places(), settling)
 	if err != nil {
@@ -144,11 +144,11 @@ func (d *demo) failC(ctx context.Context) error {
 	defer cancel()
 	_, failure := d.runtime.Add(call, d.c.Pod)
 	if failure == nil {
-		return errors.New("ADD of pod c succeeded, though its default route is taken")
+		return errors.New("ADD of pod c succeeded, although its sandbox has a default route")
 	}
 	d.say("ADD c: %s", failure)
 	if strings.Contains(failure.Error(), "\n") {
-		return errors.New("the error of ADD is more than one line")
+		return errors.New("the error of ADD has more than one line")
 	}
 	if err := d.showUndone(ctx); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (d *demo) failC(ctx context.Context) error {
 	return d.compare(ctx, before)
 }
 
-// compare fails with what differs from before, but for what pods that are there have learned of each other meanwhile.
+// compare returns an error for differences to before, except neighbours that existing pods have learned since.
 func (d *demo) compare(ctx context.Context, before leftovers.Snapshot) error {
 	differ := func(now leftovers.Snapshot) []string { return slices.DeleteFunc(now.Since(before), d.isLearned) }
 	after, err := leftovers.Until(ctx, d.places(), settling, func(now leftovers.Snapshot) bool { return len(differ(now)) == 0 })
@@ -166,15 +166,15 @@ func (d *demo) compare(ctx context.Context, before leftovers.Snapshot) error {
 	if lines := differ(after); len(lines) != 0 {
 		return fmt.Errorf("%d objects differ from before:\n  %s", len(lines), strings.Join(lines, "\n  "))
 	}
-	d.say("%d objects compared, of %d kinds: nothing is left", after.Len(), len(after.Kinds()))
+	d.say("%d objects compared, of %d kinds: no difference", after.Len(), len(after.Kinds()))
 	if len(after.Cooling) != 0 {
 		d.say("not in use and cooling: %s", strings.Join(after.Cooling, " "))
 	}
 	return nil
 }
 
-// isLearned says whether a difference is no more than that a pod's kernel has learned the MAC address of an interface that was
-// wired: kernels look some seconds later whether those are there with whom they spoke. What the node learned is not excused.
+// isLearned reports whether a difference is a neighbour that a pod's kernel has learned on an interface of another pod: kernels probe
+// their neighbours some seconds after traffic. Neighbours of the node count as differences.
 func (d *demo) isLearned(line string) bool {
 	if !strings.HasPrefix(line, "+ neighbour ") || strings.HasPrefix(line, "+ neighbour node ") || !strings.HasSuffix(line, " learned") {
 		return false
@@ -202,7 +202,7 @@ func (d *demo) check(ctx context.Context) error {
 	return nil
 }
 
-// leave deletes the pods, C too, as a runtime does after a failed ADD, and compares with the very beginning.
+// leave deletes the pods, also C, as a runtime does after a failed ADD, and compares with the first snapshot.
 func (d *demo) leave(ctx context.Context) error {
 	for _, p := range []*wired{&d.a, &d.b, &d.c, &d.d, &d.e} {
 		call, cancel := context.WithTimeout(ctx, cniTimeout)

@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-func TestOnlyWhatPodsLearnOfEachOtherIsNoDifference(t *testing.T) {
+func TestOnlyLearnedNeighboursOfPodsAreIgnored(t *testing.T) {
 	d := &demo{a: wired{links: []node.Link{{Interface: &types100.Interface{Name: "blue0", Mac: "02:00:00:00:00:0a"}}}}}
 	for line, learned := range map[string]bool{
 		"+ neighbour b blue0 fe80::a at 02:00:00:00:00:0a learned":    true,

@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// reachAll pings each way, in both families.
+// reachAll pings in each direction and both families.
 func (d *demo) reachAll(ctx context.Context) error {
 	host, err := hostAddresses()
 	if err != nil {
@@ -41,10 +41,10 @@ func (d *demo) reachAll(ctx context.Context) error {
 	return nil
 }
 
-// reachable is how long an address has to answer.
+// reachable is the timeout of addresses that must answer.
 const reachable = 2 * time.Second
 
-// reach pings by a link, "" being any, until there is an answer.
+// reach pings through a link, or through any link if it is "", until there is a reply.
 func reach(ctx context.Context, from, link string, to netip.Addr) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachable)
 	defer cancel()
@@ -56,7 +56,7 @@ func reach(ctx context.Context, from, link string, to netip.Addr) (time.Duration
 	return p.Reach(ctx, to)
 }
 
-// hostAddresses are the node's own addresses on its link to the dataplane, one of each family.
+// hostAddresses returns the node's own addresses on its link to the dataplane, one of each family.
 func hostAddresses() ([]netip.Addr, error) {
 	link, err := net.InterfaceByName(node.HostLink)
 	if err != nil {
@@ -78,7 +78,7 @@ func hostAddresses() ([]netip.Addr, error) {
 		}
 	}
 	if !v4.IsValid() || !v6.IsValid() {
-		return nil, errors.New("the node's link " + node.HostLink + " has not an address of each family")
+		return nil, errors.New("the node's link " + node.HostLink + " lacks an address of one family")
 	}
 	return []netip.Addr{v4, v6}, nil
 }

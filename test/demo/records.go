@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// record is what the story needs of a transaction.
+// record is the demo's view of a transaction.
 type record struct {
 	Seq    uint64      `json:"seq"`
 	Origin string      `json:"origin"`
@@ -28,10 +28,10 @@ type operation struct {
 // applied reports whether the operation changed the machine.
 func (o operation) applied() bool { return o.Err == "" && o.Outcome == "applied" }
 
-// fewest is how many operations C's transaction must have applied before it failed, for the undo to mean something.
+// fewest is the minimum number of operations that C's transaction must have applied, so that the undo is meaningful.
 const fewest = 3
 
-// showUndone shows the transaction that failed, and expects that what it had applied was undone.
+// showUndone shows the failed transaction, and expects that its applied operations were undone.
 func (d *demo) showUndone(ctx context.Context) error {
 	records, err := d.transactions(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func (d *demo) showUndone(ctx context.Context) error {
 			return d.judgeUndone(records[i])
 		}
 	}
-	return errors.New("weftctl transactions shows none that was undone")
+	return errors.New("weftctl transactions shows no undone transaction")
 }
 
 func (d *demo) judgeUndone(r record) error {
@@ -62,7 +62,7 @@ func (d *demo) judgeUndone(r record) error {
 	return nil
 }
 
-// showResync expects that the new agent's resync found nothing to do.
+// showResync expects that the new agent's resync made no operations.
 func (d *demo) showResync(ctx context.Context, since time.Time) error {
 	records, err := d.transactions(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (d *demo) showResync(ctx context.Context, since time.Time) error {
 	}
 	d.say("the new agent's resync made %d operations", operations)
 	if operations != 0 {
-		return errors.New("the resync was to make none")
+		return errors.New("the resync made operations")
 	}
 	return nil
 }

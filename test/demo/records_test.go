@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestATransactionCountsAsUndoneOnlyIfEnoughWasAppliedAndUndone(t *testing.T) {
+func TestTransactionCountsAsUndoneOnlyIfEnoughWasAppliedAndUndone(t *testing.T) {
 	create, undo := operation{Ref: "vpp.interface/x", Verb: "create", Why: "desired", Outcome: "applied"}, operation{Ref: "vpp.interface/x", Verb: "delete", Why: "undo", Outcome: "applied"}
 	refused := operation{Ref: "linux.route/x", Verb: "create", Why: "desired", Err: "route exists", Outcome: "not applied"}
 	skipped := operation{Ref: "linux.route/y", Verb: "create", Why: "desired", Outcome: "skipped"}
@@ -17,7 +17,7 @@ func TestATransactionCountsAsUndoneOnlyIfEnoughWasAppliedAndUndone(t *testing.T)
 	}{
 		{"three applied and undone", []operation{create, create, create, refused, undo, undo, undo}, ""},
 		{"one was not undone", []operation{create, create, create, refused, undo, undo}, "undid 2"},
-		{"what was skipped does not count", []operation{create, create, skipped, refused, undo, undo}, "applied 2"},
+		{"skipped operations do not count", []operation{create, create, skipped, refused, undo, undo}, "applied 2"},
 		{"too few were applied", []operation{create, create, refused, undo, undo}, "applied 2"},
 	}
 	for _, tt := range tests {

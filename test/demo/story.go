@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// demo is the story under way: the node it plays on, its pods, and how the node was before the first of them.
+// demo is the state of the story: the node, its pods, and a snapshot from before the first pod.
 type demo struct {
 	node    *node.Node
 	runtime *node.Runtime
@@ -25,37 +25,37 @@ type demo struct {
 	before        leftovers.Snapshot
 }
 
-// step is one thing that is done and must succeed; it adds lines to the story by d.say.
+// step is one step of the story that must succeed; it prints lines with d.say.
 type step struct {
 	title string
 	do    func(*demo, context.Context) error
 }
 
-// settling is how long the kernel and closing connections may take until nothing is left.
+// settling is the time in which the kernel may remove objects and close connections.
 const settling = 5 * time.Second
 
-// tell goes through the steps, and stops at the first that fails.
+// tell runs the steps, and stops at the first error.
 func (d *demo) tell(ctx context.Context, keep bool) error {
 	steps := []step{
-		{"five sandboxes on a private node; C's has a default route of its own already", (*demo).prepare},
+		{"five sandboxes on a private node; C's sandbox already has a default route", (*demo).prepare},
 		{"the agent starts, and starts its dataplane", (*demo).start},
 		{fmt.Sprintf("the runtime adds A and B: IPv4 and IPv6 each; a %s, a %[1]s on the L2 network blue, a veth on the L3 network red", dataplane.Tap()), (*demo).addPods},
 		{"A, B and the node reach each other", (*demo).reachAll},
 		{"A and B reach each other on blue and red", (*demo).reachOnNetworks},
-		{"100 MB from A to B arrive whole on every network", (*demo).transferAll},
-		{"the runtime adds E on the L2 network green, with A's addresses on blue", (*demo).addE},
+		{"100 MB from A to B arrive unchanged on every network", (*demo).transferAll},
+		{"the runtime adds E on the L2 network green, with the addresses that A has on blue", (*demo).addE},
 		{"kubelet allocates a memif for D, and the runtime adds D with it on blue", (*demo).addD},
-		{"a responder in D connects with what Allocate returned; A and B reach it", (*demo).reachMemif},
+		{"a responder in D connects with the environment of Allocate; A and B reach it", (*demo).reachMemif},
 		{"a client with a wrong secret or an id in use is refused; the responder is killed and connects again", (*demo).guardMemif},
 		{"networks are isolated", (*demo).isolation},
-		{"the runtime adds C, which cannot succeed: all of it is undone", (*demo).failC},
-		{"what the agent did so far, by weftctl transactions", (*demo).showTransactions},
-		{"kill -9 of the agent under 100 pings a second, and a new agent", (*demo).crash},
+		{"the runtime adds C, which must fail: all of it is undone", (*demo).failC},
+		{"the agent's transactions, by weftctl transactions", (*demo).showTransactions},
+		{"kill -9 of the agent during 100 pings a second, and a new agent", (*demo).crash},
 		{"the runtime checks A, B, D and E", (*demo).check},
 	}
 	if !keep {
-		steps = append(steps, step{"the runtime deletes all five, and kubelet forgets them: nothing is left", (*demo).leave},
-			step{"all that happened, by weftctl events", (*demo).showEvents})
+		steps = append(steps, step{"the runtime deletes all five, and kubelet forgets them: nothing is left over", (*demo).leave},
+			step{"all events, by weftctl events", (*demo).showEvents})
 	}
 	begun := time.Now()
 	for _, s := range steps {
@@ -87,19 +87,19 @@ func (d *demo) step(ctx context.Context, s step) error {
 	return nil
 }
 
-// say adds a line to the story.
+// say prints a line of the story.
 func (d *demo) say(format string, args ...any) {
 	fmt.Fprintf(d.out, "     "+format+"\n", args...)
 }
 
-// show adds lines as they are.
+// show prints lines unchanged.
 func (d *demo) show(text string) {
 	for line := range strings.Lines(text) {
 		d.say("%s", strings.TrimRight(line, "\n"))
 	}
 }
 
-// short rounds a duration to what a reader wants to know.
+// short rounds a duration for readers.
 func short(t time.Duration) time.Duration {
 	switch {
 	case t > time.Second:
@@ -110,11 +110,11 @@ func short(t time.Duration) time.Duration {
 	return t.Round(time.Microsecond)
 }
 
-// lastLines is how much of each log a failure shows.
+// lastLines is the number of lines of each log that a failure shows.
 const lastLines = 20
 
-// showFailure prints what the agent did last, if it can still say so, and the ends of the programs' logs, which stay where they
-// are with what each goroutine was at.
+// showFailure prints the agent's last transactions, if it still answers, and the ends of the programs' logs. It keeps the logs, with the
+// stack of each goroutine.
 func (d *demo) showFailure(ctx context.Context) {
 	if text, err := d.node.Weftctl(ctx, "transactions", "5"); err == nil {
 		fmt.Fprintf(d.out, "\n--- weftctl transactions 5\n%s", text)
@@ -122,13 +122,13 @@ func (d *demo) showFailure(ctx context.Context) {
 	for _, path := range []string{d.node.AgentLog(), d.node.DataplaneLog()} {
 		content, err := os.ReadFile(path)
 		if err != nil {
-			continue // it was not started
+			continue // the program did not run
 		}
 		lines := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
-		fmt.Fprintf(d.out, "\n--- the end of %s\n%s\n", path, strings.Join(lines[max(0, len(lines)-lastLines):], "\n"))
+		fmt.Fprintf(d.out, "\n--- end of %s\n%s\n", path, strings.Join(lines[max(0, len(lines)-lastLines):], "\n"))
 	}
 	if err := d.node.Abort(); err != nil {
 		fmt.Fprintf(d.out, "\n%v\n", err)
 	}
-	fmt.Fprintf(d.out, "\n--- the logs stay, now with what each goroutine was at: %s %s\n", d.node.AgentLog(), d.node.DataplaneLog())
+	fmt.Fprintf(d.out, "\n--- the logs are kept, with the stack of each goroutine: %s %s\n", d.node.AgentLog(), d.node.DataplaneLog())
 }

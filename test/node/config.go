@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// agentConfig is the agent's configuration, as far as a node sets it.
+// agentConfig is the agent's configuration with the keys that a node sets.
 type agentConfig struct {
 	Socket        string          `json:"socket"`
 	StateDir      string          `json:"stateDir"`
@@ -77,35 +77,35 @@ type logConfig struct {
 	Format string `json:"format"`
 }
 
-// Options say how the agent of a node behaves.
+// Options are the settings of a node.
 type Options struct {
-	Verify       bool          // it compares everything after each event
+	Verify       bool          // the agent compares everything after each event
 	CoolDown     time.Duration // of released addresses
 	Pools        []Pool        // default: one of each family
 	Networks     []Network     // beside default and stub
 	PodInterface string        // type of the main interface; default: the agent's
-	PodQueues    int           // pairs, of links that do not say how many; default: the agent's
-	Memifs       int           // devices of the node, which then has a kubelet
+	PodQueues    int           // queue pairs of links; default: the agent's
+	Memifs       int           // number of devices; with devices the node has a kubelet
 
-	AllowIPForwarding bool // pods' kernels forward packets
-	NoDefaultRoutes   bool // pods have none by their main interface
+	AllowIPForwarding bool // pods' kernels may forward packets
+	NoDefaultRoutes   bool // main interfaces have no default routes
 
 	ReadinessGates []string // URLs
 
-	HTTP string // where metrics and health are served; default: nowhere
+	HTTP string // address of metrics and health; default: none
 
-	Kubeconfig    string // of a cluster, whose node this is; its ranges are the pools then
-	ClusterPools  bool   // blocks of the cluster's pools are, and not the node's ranges
+	Kubeconfig    string // of a cluster with this node; its pools are the node's ranges
+	ClusterPools  bool   // use blocks of the cluster's pools instead of the node's ranges
 	RuntimeSocket string // of a container runtime; default: the agent's
-	Tunnel        string // how packets get to other nodes; default: vxlan4
+	Tunnel        string // tunnel to other nodes; default: vxlan4
 
-	External bool   // the agent starts no weft-vswitch: StartVswitch does
+	External bool   // the agent starts no weft-vswitch; StartVswitch does
 	Embedded bool   // the dataplane is weft-vswitch even if tests run on VPP
-	Netns    string // path of the namespace that VPP runs in, if tests run on one; default: the caller's
+	Netns    string // path of VPP's namespace if tests run on VPP; default: the caller's
 
-	RequireUplink bool // no pod is served before the link to other nodes is there
+	RequireUplink bool // pods are served only when the link to other nodes exists
 
-	Uplink string // the network card that the dataplane owns; default: none
+	Uplink string // network card that the dataplane owns; default: none
 }
 
 // Pool is a range of addresses for pods.
@@ -123,7 +123,7 @@ type Network struct {
 	AntiSpoof bool           `json:"antiSpoof,omitempty"`
 }
 
-// bothFamilies has an address of each family for each pod of a small node.
+// bothFamilies are pools of both families for a small node.
 func bothFamilies() []Pool {
 	return []Pool{
 		{Name: "pods4", Prefix: netip.MustParsePrefix("10.1.0.0/24")},
@@ -131,25 +131,25 @@ func bothFamilies() []Pool {
 	}
 }
 
-// SetNetworks changes the custom networks of the configuration; an agent that runs takes notice by itself.
+// SetNetworks changes the custom networks of the configuration; a running agent reloads it.
 func (n *Node) SetNetworks(networks []Network) error {
 	n.options.Networks = networks
 	return n.writeConfig()
 }
 
-// ClusterPools says whether addresses come from the cluster's pools, from the agent's next start on.
+// ClusterPools sets whether addresses come from the cluster's pools, from the agent's next start on.
 func (n *Node) ClusterPools(is bool) error {
 	n.options.ClusterPools = is
 	return n.writeConfig()
 }
 
-// Tunnel says how packets get to other nodes, from the agent's next start on.
+// Tunnel sets the tunnel to other nodes, from the agent's next start on.
 func (n *Node) Tunnel(by string) error {
 	n.options.Tunnel = by
 	return n.writeConfig()
 }
 
-// Uplink says which network card the dataplane owns, from the agent's next start on; "": none.
+// Uplink sets the network card that the dataplane owns, from the agent's next start on; "" = none.
 func (n *Node) Uplink(card string) error {
 	n.options.Uplink = card
 	return n.writeConfig()
@@ -201,7 +201,7 @@ func (n *Node) dataplaneConfig() dataplaneConfig {
 	}
 }
 
-// Conflist is the CNI configuration for weft-cni on this node.
+// Conflist returns the CNI configuration for weft-cni on this node.
 func (n *Node) Conflist() ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"cniVersion":  "1.0.0",

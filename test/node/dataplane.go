@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/test/dataplane"
 )
 
-// vpp is the VPP of a node whose tests run on one (WEFT_VPP). It is started again whenever it ends, as its DaemonSet would do.
+// vpp is the VPP of a node whose tests run on VPP (WEFT_VPP). It is restarted whenever it ends, as by its DaemonSet.
 type vpp struct {
 	*dataplane.Dataplane
 	started bool
@@ -25,7 +25,7 @@ type vpp struct {
 	err     error // of the supervisor; read after done
 }
 
-// prepareVPP prepares a VPP in a directory of its own if tests run on one.
+// prepareVPP prepares a VPP in a directory of its own if tests run on VPP.
 func (n *Node) prepareVPP() error {
 	if dataplane.Prefix() == "" || n.options.Embedded {
 		return nil
@@ -39,7 +39,7 @@ func (n *Node) prepareVPP() error {
 	return err
 }
 
-// StartVPP starts the node's VPP and its supervisor, once; nothing if tests do not run on VPP. Starting the agent does it too.
+// StartVPP starts the node's VPP and its supervisor, once, if tests run on VPP. Starting the agent does it too.
 func (n *Node) StartVPP() error {
 	if n.vpp == nil || n.vpp.started {
 		return nil
@@ -84,7 +84,7 @@ func (v *vpp) end() error {
 	return v.err
 }
 
-// StatsSocket is where the dataplane's stats segment is.
+// StatsSocket returns the path of the stats segment's socket.
 func (n *Node) StatsSocket() string {
 	if n.vpp != nil {
 		return n.vpp.StatsSocket()
@@ -112,7 +112,7 @@ func (n *Node) DataplanePID() int {
 	return pid
 }
 
-// KillDataplane ends the dataplane as a crash would, and returns when it is gone. The agent, or the VPP's supervisor, starts another.
+// KillDataplane ends the dataplane with SIGKILL and waits for it. The agent, or VPP's supervisor, starts another.
 func (n *Node) KillDataplane() error {
 	pid := n.DataplanePID()
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
@@ -126,14 +126,14 @@ func (n *Node) KillDataplane() error {
 	for alive(pid) {
 		select {
 		case <-deadline.C:
-			return fmt.Errorf("the killed dataplane %d is there after %s", pid, patience)
+			return fmt.Errorf("the killed dataplane %d exists after %s", pid, patience)
 		case <-time.After(time.Millisecond):
 		}
 	}
 	return nil
 }
 
-// endDataplane ends the dataplane, whose parent we are as soon as the agent is gone.
+// endDataplane ends the dataplane, which becomes a child of this process when the agent has exited.
 func (n *Node) endDataplane(signal syscall.Signal) error {
 	if n.vpp != nil {
 		return n.vpp.end()

@@ -9,10 +9,10 @@ import (
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 )
 
-// Memif is the resource that pods count memifs by.
+// Memif is the resource name of memifs.
 const Memif = "contivpp.io/memif"
 
-// startKubelet starts one that has a pod already, as each node has: one without any is taken for one that has just started.
+// startKubelet starts a kubelet with one pod: an empty list of pods means that kubelet has just started.
 func (n *Node) startKubelet() (err error) {
 	if n.Kubelet, err = kubelettest.Start(n.kubelet()); err != nil {
 		return fmt.Errorf("start the kubelet: %w", err)
@@ -22,8 +22,8 @@ func (n *Node) startKubelet() (err error) {
 	return err
 }
 
-// Admit does what kubelet does for a pod before its sandbox is made: each container gets as many memifs as its limit says.
-// It waits until the agent has told kubelet of its devices.
+// Admit does what kubelet does for a pod before the runtime makes its sandbox: it allocates the memifs of each container's limits. It
+// waits until the agent has registered its devices.
 func (n *Node) Admit(ctx context.Context, p *Pod, containers ...kubelettest.Container) ([]kubelettest.Container, error) {
 	if n.Kubelet == nil {
 		return nil, errors.New("the node has no kubelet")
@@ -38,7 +38,7 @@ func (n *Node) Admit(ctx context.Context, p *Pod, containers ...kubelettest.Cont
 	})
 }
 
-// Forget tells kubelet that a pod has ended.
+// Forget removes an ended pod from kubelet.
 func (n *Node) Forget(p *Pod) bool {
 	return n.Kubelet.Remove(cmp.Or(p.Namespace, namespace), p.Name)
 }

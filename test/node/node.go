@@ -1,4 +1,4 @@
-// Package node plays a node of Kubernetes: the agent with its dataplane, a container runtime, and pods' sandboxes.
+// Package node provides a Kubernetes node for tests: the agent with its dataplane, a container runtime, and pods' sandboxes.
 package node
 
 import (
@@ -16,26 +16,26 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// HostLink is the node's own link to the dataplane.
+// HostLink is the name of the node's link to the dataplane.
 const HostLink = "weft0"
 
-// Name is the node's in a cluster.
+// Name is the name of the node in a cluster.
 const Name = "n1"
 
-// Node is one node. Everything that it writes is below Dir.
+// Node is one node. All its files are in Dir.
 type Node struct {
-	Dir       string // short: the paths of sockets have a limit of 107 bytes
-	programs  string // the directory of weft-agent, weft-cni, weft-vswitch and weftctl
+	Dir       string // short: paths of sockets have at most 107 bytes
+	programs  string // directory of weft-agent, weft-cni, weft-vswitch and weftctl
 	options   Options
 	agent     *process
-	vpp       *vpp       // nil: weft-vswitch is the dataplane
-	vswitches []*Vswitch // that the test started
-	aborted   bool       // the logs are to be read yet
+	vpp       *vpp       // nil = weft-vswitch is the dataplane
+	vswitches []*Vswitch // started by the test
+	aborted   bool       // Close keeps the logs
 
-	Kubelet *kubelettest.Kubelet // nil: the node has no devices
+	Kubelet *kubelettest.Kubelet // nil = the node has no devices
 }
 
-// New makes a node with nothing running yet. programs is the directory of the built programs.
+// New makes a node without running processes. programs is the directory of the built programs.
 func New(programs string, o Options) (*Node, error) {
 	programs, err := filepath.Abs(programs)
 	if err != nil {
@@ -46,7 +46,7 @@ func New(programs string, o Options) (*Node, error) {
 			return nil, fmt.Errorf("find the programs: %w: run make build", err)
 		}
 	}
-	// The dataplane outlives the agent; as its next parent we can end it and wait for its end.
+	// The dataplane outlives the agent; its next parent can end it and wait for its end.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become the parent of orphans: %w", err)
 	}
@@ -71,10 +71,10 @@ func New(programs string, o Options) (*Node, error) {
 	return n, n.writeConfig()
 }
 
-// Close ends agent and dataplane and takes the node's directory away, unless the node was aborted.
+// Close ends agent and dataplane and removes the node's directory, unless the node was aborted.
 func (n *Node) Close() error {
 	errs := []error{n.StopAgent()}
-	for _, v := range slices.Backward(n.vswitches) { // a standby before the one that it waits for
+	for _, v := range slices.Backward(n.vswitches) { // a standby before the active one
 		errs = append(errs, v.End(syscall.SIGTERM))
 	}
 	errs = append(errs, n.endDataplane(syscall.SIGTERM))
@@ -94,13 +94,13 @@ func (n *Node) Close() error {
 	return errors.Join(errs...)
 }
 
-// Program is the path of one of the built programs.
+// Program returns the path of a built program.
 func (n *Node) Program(name string) string { return filepath.Join(n.programs, name) }
 
-// Socket is the agent's.
+// Socket returns the path of the agent's socket.
 func (n *Node) Socket() string { return filepath.Join(n.run(), "agent.sock") }
 
-// DataplaneSocket is where the dataplane's binary API is.
+// DataplaneSocket returns the path of the dataplane's API socket.
 func (n *Node) DataplaneSocket() string {
 	if n.vpp != nil {
 		return n.vpp.Socket()
@@ -108,37 +108,37 @@ func (n *Node) DataplaneSocket() string {
 	return filepath.Join(n.run(), "vswitch-api.sock")
 }
 
-// State is the directory of the state file and of the queue of DELs.
+// State returns the directory of the state file and of the queue of DELs.
 func (n *Node) State() string { return filepath.Join(n.Dir, "state") }
 
-// Watched are the directories in which a pod could leave a file behind.
+// Watched returns the directories in which a pod could leave a file.
 func (n *Node) Watched() []string { return []string{n.run(), n.State(), n.Pods()} }
 
-// RunDir is the directory of the sockets.
+// RunDir returns the directory of the sockets.
 func (n *Node) RunDir() string { return n.run() }
 
 func (n *Node) run() string { return filepath.Join(n.Dir, "run") }
 func (n *Node) etc() string { return filepath.Join(n.Dir, "etc") }
 
-// DeviceInfo is the directory of files about devices.
+// DeviceInfo returns the directory of device information files.
 func (n *Node) DeviceInfo() string { return filepath.Join(n.Dir, "devinfo") }
 
-// Memifs is the directory of the sockets' directories.
+// Memifs returns the directory of the allocations' directories.
 func (n *Node) Memifs() string { return filepath.Join(n.run(), "memif") }
 
-// Pods is the directory of the pods' network namespaces.
+// Pods returns the directory of the pods' network namespaces.
 func (n *Node) Pods() string { return filepath.Join(n.Dir, "pods") }
 
 func (n *Node) cache() string   { return filepath.Join(n.Dir, "cache") }
 func (n *Node) kubelet() string { return filepath.Join(n.Dir, "kubelet") }
 
-// Config is the agent's configuration file, in a directory of its own: the agent watches that.
+// Config returns the path of the agent's configuration file, in a directory of its own, because the agent watches the directory.
 func (n *Node) Config() string { return filepath.Join(n.etc(), "agent.yaml") }
 
-// AgentLog is the file that the agent writes.
+// AgentLog returns the path of the agent's log.
 func (n *Node) AgentLog() string { return filepath.Join(n.Dir, "agent.log") }
 
-// DataplaneLog is the file that the dataplane writes.
+// DataplaneLog returns the path of the dataplane's log.
 func (n *Node) DataplaneLog() string {
 	if n.vpp != nil {
 		return n.vpp.Log()

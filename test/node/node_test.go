@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
-// programs makes a directory of programs that are shell scripts.
+// programs makes a directory of shell scripts with the programs' names.
 func programs(t *testing.T, scripts map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,18 +43,18 @@ func closeNode(t *testing.T, n *Node) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(n.Dir); !os.IsNotExist(err) {
-		t.Errorf("the node's directory is left: %v", err)
+		t.Errorf("the node's directory still exists: %v", err)
 	}
 }
 
-func TestMissingProgramsAreSaidWithWhatToDo(t *testing.T) {
+func TestErrorOfMissingProgramsSaysMakeBuild(t *testing.T) {
 	_, err := New(t.TempDir(), Options{})
 	if err == nil || !strings.Contains(err.Error(), "make build") {
-		t.Errorf("error %v, want one that says make build", err)
+		t.Errorf("error %v, want make build", err)
 	}
 }
 
-func TestTheAgentsConfigurationIsYAML(t *testing.T) {
+func TestAgentConfigurationIsYAML(t *testing.T) {
 	n := newNode(t, nil)
 	defer closeNode(t, n)
 	text, err := os.ReadFile(n.Config())
@@ -78,7 +78,7 @@ func TestTheAgentsConfigurationIsYAML(t *testing.T) {
 	}
 }
 
-func TestNetworksOfTheConfigurationChange(t *testing.T) {
+func TestSetNetworksChangesTheConfiguration(t *testing.T) {
 	n := newNode(t, nil)
 	defer closeNode(t, n)
 	blue := Network{Name: "blue", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24")}}
@@ -92,7 +92,7 @@ func TestNetworksOfTheConfigurationChange(t *testing.T) {
 	}
 }
 
-func TestTheConflistIsReadByLibcni(t *testing.T) {
+func TestConflistIsReadByLibcni(t *testing.T) {
 	n := newNode(t, nil)
 	defer closeNode(t, n)
 	r, err := n.Runtime(os.Stderr)
@@ -104,7 +104,7 @@ func TestTheConflistIsReadByLibcni(t *testing.T) {
 	}
 }
 
-func TestARuntimeGivesThePluginWhatKubernetesWould(t *testing.T) {
+func TestRuntimePassesKubernetesArguments(t *testing.T) {
 	netnstest.Require(t)
 	n := newNode(t, map[string]string{"weft-cni": `
 case "$CNI_COMMAND" in
@@ -128,7 +128,7 @@ esac
 	}
 	links, err := Links(result)
 	if len(links) != 2 {
-		t.Fatalf("links %v, want those of the pod", links)
+		t.Fatalf("links %v, want the pod's links", links)
 	}
 	if got := fmt.Sprint(links[0].Addresses, links[0].Gateways, links[1].Addresses, links[1].Gateways, links[1].Bare()); err != nil ||
 		got != "[10.1.0.2/32] [invalid IP] [fd00::2/64] [fd00::1] [fd00::2]" {
@@ -141,7 +141,7 @@ esac
 	socket, _ := json.Marshal(n.Socket())
 	for _, want := range []string{"K8S_POD_NAME=x", "K8S_POD_NAMESPACE=other", "CNI_IFNAME=eth0", "CNI_NETNS=" + p.Netns, `"socket":` + string(socket), `"io.kubernetes.cri.pod-annotations":{"key":"value"}`} {
 		if !strings.Contains(string(asked), want) {
-			t.Errorf("the plugin was not given %s:\n%s", want, asked)
+			t.Errorf("the plugin did not get %s:\n%s", want, asked)
 		}
 	}
 	if err := r.Del(t.Context(), p); err != nil {
@@ -149,7 +149,7 @@ esac
 	}
 }
 
-func TestTheAgentIsStartedAwaitedKilledAndStopped(t *testing.T) {
+func TestAgentIsStartedKilledAndStopped(t *testing.T) {
 	n := newNode(t, map[string]string{"weft-agent": `
 case "$1" in
 run) echo started; trap 'exit 0' TERM; touch "$(dirname "$3")/../run/up"; while :; do sleep 0.05; done ;;
@@ -169,7 +169,7 @@ esac
 			t.Fatal(err)
 		}
 		if alive(pid) || n.AgentPID() != 0 {
-			t.Error("the agent was killed and runs")
+			t.Error("the killed agent runs")
 		}
 	}
 	if err := n.StartAgent(t.Context()); err != nil {
@@ -177,10 +177,10 @@ esac
 	}
 }
 
-func TestAnAgentThatEndsIsNotWaitedFor(t *testing.T) {
+func TestStartAgentFailsWhenTheAgentExits(t *testing.T) {
 	n := newNode(t, map[string]string{"weft-agent": "exit 3"})
 	defer closeNode(t, n)
 	if err := n.StartAgent(t.Context()); err == nil || !strings.Contains(err.Error(), "exit status 3") {
-		t.Errorf("error %v, want one with the exit status", err)
+		t.Errorf("error %v, want the exit status", err)
 	}
 }

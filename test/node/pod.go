@@ -17,31 +17,31 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// ifName is the main interface of every pod.
+// ifName is the name of every pod's main interface.
 const ifName = "eth0"
 
-// customInterfaces is the annotation that asks for extra interfaces. Where the dataplane has no taps a veth stands in for one.
+// customInterfaces is the annotation for extra interfaces. Where the dataplane has no taps, veths replace them.
 const customInterfaces = "contivpp.io/custom-if"
 
-// namespace is that of every pod, unless it says another one.
+// namespace is the default Kubernetes namespace of pods.
 const namespace = "demo"
 
-// Pod is a sandbox as a runtime makes it: a network namespace with nothing but lo.
+// Pod is a sandbox as a runtime makes it: a network namespace with only lo.
 type Pod struct {
 	Name        string
-	Namespace   string // of Kubernetes; "" = demo
-	UID         string // of Kubernetes; "" = made of the container's id
+	Namespace   string // Kubernetes namespace; "" = demo
+	UID         string // Kubernetes UID; "" = derived from the container id
 	ContainerID string
 	Netns       string            // path
-	Annotations map[string]string // as they are given to plugins
+	Annotations map[string]string // given to plugins
 }
 
-// NewPod makes a sandbox for the pod of that name.
+// NewPod makes a sandbox for a new pod.
 func (n *Node) NewPod(name string) (*Pod, error) {
 	return n.newSandbox(name, name)
 }
 
-// NewSandbox makes another sandbox for a pod that has one already, or had one. Each has a name of its own.
+// NewSandbox makes another sandbox for an existing or former pod. Each sandbox has a name of its own.
 func (n *Node) NewSandbox(of *Pod, name string) (*Pod, error) {
 	p, err := n.newSandbox(of.Name, name)
 	if err != nil {
@@ -62,7 +62,7 @@ func (n *Node) newSandbox(pod, name string) (*Pod, error) {
 
 func (p *Pod) uid() string { return cmp.Or(p.UID, p.ContainerID[:32]) }
 
-// Remove takes the sandbox away.
+// Remove removes the sandbox.
 func (p *Pod) Remove() error { return netns.Remove(p.Netns) }
 
 func (p *Pod) conf() *libcni.RuntimeConf {
@@ -81,14 +81,14 @@ func (p *Pod) conf() *libcni.RuntimeConf {
 	}
 }
 
-// Link is one interface of a result, with what belongs to it.
+// Link is one interface of a result with its addresses, gateways and routes.
 type Link struct {
 	*types100.Interface
 	Addresses []netip.Prefix
-	Gateways  []netip.Addr // of the addresses, in their order; the zero address where there is none
+	Gateways  []netip.Addr // of the addresses, in their order; the zero address = none
 }
 
-// Links are the interfaces of a result that the pod has, in its order.
+// Links returns the pod's interfaces of a result, in its order.
 func Links(r *types100.Result) ([]Link, error) {
 	var links []Link
 	for _, i := range r.Interfaces {
@@ -96,7 +96,7 @@ func Links(r *types100.Result) ([]Link, error) {
 	}
 	for _, ip := range r.IPs {
 		if ip.Interface == nil || *ip.Interface < 0 || *ip.Interface >= len(links) {
-			return nil, fmt.Errorf("read the result: %v is of no interface", ip.Address)
+			return nil, fmt.Errorf("read the result: %v has no interface", ip.Address)
 		}
 		address, err := netip.ParsePrefix(ip.Address.String())
 		if err != nil {
@@ -109,7 +109,7 @@ func Links(r *types100.Result) ([]Link, error) {
 	return slices.DeleteFunc(links, func(l Link) bool { return l.Sandbox == "" }), nil
 }
 
-// Bare are the addresses of a link, without the lengths of their prefixes.
+// Bare returns the addresses of a link without the prefix lengths.
 func (l Link) Bare() []netip.Addr {
 	var addresses []netip.Addr
 	for _, p := range l.Addresses {

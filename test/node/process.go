@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a program may take to become ready, or to end when asked to.
+// patience is the timeout of a program's start and end.
 const patience = time.Minute
 
-// process is a program that runs until it is told to end.
+// process is a running program.
 type process struct {
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it has been waited for
+	ended chan struct{} // closed when the process has been waited for
 }
 
-// StartAgent starts the agent, which starts its dataplane unless that runs, and waits until it is ready. Flags win over
-// the node's configuration.
+// StartAgent starts the agent, which starts its dataplane if none runs, and waits until it is ready. Flags take precedence over the
+// node's configuration.
 func (n *Node) StartAgent(ctx context.Context, flags ...string) error {
 	if err := n.BeginAgent(flags...); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (n *Node) StartAgent(ctx context.Context, flags ...string) error {
 	return n.AwaitReady(ctx)
 }
 
-// BeginAgent starts the agent as StartAgent does, and does not wait.
+// BeginAgent starts the agent and does not wait.
 func (n *Node) BeginAgent(flags ...string) error {
 	if err := n.StartVPP(); err != nil {
 		return err
@@ -42,7 +42,7 @@ func (n *Node) BeginAgent(flags ...string) error {
 	defer out.Close()
 	cmd := exec.Command(n.Program("weft-agent"), append([]string{"run", "--config", n.Config()}, flags...)...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for us alone
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for the test only
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
@@ -52,7 +52,7 @@ func (n *Node) BeginAgent(flags ...string) error {
 	return nil
 }
 
-// AwaitReady waits until the agent that was started can wire pods.
+// AwaitReady waits until the agent is ready.
 func (n *Node) AwaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -65,7 +65,7 @@ func (n *Node) AwaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-n.agent.ended:
-			return fmt.Errorf("the agent ended before it was ready: %s", n.agent.cmd.ProcessState)
+			return fmt.Errorf("the agent exited before it was ready: %s", n.agent.cmd.ProcessState)
 		case <-ctx.Done():
 			return fmt.Errorf("the agent is not ready after %s: %w: %s", patience, err, out)
 		case <-tick.C:
@@ -73,7 +73,7 @@ func (n *Node) AwaitReady(ctx context.Context) error {
 	}
 }
 
-// KillAgent ends the agent as a crash would, and returns when it is gone.
+// KillAgent ends the agent with SIGKILL and waits for it.
 func (n *Node) KillAgent() error {
 	if err := n.agent.cmd.Process.Kill(); err != nil {
 		return fmt.Errorf("kill the agent: %w", err)
@@ -83,7 +83,7 @@ func (n *Node) KillAgent() error {
 	return nil
 }
 
-// AgentPID is the agent's process id; 0 if it does not run.
+// AgentPID returns the agent's process id; 0 = it does not run.
 func (n *Node) AgentPID() int {
 	if n.agent == nil {
 		return 0
@@ -91,10 +91,10 @@ func (n *Node) AgentPID() int {
 	return n.agent.cmd.Process.Pid
 }
 
-// StopAgent ends the agent as an upgrade does, and returns when it is gone.
+// StopAgent ends the agent with SIGTERM, as an upgrade does, and waits for it.
 func (n *Node) StopAgent() error { return n.endAgent(syscall.SIGTERM) }
 
-// Abort ends agent and dataplane by SIGQUIT, so that their logs say what each goroutine was at, and has Close keep the logs.
+// Abort ends agent and dataplane with SIGQUIT, so that their logs have the stack of each goroutine; Close then keeps the logs.
 func (n *Node) Abort() error {
 	n.aborted = true
 	return errors.Join(n.endAgent(syscall.SIGQUIT), n.endDataplane(syscall.SIGQUIT))
@@ -117,7 +117,7 @@ func (n *Node) endAgent(signal syscall.Signal) error {
 	}
 }
 
-// Weftctl runs the operator's client against this node's agent and gives what it prints.
+// Weftctl runs weftctl for this node's agent and returns its output.
 func (n *Node) Weftctl(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, n.Program("weftctl"), args...)
 	cmd.Env = append(os.Environ(), "WEFT_SOCKET="+n.Socket())

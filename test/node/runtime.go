@@ -12,14 +12,14 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// Runtime does what a container runtime does with CNI plugins: it executes them, through libcni.
+// Runtime executes CNI plugins through libcni, as a container runtime does.
 type Runtime struct {
 	cni  *libcni.CNIConfig
 	list *libcni.NetworkConfigList
 }
 
-// NewRuntime makes a runtime for a list of plugins found in paths. Cached results are kept in cache; what the plugins
-// write to stderr goes to stderr.
+// NewRuntime makes a runtime for a list of plugins that are found in paths. It caches results in cache, and copies the plugins' stderr
+// to stderr.
 func NewRuntime(conflist []byte, paths []string, cache string, stderr io.Writer) (*Runtime, error) {
 	list, err := libcni.NetworkConfFromBytes(conflist)
 	if err != nil {
@@ -29,7 +29,7 @@ func NewRuntime(conflist []byte, paths []string, cache string, stderr io.Writer)
 	return &Runtime{libcni.NewCNIConfigWithCacheDir(paths, cache, exec), list}, nil
 }
 
-// Runtime makes the runtime that executes weft-cni on this node.
+// Runtime makes a runtime that executes weft-cni on this node.
 func (n *Node) Runtime(stderr io.Writer) (*Runtime, error) {
 	conflist, err := n.Conflist()
 	if err != nil {
@@ -47,7 +47,7 @@ func (r *Runtime) Add(ctx context.Context, p *Pod) (*types100.Result, error) {
 	return types100.NewResultFromResult(result)
 }
 
-// Check executes CHECK, with the result that ADD gave.
+// Check executes CHECK with the result of the ADD.
 func (r *Runtime) Check(ctx context.Context, p *Pod) error {
 	return r.cni.CheckNetworkList(ctx, r.list, p.conf())
 }
@@ -62,7 +62,7 @@ func (r *Runtime) Status(ctx context.Context) error {
 	return r.cni.GetStatusNetworkList(ctx, r.list)
 }
 
-// GC executes GC: what is not of these pods is to be collected.
+// GC executes GC with the attachments of these pods as the valid ones.
 func (r *Runtime) GC(ctx context.Context, living ...*Pod) error {
 	args := &libcni.GCArgs{}
 	for _, p := range living {

@@ -18,7 +18,7 @@ type Vswitch struct {
 	name string
 }
 
-// StartVswitch starts a weft-vswitch of that name on the node's socket, and does not wait.
+// StartVswitch starts a weft-vswitch on the node's socket and does not wait.
 func (n *Node) StartVswitch(name string, flags ...string) (*Vswitch, error) {
 	out, err := os.OpenFile(n.DataplaneLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -27,7 +27,7 @@ func (n *Node) StartVswitch(name string, flags ...string) (*Vswitch, error) {
 	defer out.Close()
 	cmd := exec.Command(n.Program("weft-vswitch"), append([]string{"--api-socket", n.DataplaneSocket(), "--name", name}, flags...)...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for us alone
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for the test only
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start weft-vswitch: %w", err)
 	}
@@ -37,7 +37,7 @@ func (n *Node) StartVswitch(name string, flags ...string) (*Vswitch, error) {
 	return v, nil
 }
 
-// PID is its process id.
+// PID returns the process id.
 func (v *Vswitch) PID() int { return v.cmd.Process.Pid }
 
 // AwaitVswitch waits until the weft-vswitch serves the socket or waits to take over.
@@ -53,7 +53,7 @@ func (n *Node) AwaitVswitch(ctx context.Context, v *Vswitch) error {
 		}
 		select {
 		case <-v.ended:
-			return fmt.Errorf("weft-vswitch %s ended before it was ready: %s", v.name, v.cmd.ProcessState)
+			return fmt.Errorf("weft-vswitch %s exited before it was ready: %s", v.name, v.cmd.ProcessState)
 		case <-ctx.Done():
 			return fmt.Errorf("weft-vswitch %s is not ready: %w: %s", v.name, errors.Join(ctx.Err(), err), out)
 		case <-tick.C:
@@ -61,7 +61,7 @@ func (n *Node) AwaitVswitch(ctx context.Context, v *Vswitch) error {
 	}
 }
 
-// End sends a signal and returns when the process has ended, at once if it has before.
+// End sends a signal and waits until the process has ended.
 func (v *Vswitch) End(signal syscall.Signal) error {
 	_ = v.cmd.Process.Signal(signal)
 	select {

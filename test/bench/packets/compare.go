@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// rate is what a way took of packets of a size.
+// rate is the throughput of a way with packets of one size.
 type rate struct {
-	packets float64       // a second that arrived
-	cost    time.Duration // the worker's time on a processor a packet, 0 if there is no worker
+	packets float64       // that arrived, per second
+	cost    time.Duration // the worker's processor time per packet; 0 without a worker
 }
 
 func (r rate) gigabits(size int) float64 { return r.packets * float64(size) * 8 / 1e9 }
 
-// compare measures testpmd that sends to another one directly, and one that sends to itself through the dataplane.
+// compare measures a testpmd that sends to another one directly, and one that sends to itself through the dataplane.
 func (r *run) compare(ctx context.Context) (err error) {
 	direct, err := r.direct(ctx)
 	if err != nil {
@@ -51,7 +51,7 @@ func row(w *tabwriter.Writer, name string, rates, direct []rate) {
 	fmt.Fprintln(w)
 }
 
-// direct lets one testpmd send to another, each with a processor.
+// direct measures a testpmd that sends to another, each on its own processor.
 func (r *run) direct(ctx context.Context) (rates []rate, err error) {
 	options := "id=0,socket=" + filepath.Join(r.dir, "direct.sock")
 	server, err := startTestpmd(ctx, r.testpmd, role{name: "server", processor: workerProcessor, dir: r.dir,
@@ -62,7 +62,7 @@ func (r *run) direct(ctx context.Context) (rates []rate, err error) {
 	client, err := startTestpmd(ctx, r.testpmd, role{name: "client", processor: testerProcessor, dir: r.dir,
 		ports: []string{"role=client," + options}, arguments: []string{"--forward-mode=txonly"}})
 	defer func() {
-		server.stop() // the first to end: it might not survive the other's end
+		server.stop() // first, because it may crash after the client
 		if client != nil {
 			client.stop()
 		}
@@ -83,17 +83,17 @@ func (r *run) direct(ctx context.Context) (rates []rate, err error) {
 	return rates, nil
 }
 
-// modes are how testpmd sends to a bridge and to a router. Its flow generator always sends between the same two addresses, which
-// no bridge understands; what it sends first and then for ever in a circle is addressed properly, but a router changes it.
+// modes are testpmd's forwarding modes for a bridge and for a router. Its flow generator always sends between the same two MACs, which
+// a bridge cannot forward; tx_first sends proper addresses and circulates the packets, but a router changes them.
 var modes = map[bool]struct {
 	name, start string
-	more        int // bytes that it takes for a checksum
+	more        int // bytes that it subtracts for a checksum
 }{
-	false: {"io", "start tx_first 3", 0}, // three bursts each way: rings hold four
+	false: {"io", "start tx_first 3", 0}, // three bursts in each direction: rings have space for four
 	true:  {"flowgen", "start", 4},
 }
 
-// through lets one testpmd send both ways through the dataplane.
+// through measures a testpmd that sends both ways through the dataplane.
 func (r *run) through(ctx context.Context, name string, routed bool) (rates []rate, err error) {
 	w, err := r.dataplane.wire(ctx, name, 0, routed)
 	if err != nil {
@@ -132,7 +132,7 @@ func (r *run) through(ctx context.Context, name string, routed bool) (rates []ra
 	return rates, nil
 }
 
-// findWorker tells the worker by its work, and pins it.
+// findWorker finds the worker by its processor time, and pins it.
 func (d *dataplane) findWorker(ctx context.Context) (thread, error) {
 	var err error
 	worker, failed := busiest(d.pid(), func() { err = await(ctx, 300*time.Millisecond) })
@@ -142,10 +142,10 @@ func (d *dataplane) findWorker(ctx context.Context) (thread, error) {
 	return worker, pinTo(worker.tid, workerProcessor)
 }
 
-// splits is into how many a round is split: in the best of them the machine was for a while there for nothing else.
+// splits is the number of parts of a round: in the best of them the machine was idle otherwise.
 const splits = 4
 
-// rounds measures what arrives at a testpmd, once it flows, and gives the best.
+// rounds measures the packets that a testpmd receives, once they flow, and returns the best part.
 func (r *run) rounds(ctx context.Context, t *testpmd, worker *thread) (rate, error) {
 	if err := t.flows(ctx); err != nil {
 		return rate{}, fmt.Errorf("%w; the dataplane dropped: %s", err, r.dataplane.drops(ctx))

@@ -14,7 +14,7 @@ that send frames from where they lie and do not look at what comes, so that the 
 of %s, the median and, least disturbed by others, the least. Then half that rate, in bursts of 32: what did not arrive is lost.
 `
 
-// load is what one measurement of our own clients told.
+// load is the result of one measurement with weft's memif clients.
 type load struct {
 	sent, arrived, waits uint64
 	took, busy           time.Duration
@@ -24,10 +24,10 @@ func (l load) rate() rate {
 	return rate{float64(l.arrived) / l.took.Seconds(), l.busy / time.Duration(max(l.arrived, 1))}
 }
 
-// lost is what did not arrive; less than nothing if something arrived twice.
+// lost returns the number of lost packets; it is negative if packets arrived twice.
 func (l load) lost() int64 { return int64(l.sent) - int64(l.arrived) }
 
-// cost measures the top rate, and whether half of it goes through without loss.
+// cost measures the top rate, and the loss at half of it.
 func (r *run) cost(ctx context.Context) (err error) {
 	fmt.Fprintf(r.Out, costMethod, costRounds, costRound)
 	table := tabwriter.NewWriter(r.Out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -60,13 +60,13 @@ func (r *run) cost(ctx context.Context) (err error) {
 	return nil
 }
 
-// Many short rounds: one of them may have the machine for itself.
+// Many short rounds, so that one of them has the machine for itself.
 const (
 	costRounds = 9
 	costRound  = 200 * time.Millisecond
 )
 
-// costOf gives the top rate of a way, the median of several, and the half of that.
+// costOf returns the top rate of a way, the median of several measurements, and the half of that.
 func (r *run) costOf(ctx context.Context, w wiring, size int) (top load, least time.Duration, half load, err error) {
 	l, err := r.pair(ctx, w)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *run) costOf(ctx context.Context, w wiring, size int) (top load, least t
 	return top, least, half, err
 }
 
-// during adds the thread's time to what f measures.
+// during adds the thread's processor time during f.
 func (t thread) during(f func() load) (load, error) {
 	before, err := t.cpuTime()
 	if err != nil {
@@ -111,7 +111,7 @@ func (t thread) during(f func() load) (load, error) {
 	return l, err
 }
 
-// saturate keeps both rings full, and empties the others.
+// saturate keeps both transmit rings full and empties the receive rings.
 func (l *link) saturate(size int, duration time.Duration) (m load) {
 	began := time.Now()
 	for m.took = 0; m.took < duration; m.took = time.Since(began) {
@@ -128,11 +128,11 @@ func (l *link) saturate(size int, duration time.Duration) (m load) {
 	return m
 }
 
-// paceBurst is how many packets are due at a time.
+// paceBurst is the number of packets that are due at a time.
 const paceBurst = 32
 
-// pace sends at a rate, both ways. No more are on their way than a receiver's ring holds: the receiver is this thread too, and
-// what it loses by a pause of its own is no loss of the dataplane's.
+// pace sends at a rate in both directions. It keeps at most a receive ring of packets in flight: this thread is the receiver too, and a
+// loss by its own pause is not the dataplane's.
 func (l *link) pace(size int, packets float64, duration time.Duration) (m load) {
 	began := time.Now()
 	window := uint64(l.ends[0].RxQueues()[0].Size())

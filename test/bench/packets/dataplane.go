@@ -24,10 +24,10 @@ import (
 	vpptest "github.com/weftnet/weft/test/dataplane"
 )
 
-// patience is how long a program may take to be ready, or to end.
+// patience is the timeout of a program's start and end.
 const patience = 20 * time.Second
 
-// dataplane is a weft-vswitch or a VPP of the benchmark's own.
+// dataplane is a weft-vswitch or a VPP that the benchmark started.
 type dataplane struct {
 	process process
 	conn    *core.Connection
@@ -35,26 +35,26 @@ type dataplane struct {
 	version string
 }
 
-// process is the dataplane's.
+// process is the process of a dataplane.
 type process interface {
 	PID() int
 	// Stop returns when the process is gone.
 	Stop() error
 }
 
-// vswitch is a weft-vswitch that runs.
+// vswitch is a running weft-vswitch.
 type vswitch struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
 
-// The number of the memifs' socket, and of the bridge domain.
+// Numbers of the memifs' socket and of the bridge domain.
 const (
 	socketID = 1
 	bridgeID = 1
 )
 
-// startVSwitch starts a weft-vswitch with one worker, and connects to its API.
+// startVSwitch starts a weft-vswitch with one worker and connects to its API.
 func startVSwitch(ctx context.Context, program, dir string) (*dataplane, error) {
 	log, err := os.Create(filepath.Join(dir, "vswitch.log"))
 	if err != nil {
@@ -64,7 +64,7 @@ func startVSwitch(ctx context.Context, program, dir string) (*dataplane, error) 
 	api := filepath.Join(dir, "api.sock")
 	v := &vswitch{cmd: exec.Command(program, "--api-socket", api, "--workers", "1", "--log-level", "warn"), ended: make(chan struct{})}
 	v.cmd.Stdout, v.cmd.Stderr = log, log
-	v.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for us alone
+	v.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for the benchmark only
 	if err := v.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start weft-vswitch: %w", err)
 	}
@@ -75,7 +75,7 @@ func startVSwitch(ctx context.Context, program, dir string) (*dataplane, error) 
 	return newDataplane(ctx, v, api, dir)
 }
 
-// await returns when the API's socket is open.
+// await waits for the API's socket.
 func (v *vswitch) await(api string) error {
 	deadline := time.After(patience)
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -97,7 +97,7 @@ func (v *vswitch) await(api string) error {
 // PID returns the process id.
 func (v *vswitch) PID() int { return v.cmd.Process.Pid }
 
-// Stop ends it and returns when it is gone.
+// Stop ends the process and waits for it.
 func (v *vswitch) Stop() error {
 	_ = v.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -110,7 +110,7 @@ func (v *vswitch) Stop() error {
 	}
 }
 
-// startVPP starts the VPP that WEFT_VPP names, which forwards on its main thread, and connects to its API.
+// startVPP starts the VPP of WEFT_VPP, which forwards on its main thread, and connects to its API.
 func startVPP(ctx context.Context, dir string) (*dataplane, error) {
 	vpp, err := vpptest.New(vpptest.Options{Polls: true, Dir: dir})
 	if err != nil {
@@ -122,10 +122,10 @@ func startVPP(ctx context.Context, dir string) (*dataplane, error) {
 	return newDataplane(ctx, installed{vpp}, vpp.Socket(), dir)
 }
 
-// installed is a VPP whose shared memory goes with it.
+// installed is a VPP with its shared memory.
 type installed struct{ *vpptest.Dataplane }
 
-// Stop ends it and returns when it is gone.
+// Stop ends the process and waits for it.
 func (i installed) Stop() error { return i.Close() }
 
 // newDataplane connects to the API of a process and makes a bridge domain and a socket for memifs. It stops the process after an
@@ -144,12 +144,12 @@ func (d *dataplane) configure(ctx context.Context, api string) (err error) {
 	}
 	version, err := vpe.NewServiceClient(d.conn).ShowVersion(ctx, &vpe.ShowVersion{})
 	if err != nil {
-		return fmt.Errorf("ask the dataplane's version: %w", err)
+		return fmt.Errorf("read the dataplane's version: %w", err)
 	}
 	d.version = version.Version
 	if _, err := binapi.NewServiceClient(d.conn).MemifSocketFilenameAddDelV2(ctx,
 		&binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: socketID, SocketFilename: d.memifSocket()}); err != nil {
-		return fmt.Errorf("name the memifs' socket: %w", err)
+		return fmt.Errorf("add the memifs' socket: %w", err)
 	}
 	if _, err := l2.NewServiceClient(d.conn).BridgeDomainAddDelV2(ctx, &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: bridgeID,
 		Learn: true, Forward: true, Flood: true, UuFlood: true}); err != nil {
@@ -160,7 +160,7 @@ func (d *dataplane) configure(ctx context.Context, api string) (err error) {
 
 func (d *dataplane) memifSocket() string { return filepath.Join(d.dir, "memif.sock") }
 
-// stop ends it and returns when it is gone.
+// stop ends the process and waits for it.
 func (d *dataplane) stop() error {
 	if d.conn != nil {
 		d.conn.Disconnect()
@@ -168,7 +168,7 @@ func (d *dataplane) stop() error {
 	return d.process.Stop()
 }
 
-// drops is what it says of packets that it dropped.
+// drops returns the dataplane's counters of dropped packets.
 func (d *dataplane) drops(ctx context.Context) string {
 	reply, err := vlib.NewServiceClient(d.conn).CliInband(ctx, &vlib.CliInband{Cmd: "show errors"})
 	if err != nil {
@@ -177,10 +177,10 @@ func (d *dataplane) drops(ctx context.Context) string {
 	return strings.Join(strings.Fields(reply.Reply), " ")
 }
 
-// pid is its process.
+// pid returns the process id.
 func (d *dataplane) pid() int { return d.process.PID() }
 
-// addMemif makes one that is up.
+// addMemif makes a memif and sets it up.
 func (d *dataplane) addMemif(ctx context.Context, id uint32) (interface_types.InterfaceIndex, error) {
 	reply, err := binapi.NewServiceClient(d.conn).MemifCreateV2(ctx, &binapi.MemifCreateV2{SocketID: socketID, ID: id, HwAddr: own})
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// delays is how many packets latency is judged by.
+// delays is the number of packets for the latency.
 const delays = 200_000
 
-// latency measures one packet at a time from one client to the other, by one thread that polls, while the worker does.
+// latency measures one packet at a time from one client to the other; its thread and the worker poll.
 func (r *run) latency(ctx context.Context) error {
 	for i, routed := range []bool{false, true} {
 		name := []string{"L2", "L3"}[i]
@@ -34,7 +34,7 @@ func (r *run) latency(ctx context.Context) error {
 
 func micro(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// onWire wires two memifs with clients, both threads pinned, and takes them away.
+// onWire connects clients to two memifs, with both threads pinned, and deletes them after f.
 func (r *run) onWire(ctx context.Context, name string, routed bool, f func(*link) error) error {
 	w, err := r.dataplane.wire(ctx, name, 0, routed)
 	if err != nil {
@@ -72,10 +72,10 @@ func (l *link) delays(ctx context.Context) ([]time.Duration, error) {
 	return all, ctx.Err()
 }
 
-// longPause is the shortest pause that counts: a ring of 1024 slots is full after it at 3.4 Mpps.
+// longPause is the shortest pause that counts: it fills a ring of 1024 slots at 3.4 Mpps.
 const longPause = 300 * time.Microsecond
 
-// cross sends a packet to the other end, and says how long it was on its way, and how much of that this thread was not on its
+// cross sends a packet to the other end, and returns its delay, and the part of the delay in which this thread was not on its
 // processor, in pauses that count.
 func (l *link) cross() (took, away time.Duration, err error) {
 	began := time.Now()

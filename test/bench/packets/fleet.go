@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// cost is how many nanoseconds a packet took.
+// cost returns the nanoseconds per packet.
 func (l load) cost() float64 { return float64(l.busy.Nanoseconds()) / float64(max(l.arrived, 1)) }
 
-// full is the share of looks at a ring that found no room in it.
+// full returns the share of attempts to send that found no space in the ring.
 func (l load) full() float64 { return float64(l.waits) / float64(l.waits+l.sent/burst+1) }
 
-// paced is a load with the time that bursts were on their way.
+// paced is a load with the delays of its bursts.
 type paced struct {
 	load
 	all []time.Duration // in ascending order
 }
 
-// share is the delay that so many percent of the bursts did not exceed.
+// share returns the delay that the given percentage of the bursts did not exceed.
 func (d paced) share(percent int) time.Duration {
 	if len(d.all) == 0 {
 		return 0
@@ -27,7 +27,7 @@ func (d paced) share(percent int) time.Duration {
 	return d.all[(len(d.all)-1)*percent/100]
 }
 
-// fleet is links that one thread uses.
+// fleet is a set of links that one thread uses.
 type fleet struct {
 	links []*link
 	wires []wiring
@@ -39,7 +39,7 @@ func (f *fleet) close() {
 	}
 }
 
-// fill is that of each link.
+// fill fills the rings of each link.
 func (f *fleet) fill(size int) error {
 	for i, l := range f.links {
 		if err := l.write(f.wires[i], size); err != nil {
@@ -58,7 +58,7 @@ func (f *fleet) drain() (taken int) {
 	return taken
 }
 
-// quiet takes what is on its way, until nothing more comes.
+// quiet receives packets in flight until no more arrive.
 func (f *fleet) quiet() {
 	for last := time.Now(); time.Since(last) < quietTime; {
 		if f.drain() > 0 {
@@ -67,7 +67,7 @@ func (f *fleet) quiet() {
 	}
 }
 
-// top keeps the round with the least cost. Rounds in which others had the dataplane's processor do not count.
+// top returns the round with the least cost. It ignores rounds in which other processes used the dataplane's processor.
 func (f *fleet) top(ctx context.Context, size int, worker thread, best *load) error {
 	clock, err := newTaskClock(worker)
 	if err != nil {
@@ -88,12 +88,12 @@ func (f *fleet) top(ctx context.Context, size int, worker thread, best *load) er
 		}
 	}
 	if counted == 0 && ctx.Err() == nil {
-		return fmt.Errorf("the machine is too busy: the dataplane was not on its processor for half of any %s within %s", versusRound, versusPatience)
+		return fmt.Errorf("the machine is too busy: in no %s of %s the dataplane was on its processor for half of the time", versusRound, versusPatience)
 	}
 	return ctx.Err()
 }
 
-// saturate keeps all rings full, and empties the others. What is on its way at the end belongs to no round.
+// saturate keeps all transmit rings full and empties the receive rings. Packets in flight at the end do not count.
 func (f *fleet) saturate(size int, duration time.Duration) (m load) {
 	began := time.Now()
 	for m.took = 0; m.took < duration; m.took = time.Since(began) {
@@ -111,9 +111,9 @@ func (f *fleet) saturate(size int, duration time.Duration) (m load) {
 	return m
 }
 
-// flight is a burst on its way.
+// flight is a burst in flight.
 type flight struct {
-	last uint64 // how many packets have arrived when its last one has
+	last uint64 // number of arrived packets when the burst has arrived
 	at   time.Time
 }
 
@@ -123,7 +123,7 @@ type way struct {
 	flights       []flight
 }
 
-// pace sends at a rate, on all links in turn, and measures delays. No more are on their way than a receiver's ring holds.
+// pace sends at a rate, on all links in turn, and measures delays. It keeps at most a receive ring of packets in flight.
 func (f *fleet) pace(size int, packets float64, duration time.Duration) (m paced) {
 	f.quiet()
 	ways := make([][2]way, len(f.links))
@@ -161,7 +161,7 @@ func (f *fleet) pace(size int, packets float64, duration time.Duration) (m paced
 	return m
 }
 
-// arrive takes what has come.
+// arrive receives packets.
 func (f *fleet) arrive(ways [][2]way, m *paced) (taken int) {
 	for l := range f.links {
 		for i := range ways[l] {

@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-func TestABurstHasArrivedWithItsLastPacket(t *testing.T) {
+func TestBurstArrivesWithItsLastPacket(t *testing.T) {
 	began := time.Now()
 	d := way{flights: []flight{{paceBurst, began}, {2 * paceBurst, began.Add(time.Microsecond)}, {3 * paceBurst, began.Add(2 * time.Microsecond)}}}
 	var m paced
 	d.land(paceBurst-1, began.Add(5*time.Microsecond), &m)
 	if len(m.all) != 0 {
-		t.Fatalf("without its last packet it took %v", m.all)
+		t.Fatalf("without the last packet of the burst: %v", m.all)
 	}
 	d.land(paceBurst+1, began.Add(10*time.Microsecond), &m)
 	d.land(paceBurst, began.Add(20*time.Microsecond), &m)
 	if want := []time.Duration{10 * time.Microsecond, 9 * time.Microsecond, 18 * time.Microsecond}; !slices.Equal(m.all, want) || len(d.flights) != 0 {
-		t.Errorf("bursts took %v, want %v; %d are still on their way", m.all, want, len(d.flights))
+		t.Errorf("delays %v, want %v; %d bursts in flight", m.all, want, len(d.flights))
 	}
 }
 
 func TestShareOfDelays(t *testing.T) {
 	if d := (paced{}).share(50); d != 0 {
-		t.Errorf("of none half took %s", d)
+		t.Errorf("median without bursts: %s", d)
 	}
 	m := paced{all: []time.Duration{1, 2, 3, 4, 100}}
 	if m.share(50) != 3 || m.share(99) != 4 || m.share(100) != 100 {
-		t.Errorf("half took %d, 99 %% took %d, all took %d", m.share(50), m.share(99), m.share(100))
+		t.Errorf("p50 %d, p99 %d, p100 %d", m.share(50), m.share(99), m.share(100))
 	}
 }
 
-func TestAFleetMeasuresAllItsLinks(t *testing.T) {
+func TestFleetMeasuresAllItsLinks(t *testing.T) {
 	for name, lose := range map[string]int{"nothing is lost": 0, "every tenth is lost": 10} {
 		t.Run(name, func(t *testing.T) {
 			f := &fleet{}

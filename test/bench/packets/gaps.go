@@ -12,10 +12,10 @@ import (
 	"go.fd.io/govpp/binapi/l2"
 )
 
-// churned is how many interfaces come and go.
+// churned is the number of interfaces that are made and deleted.
 const churned = 1000
 
-// pauses are what was seen of a thread that should always look.
+// pauses summarises the pauses of a polling thread.
 type pauses struct {
 	watched, paused, longest time.Duration
 }
@@ -28,10 +28,10 @@ func (p *pauses) add(d time.Duration) {
 
 func (p pauses) share() float64 { return 100 * float64(p.paused) / float64(max(p.watched, 1)) }
 
-// gaps watches the worker while interfaces are made and deleted, then, while the same is done again, threads that do nothing but
-// look at the clock: on the worker's processor, and on the watcher's, since what else runs then has to be somewhere.
+// gaps watches the worker while interfaces are made and deleted. Then it repeats that with threads that only read the clock: on the
+// worker's processor, and on the watcher's, because other work has to run somewhere.
 func (r *run) gaps(ctx context.Context) error {
-	// No collection of this process's garbage comes between.
+	// No garbage collection of this process during the measurement.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	var worker, spinner pauses
 	err := r.onWire(ctx, "L2", false, func(l *link) error {
@@ -60,7 +60,7 @@ func (r *run) gaps(ctx context.Context) error {
 
 func milli(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// whileChurning watches as long as interfaces come and go.
+// whileChurning watches while interfaces are made and deleted.
 func (r *run) whileChurning(ctx context.Context, watch func(*atomic.Bool) error) error {
 	var churning atomic.Bool
 	churning.Store(true)
@@ -73,7 +73,7 @@ func (r *run) whileChurning(ctx context.Context, watch func(*atomic.Bool) error)
 	return errors.Join(err, <-done)
 }
 
-// watch sends one packet after the other through the worker. What this thread itself was away for is not counted.
+// watch sends single packets through the worker. Pauses of this thread itself do not count.
 func (l *link) watch(churning *atomic.Bool) (p pauses, err error) {
 	for churning.Load() {
 		took, away, err := l.cross()
@@ -86,7 +86,7 @@ func (l *link) watch(churning *atomic.Bool) (p pauses, err error) {
 	return p, nil
 }
 
-// spinBoth keeps both processors busy, and tells of the worker's.
+// spinBoth keeps both processors busy, and returns the pauses on the worker's.
 func spinBoth(churning *atomic.Bool) (p pauses, err error) {
 	other := make(chan error, 1)
 	go func() {
@@ -102,7 +102,7 @@ func spinBoth(churning *atomic.Bool) (p pauses, err error) {
 	return p, errors.Join(err, <-other)
 }
 
-// spin looks at the clock.
+// spin reads the clock.
 func spin(churning *atomic.Bool) (p pauses) {
 	began := time.Now()
 	for last := began; churning.Load(); {
@@ -114,7 +114,7 @@ func spin(churning *atomic.Bool) (p pauses) {
 	return p
 }
 
-// churn makes interfaces, puts them into the bridge domain and deletes them.
+// churn makes interfaces, adds them to the bridge domain and deletes them.
 func (d *dataplane) churn(ctx context.Context) error {
 	var made []interface_types.InterfaceIndex
 	var errs []error

@@ -12,7 +12,7 @@ const (
 	idleTime   = 5 * time.Second
 )
 
-// idle measures the dataplane's time on processors while clients are connected and say nothing.
+// idle measures the dataplane's processor time while clients are connected and send nothing.
 func (r *run) idle(ctx context.Context) error {
 	var links []*link
 	var wires []wiring
@@ -32,7 +32,7 @@ func (r *run) idle(ctx context.Context) error {
 		}
 		links, wires = append(links, l), append(wires, w)
 	}
-	if err := await(ctx, time.Second); err != nil { // until it has fallen asleep
+	if err := await(ctx, time.Second); err != nil { // until it sleeps
 		return err
 	}
 	busy, err := r.dataplane.busyFor(ctx, idleTime)
@@ -49,7 +49,7 @@ func (r *run) idle(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// busyFor is how long all threads together are on processors meanwhile.
+// busyFor returns the processor time of all threads during f.
 func (d *dataplane) busyFor(ctx context.Context, duration time.Duration) (busy time.Duration, err error) {
 	before, err := cpuTimes(d.pid())
 	if err != nil {

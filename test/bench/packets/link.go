@@ -12,13 +12,13 @@ import (
 	"github.com/weftnet/weft/memif"
 )
 
-// link is two clients' ends, each used by the same thread.
+// link is a pair of clients that one thread uses.
 type link struct {
 	ends [2]*memif.Conn
 	room [burst]memif.Packet
 }
 
-// burst is how many packets are put into a ring, or taken out, at a time.
+// burst is the number of packets that are sent or received at a time.
 const burst = 256
 
 func (l *link) close() {
@@ -29,10 +29,10 @@ func (l *link) close() {
 	}
 }
 
-// flows is how many destinations frames have.
+// flows is the number of destinations of frames.
 const flows = 256
 
-// frame is one of a flow, from the i-th client.
+// frame builds a frame of a flow, from the i-th client.
 func (w wiring) frame(i, flow, size int) ([]byte, error) {
 	from, to := peer(w.ids[i]), w.next(i)
 	address := destinations.Addr().As4()
@@ -49,8 +49,8 @@ func (w wiring) frame(i, flow, size int) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// fill writes a frame into each slot of both transmit rings, and lets them through: a client's buffer stays with its slot, and
-// no other process writes into it, so later rounds only send the slots. The bridge learns the MACs from these frames.
+// fill writes a frame into each slot of both transmit rings and sends it: a client's buffer stays with its slot, and no other process
+// writes into it, so later rounds only send the slots. The bridge learns the MACs from these frames.
 func (l *link) fill(w wiring, size int) error {
 	if err := l.write(w, size); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (l *link) fill(w wiring, size int) error {
 	return nil
 }
 
-// write is fill that does not wait until all has come.
+// write is fill that does not wait for the frames' arrival.
 func (l *link) write(w wiring, size int) error {
 	for i, c := range l.ends {
 		q := c.TxQueues()[0]
@@ -84,10 +84,10 @@ func (l *link) write(w wiring, size int) error {
 	return nil
 }
 
-// quietTime is how long a worker may be away that others keep from its processor.
+// quietTime is how long other processes may keep a worker from its processor.
 const quietTime = 500 * time.Millisecond
 
-// quiet takes what is on its way, until nothing more comes.
+// quiet receives packets in flight until no more arrive.
 func (l *link) quiet() (taken int) {
 	for last := time.Now(); time.Since(last) < quietTime; {
 		if n := l.drain(); n > 0 {
@@ -98,8 +98,8 @@ func (l *link) quiet() (taken int) {
 	return taken
 }
 
-// send sends n of the frames that lie in the i-th's slots, or none if there is no room for all: a sender that follows the
-// dataplane slot by slot takes turns with it at the same memory.
+// send sends the next n frames of the i-th client, or none without space for all: a sender that fills single slots as the dataplane
+// frees them contends with it for the same cache lines.
 func (l *link) send(i, n, size int) bool {
 	q := l.ends[i].TxQueues()[0]
 	if q.Free() < n {
@@ -115,7 +115,7 @@ func (l *link) send(i, n, size int) bool {
 	return true
 }
 
-// take takes what has come to the i-th, without a look at it.
+// take receives the i-th client's packets without reading them.
 func (l *link) take(i int) int {
 	q := l.ends[i].RxQueues()[0]
 	n := q.Peek(l.room[:])

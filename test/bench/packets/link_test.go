@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/memif"
 )
 
-// crossover is a dataplane that gives what one client sends to the other one; every so manieth packet it loses.
+// crossover is a dataplane that forwards between two clients and drops every n-th packet.
 func crossover(t *testing.T, lose int) *link {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -68,7 +68,7 @@ func cross(servers [2]*memif.Conn, lose int, stop <-chan struct{}) {
 	}
 }
 
-func TestWhatIsLostIsCounted(t *testing.T) {
+func TestLostPacketsAreCounted(t *testing.T) {
 	for name, lose := range map[string]int{"nothing": 0, "every tenth": 10} {
 		t.Run(name, func(t *testing.T) {
 			l := crossover(t, lose)
@@ -86,7 +86,7 @@ func TestWhatIsLostIsCounted(t *testing.T) {
 	}
 }
 
-func TestAPacketCrosses(t *testing.T) {
+func TestPacketCrosses(t *testing.T) {
 	l := crossover(t, 0)
 	if err := l.fill(wiring{ids: [2]uint32{0, 1}}, 64); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestAPacketCrosses(t *testing.T) {
 	}
 }
 
-func TestFramesAreAddressedToWhoeverForwards(t *testing.T) {
+func TestFramesAreAddressedToTheNextHop(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		wiring wiring

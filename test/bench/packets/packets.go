@@ -1,4 +1,4 @@
-// Package packets measures what weft-vswitch does with the packets of memifs, beside what DPDK does without it.
+// Package packets measures the memif forwarding of weft-vswitch, and compares it with DPDK's testpmd and with VPP.
 package packets
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/test/peers"
 )
 
-// Config says how long is measured.
+// Config has the parameters of the measurements.
 type Config struct {
 	Out      io.Writer
 	Programs string        // the directory of weft-vswitch
@@ -31,10 +31,10 @@ const (
 	testerProcessor = 1
 )
 
-// sizes are those of frames, in bytes, without a checksum.
+// sizes are frame sizes in bytes, without a checksum.
 var sizes = []int{64, 512, 1500}
 
-// run is one measurement of everything.
+// run is one run of all measurements.
 type run struct {
 	Config
 	dir       string
@@ -43,9 +43,9 @@ type run struct {
 	verdicts  verdicts
 }
 
-// Run measures and prints. Without testpmd what needs it is left out, and the line says so.
+// Run measures and prints. Without testpmd it skips the measurements that need it, and prints that.
 func Run(ctx context.Context, c Config) (err error) {
-	// Threads of this process that only look take one each; who talks to the API needs another.
+	// Two threads of this process poll on a processor each; the API needs another thread.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 2))
 	dir, err := os.MkdirTemp("", "weft-packets-")
 	if err != nil {
@@ -56,7 +56,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if c.OnlyVersus {
 		return errors.Join(r.versus(ctx), r.verdicts.report(c.Out))
 	}
-	load, _ := os.ReadFile("/proc/loadavg") // better without it than not at all
+	load, _ := os.ReadFile("/proc/loadavg") // optional
 	fmt.Fprintf(c.Out, method, splits*c.Rounds, c.Duration/splits, load)
 	if r.dataplane, err = startVSwitch(ctx, filepath.Join(c.Programs, "weft-vswitch"), dir); err != nil {
 		return err
@@ -80,7 +80,7 @@ memif: weft-vswitch with one worker on processor 0, the load generator on proces
 of %d rounds of %s, since others on the machine can only make it worse; ns/packet is the worker's time on its processor, which
 it spends whether or not there is a packet. Load of the machine before: %s`
 
-// pair connects to two memifs of the vswitch. Their rings are long enough for a worker that is not on its processor now and then.
+// pair connects to two memifs of the vswitch, with rings that are long enough for pauses of the worker.
 func (r *run) pair(ctx context.Context, w wiring) (*link, error) {
 	return r.dataplane.pair(ctx, w, 2048)
 }
@@ -98,7 +98,7 @@ func (d *dataplane) pair(ctx context.Context, w wiring, slots int) (pair *link, 
 	return l, nil
 }
 
-// connect waits until the client before has been taken leave of.
+// connect retries until the previous client is disconnected.
 func connect(ctx context.Context, c memif.ClientConfig) (*memif.Conn, error) {
 	for deadline := time.Now().Add(patience); ; {
 		conn, err := memif.Connect(ctx, c)

@@ -33,7 +33,7 @@ func TestAimsAreMetOrMissed(t *testing.T) {
 	}
 }
 
-func TestPausesCountFromTheShortestOnThatMatters(t *testing.T) {
+func TestOnlyLongPausesCount(t *testing.T) {
 	p := pauses{watched: 10 * time.Millisecond}
 	for _, d := range []time.Duration{longPause - 1, longPause, 700 * time.Microsecond} {
 		p.add(d)
@@ -43,7 +43,7 @@ func TestPausesCountFromTheShortestOnThatMatters(t *testing.T) {
 	}
 }
 
-func TestTheBusiestThreadIsFound(t *testing.T) {
+func TestBusiestThreadIsFound(t *testing.T) {
 	busy, err := busiest(os.Getpid(), func() {
 		for began := time.Now(); time.Since(began) < 50*time.Millisecond; {
 			continue
@@ -57,7 +57,7 @@ func TestTheBusiestThreadIsFound(t *testing.T) {
 	}
 }
 
-// What testpmd says when it is told to stop must not be taken for an answer.
+// The statistics after a stop must not count as an answer.
 const fakeTestpmd = `#!/bin/sh
 echo "Checking link statuses..."
 n=0
@@ -73,7 +73,7 @@ while read -r command; do
 done
 `
 
-func TestTrafficIsWhatThePortsSay(t *testing.T) {
+func TestTrafficIsTheSumOfAllPorts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dpdk-testpmd")
 	if err := os.WriteFile(path, []byte(fakeTestpmd), 0o755); err != nil {
 		t.Fatal(err)

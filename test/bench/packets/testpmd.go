@@ -16,15 +16,15 @@ import (
 	"github.com/weftnet/weft/test/peers"
 )
 
-// testpmd is DPDK's, with one forwarding thread, and commands on its standard input.
+// testpmd is a process of DPDK's testpmd with one forwarding thread that reads commands from its standard input.
 type testpmd struct {
 	cmd      *exec.Cmd
 	commands io.WriteCloser
-	lines    chan string // what it prints
+	lines    chan string // its output
 	ports    int
 }
 
-// role is what a testpmd is started for.
+// role is the task of a testpmd.
 type role struct {
 	name      string // unique
 	processor int    // of its forwarding thread
@@ -33,7 +33,7 @@ type role struct {
 	dir       string
 }
 
-// startTestpmd starts one that does nothing yet. Its output comes in lines, as if it were for a terminal.
+// startTestpmd starts a testpmd that does not forward yet, with line-buffered output.
 func startTestpmd(ctx context.Context, p peers.Program, r role) (*testpmd, error) {
 	arguments := []string{"--no-huge", "-m", "512", "--no-pci", "--no-telemetry", "--file-prefix", fmt.Sprintf("weft%d%s", os.Getpid(), r.name),
 		"--lcores", fmt.Sprintf("0@(0-1),1@%d", r.processor)}
@@ -44,7 +44,7 @@ func startTestpmd(ctx context.Context, p peers.Program, r role) (*testpmd, error
 	cmd := p.Command(ctx, append(arguments, r.arguments...)...)
 	unbuffered, err := exec.LookPath("stdbuf")
 	if err != nil {
-		return nil, fmt.Errorf("read what testpmd prints: %w", err)
+		return nil, fmt.Errorf("read the output of testpmd: %w", err)
 	}
 	cmd.Path, cmd.Args = unbuffered, append([]string{"stdbuf", "-oL", p.Path}, cmd.Args[1:]...)
 	cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+r.dir)
@@ -61,7 +61,7 @@ func startTestpmd(ctx context.Context, p peers.Program, r role) (*testpmd, error
 		return nil, fmt.Errorf("start testpmd: %w", err)
 	}
 	go t.read(out)
-	// Then it waits for the link, which for a server is long; commands wait meanwhile.
+	// Then it waits for the link, which takes long for a server; it reads commands afterwards.
 	if _, err := t.next("Checking link statuses", time.After(patience)); err != nil {
 		t.stop()
 		return nil, err
@@ -84,7 +84,7 @@ func (t *testpmd) do(commands ...string) error {
 
 var errTestpmd = errors.New("testpmd does not answer")
 
-// next reads until a line begins so.
+// next reads lines until one has the prefix.
 func (t *testpmd) next(beginning string, deadline <-chan time.Time) (string, error) {
 	for {
 		select {
@@ -101,17 +101,17 @@ func (t *testpmd) next(beginning string, deadline <-chan time.Time) (string, err
 	}
 }
 
-// traffic is what all ports have received and sent.
+// traffic is the sum of all ports' received and sent packets.
 type traffic struct{ received, sent uint64 }
 
-// traffic asks for it.
+// traffic reads the counters of all ports.
 func (t *testpmd) traffic() (sum traffic, err error) {
 	if err := t.do("show port stats all"); err != nil {
 		return sum, fmt.Errorf("%w: %w", errTestpmd, err)
 	}
 	deadline := time.After(patience)
 	for range t.ports {
-		// What it says of itself when it was told to stop looks alike.
+		// The statistics after a stop look similar.
 		if _, err := t.next("######################## NIC statistics", deadline); err != nil {
 			return sum, err
 		}
@@ -133,7 +133,7 @@ func (t *testpmd) traffic() (sum traffic, err error) {
 	return sum, nil
 }
 
-// flows waits until packets arrive, and go on arriving.
+// flows waits until packets arrive continuously.
 func (t *testpmd) flows(ctx context.Context) error {
 	var last traffic
 	for deadline, seen := time.Now().Add(patience), 0; seen < 4; {
@@ -154,14 +154,14 @@ func (t *testpmd) flows(ctx context.Context) error {
 	return nil
 }
 
-// stop ends it. Neither end of DPDK's memif is sure to survive the other, so that nothing is made of how it ends.
+// stop ends the process. Its exit status is ignored, because either end of DPDK's memif may crash after the other.
 func (t *testpmd) stop() {
 	_ = t.do("quit")
 	_ = t.commands.Close()
 	timer := time.AfterFunc(5*time.Second, func() { _ = syscall.Kill(-t.cmd.Process.Pid, syscall.SIGKILL) })
 	defer timer.Stop()
 	for range t.lines {
-		continue // until its output ends
+		continue // until the end of its output
 	}
 	_ = t.cmd.Wait()
 }

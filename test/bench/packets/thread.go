@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread is one of another process's.
+// thread is a thread of another process.
 type thread struct{ pid, tid int }
 
-// cpuTime is how long the thread has been on a processor.
+// cpuTime returns the thread's processor time.
 func (t thread) cpuTime() (time.Duration, error) {
 	return readSchedstat(filepath.Join("/proc", strconv.Itoa(t.pid), "task", strconv.Itoa(t.tid), "schedstat"))
 }
@@ -35,7 +35,7 @@ func readSchedstat(path string) (time.Duration, error) {
 	return time.Duration(ns), nil
 }
 
-// cpuTimes are those of all threads of a process.
+// cpuTimes returns the processor times of all threads of a process.
 func cpuTimes(pid int) (map[int]time.Duration, error) {
 	entries, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task"))
 	if err != nil {
@@ -47,14 +47,14 @@ func cpuTimes(pid int) (map[int]time.Duration, error) {
 		if err != nil {
 			continue
 		}
-		if d, err := (thread{pid, tid}).cpuTime(); err == nil { // else it has ended
+		if d, err := (thread{pid, tid}).cpuTime(); err == nil { // else the thread has ended
 			times[tid] = d
 		}
 	}
 	return times, nil
 }
 
-// busiest is the thread that was on a processor most while f ran.
+// busiest returns the thread with the most processor time during f.
 func busiest(pid int, f func()) (thread, error) {
 	before, err := cpuTimes(pid)
 	if err != nil {
@@ -72,12 +72,12 @@ func busiest(pid int, f func()) (thread, error) {
 		}
 	}
 	if best == 0 {
-		return thread{}, errors.New("no thread of the dataplane's did anything")
+		return thread{}, errors.New("no thread of the dataplane used a processor")
 	}
 	return thread{pid, best}, nil
 }
 
-// pinTo keeps a thread on one processor; 0 is the caller's.
+// pinTo pins a thread to one processor; 0 is the caller's thread.
 func pinTo(tid, processor int) error {
 	var set unix.CPUSet
 	set.Set(processor % runtime.NumCPU())
@@ -87,7 +87,7 @@ func pinTo(tid, processor int) error {
 	return nil
 }
 
-// pinned runs f on a thread of its own that stays on a processor; the thread ends with it.
+// pinned runs f on a new thread that is pinned to a processor; the thread ends with f.
 func pinned(processor int, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -101,7 +101,7 @@ func pinned(processor int, f func() error) error {
 	return <-done
 }
 
-// await waits, or says that ctx has ended.
+// await waits for d or until ctx ends.
 func await(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// aim is what a figure is to be.
+// aim is the range in which a figure should be.
 type aim struct {
 	text string
 	met  func(float64) bool
@@ -22,7 +22,7 @@ func atLeast(least float64) aim {
 	return aim{fmt.Sprintf("at least %g", least), func(f float64) bool { return f >= least }}
 }
 
-// beside asks for no more than another one had, and what is not worth to be told from it.
+// beside allows the figure of a reference plus the measurement's accuracy.
 func beside(other float64) aim {
 	return aim{fmt.Sprintf("beside %.2f", other), func(f float64) bool { return f <= other+0.1 }}
 }
@@ -54,7 +54,7 @@ func (v verdicts) report(out io.Writer) error {
 	return w.Flush()
 }
 
-// medianLoad sorts by what a packet cost, and is the one in the middle.
+// medianLoad sorts by cost per packet and returns the middle one.
 func medianLoad(all []load) load {
 	slices.SortFunc(all, func(a, b load) int { return cmp.Compare(a.rate().cost, b.rate().cost) })
 	return all[len(all)/2]

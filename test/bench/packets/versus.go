@@ -18,23 +18,23 @@ dataplane's thread by the packets that arrived, the least of up to %d rounds of 
 last has arrived, at half the lower top rate of both dataplanes.
 `
 
-// How often each dataplane is started for a scenario, and how it is measured each time.
+// Numbers of starts of each dataplane per scenario, and parameters of the measurements per start.
 const (
 	versusStarts = 2
 	versusRounds = 100
 	versusRound  = 20 * time.Millisecond
-	// versusPatience bounds the rounds of a start on a machine that others use.
+	// versusPatience bounds the rounds of a start on a busy machine.
 	versusPatience = 6 * time.Second
-	versusSlots    = 1024 // of a ring, as VPP and DPDK make them
+	versusSlots    = 1024 // ring size, the default of VPP and DPDK
 )
 
-// scenario is what dataplanes are compared by.
+// scenario is a condition of the comparison.
 type scenario struct {
 	routed       bool
 	size, memifs int
 }
 
-// String names the scenario in a row of the table.
+// String returns the scenario's name in the table.
 func (s scenario) String() string {
 	layer := "L2"
 	if s.routed {
@@ -43,7 +43,7 @@ func (s scenario) String() string {
 	return fmt.Sprintf("%s %d B, %d memifs", layer, s.size, s.memifs)
 }
 
-// scenarios have two memifs at least: what is sent on one has to arrive on another.
+// scenarios have at least two memifs: packets from one arrive on another.
 func scenarios() (all []scenario) {
 	for _, memifs := range []int{2, 10, 100} {
 		all = append(all, scenario{false, 64, memifs}, scenario{true, 64, memifs}, scenario{false, 1500, memifs})
@@ -51,20 +51,20 @@ func scenarios() (all []scenario) {
 	return all
 }
 
-// contestant is a dataplane of a comparison.
+// contestant is a dataplane of the comparison.
 type contestant struct {
 	name    string
-	version string // once it was started
+	version string // set after its start
 	start   func(ctx context.Context, dir string) (*dataplane, error)
 }
 
-// outcome is what a contestant did in a scenario.
+// outcome is the result of a contestant in a scenario.
 type outcome struct {
-	top    load // of the round with the least cost
+	top    load // the round with the least cost
 	delays paced
 }
 
-// contestants are weft-vswitch, and VPP where there is one.
+// contestants returns weft-vswitch, and VPP if WEFT_VPP is set.
 func (r *run) contestants() []*contestant {
 	all := []*contestant{{name: "vswitch", start: func(ctx context.Context, dir string) (*dataplane, error) {
 		return startVSwitch(ctx, filepath.Join(r.Programs, "weft-vswitch"), dir)
@@ -97,7 +97,7 @@ func (r *run) versus(ctx context.Context) error {
 	return nil
 }
 
-// contest lets the contestants take turns.
+// contest measures the contestants in turns.
 func (r *run) contest(ctx context.Context, s scenario, all []*contestant) ([]outcome, error) {
 	outcomes := make([]outcome, len(all))
 	for range versusStarts {
@@ -126,7 +126,7 @@ func (r *run) contest(ctx context.Context, s scenario, all []*contestant) ([]out
 	return outcomes, nil
 }
 
-// reportContest prints at once: all scenarios take minutes.
+// reportContest prints each scenario when it is done, because all together take minutes.
 func (r *run) reportContest(s scenario, all []*contestant, outcomes []outcome) {
 	for i, o := range outcomes {
 		d := o.delays
@@ -144,7 +144,7 @@ func (r *run) reportContest(s scenario, all []*contestant, outcomes []outcome) {
 	}
 }
 
-// session starts a dataplane of its own, with clients, for one measurement: no other dataplane is there to share a processor with.
+// session starts a dataplane with clients for one measurement; no other dataplane runs, so that none shares the processor.
 func (r *run) session(ctx context.Context, c *contestant, s scenario, measure func(*fleet, thread) error) (err error) {
 	dir, err := os.MkdirTemp(r.dir, "dp")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"go.fd.io/govpp/binapi/l2"
 )
 
-// wiring is two memifs of the dataplane's that packets go between.
+// wiring is a pair of the dataplane's memifs that forward to each other.
 type wiring struct {
 	name    string
 	routed  bool
@@ -24,15 +24,15 @@ type wiring struct {
 	indexes [2]interface_types.InterfaceIndex
 }
 
-// own is the address of the dataplane's end of each memif: testpmd's flow generator sends to no other one.
+// own returns the address of the dataplane's end of each memif; testpmd's flow generator sends to no other one.
 var own = ethernet_types.MacAddress{0, 1, 2, 3, 4, 1}
 
-// peer is the address of a memif's client.
+// peer returns the address of a memif's client.
 func peer(id uint32) ethernet_types.MacAddress {
 	return ethernet_types.MacAddress{2, 0xfe, 0, 0, 2, byte(id)}
 }
 
-// next is where a packet from the i-th client is to be sent.
+// next returns the destination MAC of packets from the i-th client.
 func (w wiring) next(i int) ethernet_types.MacAddress {
 	if w.routed {
 		return own
@@ -40,8 +40,8 @@ func (w wiring) next(i int) ethernet_types.MacAddress {
 	return peer(w.ids[1-i])
 }
 
-// wire makes two memifs, the first of that id, in a bridge domain or each in a table of its own, whose destinations are
-// behind the other one.
+// wire makes two memifs with the given id and the next, in a bridge domain, or each in its own table with routes to the destinations
+// behind the other.
 func (d *dataplane) wire(ctx context.Context, name string, first uint32, routed bool) (w wiring, err error) {
 	w = wiring{name: name, routed: routed, ids: [2]uint32{first, first + 1}}
 	for i, id := range w.ids {
@@ -56,7 +56,7 @@ func (d *dataplane) wire(ctx context.Context, name string, first uint32, routed 
 			_, err = l2.NewServiceClient(d.conn).SwInterfaceSetL2Bridge(ctx, &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: w.indexes[i], BdID: bridgeID, Enable: true})
 		}
 		if err != nil {
-			return w, fmt.Errorf("wire memif %d: %w", w.ids[i], err)
+			return w, fmt.Errorf("make memif %d: %w", w.ids[i], err)
 		}
 	}
 	return w, nil
@@ -66,10 +66,10 @@ func (d *dataplane) unwire(ctx context.Context, w wiring) error {
 	return errors.Join(d.deleteMemif(ctx, w.indexes[0]), d.deleteMemif(ctx, w.indexes[1]))
 }
 
-// destinations are those of testpmd's flow generator, and of ours.
+// destinations are the destinations of testpmd's flow generator and of our clients.
 var destinations = netip.MustParsePrefix("10.253.0.0/16")
 
-// route puts the i-th into a table in which the destinations are behind the other one's client.
+// route puts the i-th memif into a table with routes to the destinations through the other memif's client.
 func (d *dataplane) route(ctx context.Context, w wiring, i int) error {
 	table := w.ids[i] + 1
 	host := netip.AddrFrom4([4]byte{10, 0, byte(w.ids[i]), 1})
@@ -78,7 +78,7 @@ func (d *dataplane) route(ctx context.Context, w wiring, i int) error {
 	}
 	c := interfaces.NewServiceClient(d.conn)
 	if _, err := c.SwInterfaceSetTable(ctx, &interfaces.SwInterfaceSetTable{SwIfIndex: w.indexes[i], VrfID: table}); err != nil {
-		return fmt.Errorf("choose a table: %w", err)
+		return fmt.Errorf("set the table: %w", err)
 	}
 	address := ip_types.AddressWithPrefix{Address: ip_types.NewAddress(host.AsSlice()), Len: 24}
 	if _, err := c.SwInterfaceAddDelAddress(ctx, &interfaces.SwInterfaceAddDelAddress{SwIfIndex: w.indexes[i], IsAdd: true, Prefix: address}); err != nil {
