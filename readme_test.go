@@ -3,6 +3,7 @@ package weft_test
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,6 +39,22 @@ func TestTheREADMEGivesAReasonForEachDependency(t *testing.T) {
 		if !required[m] {
 			t.Errorf("README.md names %s, which go.mod does not require", m)
 		}
+	}
+}
+
+func TestMakeHelpListsEveryTargetWithADescription(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help, err := exec.CommandContext(t.Context(), "make", "help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := found(regexp.MustCompile(`(?m)^  make (\S+)`), string(help))
+	described := found(regexp.MustCompile(`(?m)^([^\s:]+):.* ## `), string(makefile))
+	if !maps.Equal(listed, described) {
+		t.Errorf("make help lists %v, want %v", slices.Sorted(maps.Keys(listed)), slices.Sorted(maps.Keys(described)))
 	}
 }
 
