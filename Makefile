@@ -1,4 +1,4 @@
-# Weft: build, test, look. `make help` lists what there is.
+# `make help` lists the targets.
 
 SHELL       := /bin/sh
 MODULE      := github.com/weftnet/weft
@@ -27,7 +27,7 @@ MAKEFLAGS   += --no-print-directory
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# One line where Go is missing or too old; nothing else needs to be installed.
+# Fails with one line if Go is missing or too old. Nothing else needs to be installed.
 go:
 	@command -v $(GO) >/dev/null 2>&1 || { echo "weft needs Go $(NEEDED) or newer, and there is no '$(GO)' here: see https://go.dev/doc/install" >&2; exit 1; }
 	@have=$$($(GO) env GOVERSION 2>/dev/null | sed 's/^go//; s/[^0-9.].*//'); \
@@ -46,40 +46,40 @@ image: go ## make a container image, bin/weft-image-ARCH.tar, without a daemon (
 	@for program in $(PROGRAMS); do CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) $(BUILD) -tags grpcnotrace -o bin/image/$(ARCH)/$$program ./cmd/$$program || exit 1; done
 	@$(GO) run ./k8s/image -from bin/image/$(ARCH) -arch $(ARCH) -name $(IMAGE) -o bin/weft-image-$(ARCH).tar
 
-peers: go ## get DPDK's testpmd and CNI plugins for the tests, into the user's cache (WEFT_PEERS=installed: do not)
+peers: go ## unpack DPDK's testpmd and CNI plugins for the tests into the user's cache (WEFT_PEERS=installed: use installed ones only)
 	@$(GO) run ./test/peers/prepare
 
-# Tests build programs, some of them where there is no network.
+# Tests build programs, some of them without network access.
 modules: go
 	@$(GO) list -m all >/dev/null
-	@$(GO) list -C test/chain -deps tool >/dev/null || echo "tests with programs of test/chain will be skipped"
+	@$(GO) list -C test/chain -deps tool >/dev/null || echo "tests that need the programs of test/chain will be skipped"
 
-test: modules peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns,dpdk,plugins forbids skips; WEFT_VPP=PREFIX: on VPP, one test at a time)
-	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
+test: modules peers ## run all tests (PACKAGES=./... selects; WEFT_REQUIRE=root,netns,dpdk,plugins forbids skips; WEFT_VPP=PREFIX: on VPP, one test at a time)
+	@$(if $(RACE),,echo "test: running without the race detector, because there is no C compiler";) out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
 	{ $(GO) test $(RACE) -count=1 $(if $(WEFT_VPP),-p 1 -parallel 1 -timeout 40m,-timeout 20m) $(PACKAGES); echo $$? >"$$out/status"; } | tee "$$out/log"; \
 	echo "test: the slowest packages:"; \
 	awk '($$1 == "ok" || $$1 == "FAIL") && $$3 ~ /s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' "$$out/log" | sort -rn | head -n 10; \
 	exit "$$(cat "$$out/status")"
 	@$(if $(filter ./...,$(PACKAGES)),$(GO) test -C test/admission -count=1 ./...)
-	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestMaliciousClients ./vswitch/forward) # cuts memory, which the detector cannot stand
+	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestMaliciousClients ./vswitch/forward) # truncates mapped memory, which the detector does not support
 
-# VPP runs few tests at a time: each of its threads stands 15 veths (docs/vpp.md).
-e2e: build examples ## run pods on a real Kubernetes cluster that the run makes and removes (root; builds it the first time; RUN=TestX chooses; WEFT_VPP=PREFIX: on VPP)
-	@$(MAKE) build BIN=bin/next VERSION=v9.9.9 PROGRAMS="weft-agent weft-cni" # to upgrade to
+# VPP runs few tests at a time, because each of its threads supports 15 veths (docs/vpp.md).
+e2e: build examples ## run pods on a real Kubernetes cluster in private namespaces (root; the first run builds Kubernetes; RUN=TestX selects; WEFT_VPP=PREFIX: on VPP)
+	@$(MAKE) build BIN=bin/next VERSION=v9.9.9 PROGRAMS="weft-agent weft-cni" # for the upgrade test
 	@$(GO) run -C test/e2e ./prepare
 	@$(GO) test -C test/e2e -count=1 -timeout $(if $(WEFT_E2E_KEEP),0,$(if $(WEFT_VPP),45m,25m)) -parallel $(if $(WEFT_VPP),2,6) -v $(if $(RUN),-run '$(RUN)') ./...
 
 vm-test: go ## run tests of taps, VLANs and hugepages in a virtual machine (root, qemu; WEFT_VPP=PREFIX; RUN=vlan,tap,hugepages,replay)
 	@WEFT_VPP=$(WEFT_VPP) test/vm/suite $(subst $(comma), ,$(RUN))
 
-verify: format lint vet tidy generated arrows ## check format, lint, vet, modules, generated code, arrows
-	@echo "verify: all is well"
+verify: format lint vet tidy generated arrows ## check format, lint, vet, modules, generated code, import rules
+	@echo "verify: ok"
 
 format: go ## check the format of the sources
 	@echo "verify: format"
 	@$(TOOL) golangci-lint fmt --diff
 
-lint: go ## check the rules of CONVENTIONS.md
+lint: go ## check the rules of CONVENTIONS.md with golangci-lint
 	@echo "verify: lint"
 	@$(TOOL) golangci-lint run --allow-parallel-runners
 
@@ -91,20 +91,20 @@ tidy: go ## check that go.mod and go.sum are tidy
 	@echo "verify: modules"
 	@$(GO) mod tidy -diff
 
-generated: go ## generate code anew beside the sources and compare
+generated: go ## check that generated code is up to date
 	@echo "verify: generated code"
 	@new=$$(mktemp -d) && trap 'rm -rf "$$new"' EXIT && $(TOOL) buf generate -o "$$new" && \
 	for package in k8s/api/v1 k8s/api/npwg; do mkdir -p "$$new/$$package" && \
 		$(TOOL) controller-gen object paths=./$$package output:object:dir="$$new/$$package" || exit 1; done && \
 	$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir="$$new/k8s/manifests/crds" && \
 	(cd "$$new" && find . -type f) | while read -r file; do \
-		diff -u "$$file" "$$new/$$file" || { echo "$$file is not what its source generates: run make generate" >&2; exit 1; }; done
+		diff -u "$$file" "$$new/$$file" || { echo "$$file is outdated: run make generate" >&2; exit 1; }; done
 
-arrows: go ## check import rules, and that discouraged phrases become fewer
+arrows: go ## check properties of the whole repository, such as the import rules
 	@echo "verify: arrows"
 	@$(GO) test -count=1 . >/dev/null || $(GO) test -count=1 .
 
-generate: go ## generate code from the .proto files, the types of objects and the chart
+generate: go ## generate code from the .proto files, the API types and the chart
 	@$(TOOL) buf lint && $(TOOL) buf generate
 	@for package in k8s/api/v1 k8s/api/npwg; do $(TOOL) controller-gen object paths=./$$package output:object:dir=$$package || exit 1; done
 	@$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir=k8s/manifests/crds
@@ -113,19 +113,19 @@ generate: go ## generate code from the .proto files, the types of objects and th
 fmt: go ## format the sources
 	@$(TOOL) golangci-lint fmt
 
-# WEFT_VPP=PREFIX, the prefix of an installed VPP, makes demo, test and bench run on it instead of weft-vswitch.
-demo: build examples ## connect five pods in a private network namespace and show it (KEEP=1 leaves it running; WEFT_VPP=PREFIX: on VPP)
+# With WEFT_VPP=PREFIX, the prefix of an installed VPP, demo, test and bench run on it instead of weft-vswitch.
+demo: build examples ## run a demo with five pods in a private network namespace (KEEP=1 keeps it running; WEFT_VPP=PREFIX: on VPP)
 	@$(GO) run ./test/demo $(if $(KEEP),-keep)
 
-bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,versus,replay,replace,audit)
+bench: build peers ## measure ADD and DEL, traffic between pods, memif in comparison with DPDK (N=100 ONLY=cni,traffic,memif,versus,replay,replace,audit)
 	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))
 
-attack: build ## have hostile pods attack a private node, and print a table (FOR=10s ONLY=close,sparse; DEDICATED=1: a processor for the dataplane alone; AGAINST=COMMIT: an older version first; SIEGE=20000 SEED=1: random calls and kills)
+attack: build ## run hostile pods against a private node, and print the effects (FOR=10s ONLY=close,sparse; DEDICATED=1: a dedicated processor for the dataplane; AGAINST=COMMIT: an older version first; SIEGE=20000 SEED=1: random calls and kills)
 	@$(if $(AGAINST),src=$$(mktemp -d) && trap 'rm -rf "$$src"' EXIT && git archive $(AGAINST) | tar x -C "$$src" && cd "$$src" && CGO_ENABLED=0 $(GO) build -o "$(CURDIR)/bin/against/" ./cmd/...)
 	@$(GO) run ./test/attack $(if $(FOR),-for $(FOR)) $(if $(ONLY),-only $(ONLY)) $(if $(DEDICATED),-dedicated) $(if $(AGAINST),-against bin/against) $(if $(SIEGE),-siege $(SIEGE)) $(if $(SEED),-seed $(SEED))
 
-# Minimizing an input that is merely new takes up to a minute by default, in which nothing else is tried: 100 executions do.
-fuzz: go ## run each fuzz test for a while, and count the executions (FUZZTIME=10s FUZZPROCS=1 PACKAGES=./...)
+# By default go test minimizes each new input for up to a minute, which blocks the search: 100 executions are enough.
+fuzz: go ## run each fuzz test for a limited time, and count the executions (FUZZTIME=10s FUZZPROCS=1 PACKAGES=./...)
 	@report=$$(mktemp) && trap 'rm -f "$$report" fuzz.out' EXIT && \
 	$(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' $(PACKAGES) | while read -r dir; do \
 		for name in $$(cat "$$dir"/*_test.go | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
@@ -139,8 +139,8 @@ fuzz: go ## run each fuzz test for a while, and count the executions (FUZZTIME=1
 	awk '{ printf "%-34s %-34s %12d  %s\n", $$1, $$2, $$3, $$4; all += $$3; failed += $$4 != "ok" } \
 		END { printf "fuzz: %d targets, %d executions, %d failed\n", NR, all, failed; exit failed > 0 || NR == 0 }' "$$report"
 
-mutants: go ## break promises on purpose, by test/mutants/list.txt, and print those that no test notices (RUN=words of file or promise; PERCENT=10 SEED=text: random ones; WITHIN=4m JOBS=2)
+mutants: go ## run the mutation tests of test/mutants/list.txt, and print the mutations that no test detects (RUN=words of file or promise; PERCENT=10 SEED=text: random ones; WITHIN=4m JOBS=2)
 	@$(GO) run ./test/mutants $(if $(RUN),-only '$(RUN)') $(if $(PERCENT),-percent $(PERCENT)) $(if $(SEED),-seed '$(SEED)') $(if $(WITHIN),-within $(WITHIN)) $(if $(JOBS),-jobs $(JOBS))
 
-clean: ## remove what was built
+clean: ## remove build results
 	@rm -rf bin fuzz.out
