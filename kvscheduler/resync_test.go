@@ -87,7 +87,7 @@ func TestNothingIsPrunedBeforeAllSourcesAreReadyNorAboveTheGuard(t *testing.T) {
 		err   error
 		left  int
 	}{
-		{"nobody is ready", "", kvscheduler.ResyncOpt{Force: true}, nil, 40},
+		{"no source is ready", "", kvscheduler.ResyncOpt{Force: true}, nil, 40},
 		{"one is ready", "test", kvscheduler.ResyncOpt{Force: true}, nil, 40},
 		{"more than half", "other", kvscheduler.ResyncOpt{}, kvscheduler.ErrPruneGuard, 40},
 		{"more than allowed", "", kvscheduler.ResyncOpt{MaxPrune: 0.9}, kvscheduler.ErrPruneGuard, 40},
@@ -171,7 +171,7 @@ func TestASecretThatChangedDuringARestartIsOneUpdate(t *testing.T) {
 	}
 }
 
-func TestAResyncRepairsWhatSomebodyElseChanged(t *testing.T) {
+func TestResyncRepairsForeignChanges(t *testing.T) {
 	w := start(t, kvschedulertest.New(), nil)
 	defer w.end()
 	w.put(put("a/1", thing{}), put("b/1", thing{Needs: "a/1"}), put("c/1", thing{}))

@@ -81,7 +81,7 @@ func TestRestoreSkipsInvalidLeases(t *testing.T) {
 		{"a cooling address whose pool is gone", at("10.9.0.2", "b", ipam.Cooling), "restore cooling lease of b: address 10.9.0.2 is in no pool"},
 		{"the node's own", at("10.1.0.1", "b", ipam.Used), "restore lease of b: address 10.1.0.1 is held by node"},
 		{"a state of a later version", at("10.1.0.4", "b", "frozen"), `restore 10.1.0.4: unknown state "frozen"`},
-		{"nobody's address", at("10.1.0.4", "", ipam.Used), `restore lease of "" on 10.1.0.4: it holds invalid IP`},
+		{"no holder", at("10.1.0.4", "", ipam.Used), `restore lease of "" on 10.1.0.4: it holds invalid IP`},
 		{"a cooling one that was granted again needs no word", at("10.1.0.2", "b", ipam.Cooling), ""},
 		{"the node's own is claimed already", at("10.1.0.1", ipam.InternalHolder, ipam.Internal), ""},
 	}

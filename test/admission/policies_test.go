@@ -40,8 +40,8 @@ func TestStolenTokenIsDenied(t *testing.T) {
 	}
 	borrow := changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.7]", "pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n1}]")
 	off := serve(t, all.only("weft-borrowing"), object(t, "weftconfigs", "default", `{spec: {addresses: {}}}`))
-	if why := off.ask(t, borrow); !strings.Contains(why, "borrowing is off") {
-		t.Errorf("borrowing is off: %q", why)
+	if why := off.ask(t, borrow); !strings.Contains(why, "borrowing is disabled") {
+		t.Errorf("borrowing is disabled: %q", why)
 	}
 }
 

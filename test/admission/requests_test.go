@@ -116,9 +116,9 @@ const (
 	badAddress = "an address of a node is neither"
 	notOwnIP   = "an address of a NodeNetwork is an InternalIP of its Node"
 	blockSize  = "a block is a /20 to /30"
-	blockName  = "a block is named by its network and CIDR"
-	blockOwner = "a block is owned by its node"
-	notOwned   = "may write no block of another node"
+	blockName  = "the name of a block is derived from its network and CIDR"
+	blockOwner = "a block may have only its node as owner"
+	notOwned   = "may change a block of another node only to request"
 )
 
 // attacks are requests with a stolen token of n2's agent, by the policy that denies them.
@@ -136,11 +136,11 @@ func foreignOrInvalidAnnouncements(t testing.TB) []attempt {
 	mine := announces(t, "default", "10.244.2.0/24")
 	return []attempt{
 		{"without a node in the token", noNode, mine.with(func(r *request) { r.node = "" })},
-		{"announce as another node", "may write no NodeNetwork but its own", mine.with(func(r *request) { r.node = "n3" })},
-		{"change another node's", "may write no NodeNetwork but its own", mine.with(func(r *request) { r.node, r.operation, r.old = "n3", update, r.object })},
-		{"write another node's status", "may write no NodeNetwork but its own", mine.with(func(r *request) { r.node, r.operation, r.old, r.sub = "n3", update, r.object, "status" })},
-		{"delete another node's", "may write no NodeNetwork but its own", mine.with(func(r *request) { r.node, r.operation, r.old, r.object = "n3", remove, r.object, nil })},
-		{"owned by another node", "a NodeNetwork is owned by its node", mine.with(func(r *request) {
+		{"announce as another node", "may write only its own NodeNetwork", mine.with(func(r *request) { r.node = "n3" })},
+		{"change another node's", "may write only its own NodeNetwork", mine.with(func(r *request) { r.node, r.operation, r.old = "n3", update, r.object })},
+		{"write another node's status", "may write only its own NodeNetwork", mine.with(func(r *request) { r.node, r.operation, r.old, r.sub = "n3", update, r.object, "status" })},
+		{"delete another node's", "may write only its own NodeNetwork", mine.with(func(r *request) { r.node, r.operation, r.old, r.object = "n3", remove, r.object, nil })},
+		{"owned by another node", "a NodeNetwork may have only its node as owner", mine.with(func(r *request) {
 			r.object = object(t, "nodenetworks", "n2", strings.ReplaceAll("{"+owned+", spec: {}}", "name: n2", "name: n3"))
 		})},
 		{"the metadata service", badPrefix, announces(t, "default", "169.254.169.254/32")},
@@ -201,9 +201,9 @@ func foreignBlocks(t testing.TB) []attempt {
 		{"borrow an address that another node requested", notOwned, changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.8], "+requestOfN3, "pool: pods, node: n2, offered: [10.9.2.8], "+requestOfN3+", borrowed: [{address: 10.9.2.8, node: n1}]")},
 		{"request for another node", notOwned, changes(t, "n1", "pool: pods, node: n2", "pool: pods, node: n2, "+requestOfN3)},
 		{"remove another node's request", notOwned, changes(t, "n1", "pool: pods, node: n2, "+requestOfN3, "pool: pods, node: n2")},
-		{"request another block's address", "requests addresses of the block for itself", changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n2, requested: [{address: 10.9.3.8, node: n3}]")},
-		{"request on behalf of another node", "requests addresses of the block for itself", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2, "+requestOfN3)},
-		{"take back a lent address", "addresses of the block are lent", changes(t, "n2", lent, "pool: pods, node: n2")},
+		{"request another block's address", "request only addresses of the block, and only for itself", changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n2, requested: [{address: 10.9.3.8, node: n3}]")},
+		{"request on behalf of another node", "request only addresses of the block, and only for itself", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2, "+requestOfN3)},
+		{"take back a lent address", "addresses of the block are borrowed", changes(t, "n2", lent, "pool: pods, node: n2")},
 	}
 }
 
@@ -230,10 +230,10 @@ func invalidBlocks(t testing.TB) []attempt {
 		{"another IPv6 length", blockName, claims(t, "fd00-0009-0000-0000-0000-0000-0000-0100-122", "fd00:9::100/120", "pool: six")},
 		{"of a pool and a network", "either a pool or a network", claims(t, "blue.10.9.2.0-26", "10.9.2.0/26", "pool: pods, network: blue")},
 		{"of neither", "either a pool or a network", claims(t, "10.9.2.0-26", "10.9.2.0/26", "status: x")},
-		{"of another pool later", "a block stays a part", changes(t, "n2", "pool: ghost, node: n2", "pool: pods, node: n2")},
-		{"of another pool when it is claimed", "a block stays a part", changes(t, "n2", "pool: ghost", "pool: pods, node: n2")},
-		{"offer another block's addresses", "offers addresses of its own", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2, offered: [10.9.3.7]")},
-		{"lend when it is created", "lends none when it is claimed", claims(t, "10.9.2.0-26", "10.9.2.0/26", "pool: pods, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n3}]")},
+		{"of another pool later", "the pool, network and CIDR of a block cannot be changed", changes(t, "n2", "pool: ghost, node: n2", "pool: pods, node: n2")},
+		{"of another pool when it is claimed", "the pool, network and CIDR of a block cannot be changed", changes(t, "n2", "pool: ghost", "pool: pods, node: n2")},
+		{"offer another block's addresses", "offers only its own addresses", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2, offered: [10.9.3.7]")},
+		{"lend when it is created", "none is borrowed when the block is claimed", claims(t, "10.9.2.0-26", "10.9.2.0/26", "pool: pods, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n3}]")},
 	}
 }
 
@@ -262,8 +262,8 @@ func outsideOfNetworks(t testing.TB) []attempt {
 func foreignPods(t testing.TB) []attempt {
 	return []attempt{
 		{"without a node in the token", noNode, request{operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", `{node: "", podUID: u}`)}},
-		{"publish the interfaces of another node's pod", "of its own pods only", request{node: "n3", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", `{node: n2, podUID: u}`)}},
-		{"owned by another pod", "owned by their pod", request{node: "n2", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p",
+		{"publish the interfaces of another node's pod", "only of its own pods", request{node: "n3", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", `{node: n2, podUID: u}`)}},
+		{"owned by another pod", "only their pod as owner", request{node: "n2", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p",
 			`{metadata: {ownerReferences: [{apiVersion: v1, kind: Pod, name: q, uid: u}]}, node: n2, podUID: u}`)}},
 	}
 }
@@ -272,9 +272,9 @@ func foreignPods(t testing.TB) []attempt {
 func foreignEvents(t testing.TB) []attempt {
 	return []attempt{
 		{"without a node in the token", noNode, request{operation: create, resource: "events", object: object(t, "events", "e", `{involvedObject: {kind: Pod}}`)}},
-		{"as another node", "in its own name only", request{node: "n3", operation: create, resource: "events", object: object(t, "events", "e",
+		{"as another node", "only with itself as source", request{node: "n3", operation: create, resource: "events", object: object(t, "events", "e",
 			`{metadata: {namespace: a}, source: {component: weft-agent, host: n2}, reportingComponent: weft-agent, reportingInstance: n2, involvedObject: {kind: Pod, namespace: a}}`)}},
-		{"change a foreign event", "events of its own node only", request{node: "n2", operation: update, resource: "events", object: object(t, "events", "e",
+		{"change a foreign event", "only events of its own node", request{node: "n2", operation: update, resource: "events", object: object(t, "events", "e",
 			`{metadata: {namespace: a}, source: {component: weft-agent, host: n2}, reportingComponent: weft-agent, reportingInstance: n2, involvedObject: {kind: Pod, namespace: a}}`),
 			old: object(t, "events", "e", `{metadata: {namespace: a}, source: {component: kubelet, host: n2}, involvedObject: {kind: Pod, namespace: a}}`)}},
 	}
@@ -288,7 +288,7 @@ func advises(t testing.TB, source, reporting, on string) request {
 
 // controllersEvents are requests with a stolen token of the controller.
 func controllersEvents(t testing.TB) []attempt {
-	const ownName, kinds = "in its own name only", "on Services and NetworkPolicies only"
+	const ownName, kinds = "only with itself as source", "only on Services and NetworkPolicies"
 	return []attempt{
 		{"from kubelet", ownName, advises(t, "kubelet", "weft-controller", "kind: Service, namespace: a")},
 		{"reported by kubelet", ownName, advises(t, "weft-controller", "kubelet", "kind: Service, namespace: a")},

@@ -17,12 +17,12 @@ type CIDR string
 // +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="expected the canonical text of an IP address"
 type IP string
 
-// NodeName is the name of a node of Kubernetes.
+// NodeName is the name of a Kubernetes node.
 //
 // +kubebuilder:validation:MaxLength=253
 type NodeName string
 
-// NetworkName is the name of a CustomNetwork; empty is the network of pods' main interfaces.
+// NetworkName is the name of a CustomNetwork; empty for the network of pods' main interfaces.
 //
 // +kubebuilder:validation:MaxLength=63
 type NetworkName string

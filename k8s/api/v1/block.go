@@ -2,8 +2,8 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// IPBlock is a part of an IPPool, or of a CustomNetwork's addresses, that belongs to one node. Its name is made from its
-// network and CIDR, so that a block can be claimed once only. It has no owner: pods may still run when the Node
+// IPBlock is a part of an IPPool, or of a CustomNetwork's addresses, that belongs to one node. Its name is derived from its
+// network and CIDR, so only one node can claim a block. It has no owner reference: pods may still run when the Node
 // object is deleted. The controller deletes the block 15 minutes later.
 //
 // +kubebuilder:object:root=true
@@ -25,18 +25,18 @@ type IPBlock struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Whose the block is.
+	// The addresses of the block and the node that has it.
 	// +required
 	Spec IPBlockSpec `json:"spec"`
 
-	// What the node tells of the block's addresses.
+	// Use of the block's addresses, as reported by the node.
 	// +optional
 	Status IPBlockStatus `json:"status,omitempty"`
 }
 
-// IPBlockSpec says whose a block is.
+// IPBlockSpec has the addresses of a block and the node that has it.
 //
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.node) || oldSelf.node.size() == 0 || !has(self.node) || self.node.size() == 0 || self.node == oldSelf.node",message="a block goes from one node to another only by being nobody's in between"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.node) || oldSelf.node.size() == 0 || !has(self.node) || self.node.size() == 0 || self.node == oldSelf.node",message="a block cannot move to another node before its node has released it"
 // +kubebuilder:validation:XValidation:rule="has(self.network) == has(oldSelf.network)",message="the network of a block cannot be changed"
 type IPBlockSpec struct {
 	// The addresses. Cannot be changed.
@@ -54,26 +54,26 @@ type IPBlockSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the network of a block cannot be changed"
 	Network NetworkName `json:"network,omitempty"`
 
-	// The node that gives out the addresses. Empty: nobody's, any node may claim it.
+	// The node that allocates the addresses. Empty: any node may claim the block.
 	// +optional
 	Node NodeName `json:"node,omitempty"`
 
-	// Addresses that the node does not give out itself and that other nodes may borrow. Only the node writes this, and
-	// takes back only what nobody borrows.
+	// Addresses that other nodes may borrow; the node does not allocate them. Only the node writes this field, and it does
+	// not remove an address that is borrowed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	Offered []IP `json:"offered,omitempty"`
 
-	// Who borrows which of the offered addresses.
+	// The borrowed addresses and the nodes that borrow them.
 	// +optional
 	// +listType=map
 	// +listMapKey=address
 	// +kubebuilder:validation:MaxItems=64
 	Borrowed []Loan `json:"borrowed,omitempty"`
 
-	// Addresses that nodes request for pods with static addresses. The node of the block offers a requested address, which
-	// only the requesting node may borrow then, or removes the request if one of its own pods uses the address.
+	// Addresses that nodes request for pods with static addresses. The node of the block offers a requested address, and
+	// only the requesting node may borrow it, or removes the request if one of its own pods uses the address.
 	// +optional
 	// +listType=map
 	// +listMapKey=address
@@ -81,7 +81,7 @@ type IPBlockSpec struct {
 	Requested []AddressRequest `json:"requested,omitempty"`
 }
 
-// AddressRequest is an address of a block that a node wants for a pod with that static address.
+// AddressRequest is an address of a block that a node requests for a pod with that static address.
 type AddressRequest struct {
 	// The address.
 	// +required
@@ -112,7 +112,7 @@ type Loan struct {
 	// +required
 	Node NodeName `json:"node"`
 
-	// Namespace of the pod for which the node requested this very address.
+	// Namespace of the pod for which the node requested this address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
@@ -123,28 +123,28 @@ type Loan struct {
 	Pod string `json:"pod,omitempty"`
 }
 
-// IPBlockStatus is what a node tells of the addresses of its block. It follows what the node knows; it decides nothing.
+// IPBlockStatus is the node's report of the addresses of its block. No component makes decisions by it.
 type IPBlockStatus struct {
 	// Number of addresses that pods have.
 	// +optional
 	Used int32 `json:"used,omitempty"`
 
-	// Number of addresses that were given back a short time ago and rest.
+	// Number of released addresses that cool down.
 	// +optional
 	Cooling int32 `json:"cooling,omitempty"`
 
-	// Number of addresses that can be given out at once.
+	// Number of addresses that are free now.
 	// +optional
 	Free int32 `json:"free,omitempty"`
 
-	// Who has which address.
+	// The used addresses and the pods that have them.
 	// +optional
 	// +listType=map
 	// +listMapKey=address
 	// +kubebuilder:validation:MaxItems=4096
 	Allocations []Allocation `json:"allocations,omitempty"`
 
-	// Conflict: the node has pods with addresses of this block although it is another's.
+	// Conflict: another node has the block, but this node has pods with its addresses.
 	// +optional
 	Conditions Conditions `json:"conditions,omitempty"`
 }
@@ -155,7 +155,7 @@ type Allocation struct {
 	// +required
 	Address IP `json:"address"`
 
-	// Namespace of the pod; empty for a container that no Kubernetes knows.
+	// Namespace of the pod; empty for a container that is not a pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
@@ -170,7 +170,7 @@ type Allocation struct {
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid,omitempty"`
 
-	// Attachment that has the address: network/container/interface. It is the address' handle.
+	// Attachment that has the address: network/container/interface. It identifies the allocation.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	Attachment string `json:"attachment"`

@@ -7,11 +7,11 @@ import (
 
 // Types of conditions.
 const (
-	// ConditionReady is true where the object is in use as it stands; else its reason and message say why not.
+	// ConditionReady is true if the current generation of the object is in use. Otherwise its message has the reason.
 	ConditionReady = "Ready"
 	// ConditionAddresses is true if all pods of the node use addresses of the node's blocks. Otherwise its message names the pods that do not.
 	ConditionAddresses = "Addresses"
-	// ConditionConflict is true where two objects claim the same; its message names the other one.
+	// ConditionConflict is true if another object claims the same resource; its message names that object.
 	ConditionConflict = "Conflict"
 )
 
@@ -20,23 +20,23 @@ const (
 	ReasonInUse    = "InUse"
 	ReasonInvalid  = "Invalid"
 	ReasonOverlap  = "Overlap"
-	ReasonRefused  = "Refused" // by a node, whose name the message has
+	ReasonRefused  = "Refused" // by the node that the message names
 	ReasonNoBlocks = "NoBlocks"
-	ReasonPending  = "Pending" // nodes have not said yet
+	ReasonPending  = "Pending" // nodes have not reported yet
 	ReasonDisabled = "Disabled"
 	ReasonDeleting = "Deleting" // the object is being deleted
 
 	ReasonNoConflict = "NoConflict" // of a condition Conflict that is false
 )
 
-// Conditions are the observations of an object, one of each type.
+// Conditions are the conditions of an object, at most one of each type.
 //
 // +listType=map
 // +listMapKey=type
 // +kubebuilder:validation:MaxItems=8
 type Conditions []metav1.Condition
 
-// Set sets conditions that were observed of a generation of the object. Unchanged ones keep their times.
+// Set sets conditions observed at a generation of the object. Unchanged conditions keep their times.
 func (c *Conditions) Set(generation int64, conditions ...metav1.Condition) {
 	for _, condition := range conditions {
 		condition.ObservedGeneration = generation

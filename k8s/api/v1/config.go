@@ -2,42 +2,42 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// WeftConfigName is the name of the one WeftConfig that counts.
+// WeftConfigName is the name of the only valid WeftConfig.
 const WeftConfigName = "default"
 
-// WeftConfig holds the switches that all nodes obey at once. There is one, named default; without it all switches stand
-// as if it were empty.
+// WeftConfig configures all nodes; changes take effect at once. Its only object is named default. Without it all fields have their
+// defaults.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=weft
 // +kubebuilder:printcolumn:name="Paused",type=boolean,JSONPath=`.spec.paused`
 // +kubebuilder:printcolumn:name="Borrowing",type=boolean,JSONPath=`.spec.addresses.borrowing`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="the one WeftConfig is named default"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="the only WeftConfig is named default"
 type WeftConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// The switches.
+	// The configuration.
 	// +optional
 	Spec WeftConfigSpec `json:"spec,omitempty"`
 }
 
-// WeftConfigSpec are the switches.
+// WeftConfigSpec is the configuration of all nodes.
 type WeftConfigSpec struct {
-	// No pod is wired any more: CNI ADD answers "try again later", STATUS "not available". Pods that run are not touched,
-	// and those that end are unwired.
+	// Whether nodes connect no new pods: CNI ADD fails with "try again later", STATUS with "not available". Running pods keep
+	// their interfaces, and deleted pods are disconnected.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// Why, for who reads the error of a pod that waits.
+	// The reason, shown in the error of ADD.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	PausedReason string `json:"pausedReason,omitempty"`
 
-	// How nodes come by addresses.
+	// How nodes claim and release blocks of addresses.
 	// +optional
 	Addresses AddressesSpec `json:"addresses,omitempty"`
 
@@ -46,49 +46,48 @@ type WeftConfigSpec struct {
 	PodInterfaces bool `json:"podInterfaces,omitempty"`
 }
 
-// AddressesSpec says how nodes come by addresses. The water marks count the addresses of one pool that a node could give
-// out at once; where lowWater is not said, warmBlocks may count blocks in their place.
+// AddressesSpec configures how nodes claim and release blocks. The water marks count the free addresses that a node has of one pool. If
+// lowWater is unset, warmBlocks may set both in blocks.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.lowWater) || !has(self.highWater) || self.highWater >= self.lowWater",message="highWater is below lowWater"
 type AddressesSpec struct {
-	// With fewer free addresses than this a node claims a block. Default 16.
+	// A node with fewer free addresses claims a block. Default 16.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65536
 	LowWater *int32 `json:"lowWater,omitempty"`
 
-	// With this many free addresses beside it, an empty block is released. Default 48.
+	// An empty block is released if the node has this many free addresses without it. Default 48.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65536
 	HighWater *int32 `json:"highWater,omitempty"`
 
-	// Where lowWater is not said: both water marks are as many addresses as so many blocks of the pool have. Default 0: they
-	// are not.
+	// If lowWater is unset: both water marks are the number of addresses in this many blocks of the pool. Default 0: unused.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4096
 	WarmBlocks *int32 `json:"warmBlocks,omitempty"`
 
-	// How long a block is empty before it is released. Default 5m.
+	// How long a block must be empty before it is released. Default 5m.
 	// +optional
 	ReleaseAfter *metav1.Duration `json:"releaseAfter,omitempty"`
 
-	// How many blocks of one pool a node may have. Default 64.
+	// Maximum number of blocks of one pool on a node. Default 64.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4096
 	MaxBlocks *int32 `json:"maxBlocks,omitempty"`
 
-	// The cluster's ranges of pods' addresses, as kube-proxy and the network around the nodes know them. IPPools should be
-	// parts of them: to others, pods outside are strangers. A family without a range is not judged.
+	// The cluster's pod CIDRs, as configured in kube-proxy and in the network around the nodes. IPPools should be within
+	// them: other components do not treat addresses outside as pods. A family without a CIDR is not checked.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	ClusterCIDRs []CIDR `json:"clusterCIDRs,omitempty"`
 
-	// What becomes of an IPPool that is not within clusterCIDRs. Warn: nodes use it and say so in their logs. Refuse: no
-	// address of it is given any more and no block claimed; pods keep what they have.
+	// What nodes do with an IPPool that is not within clusterCIDRs. Warn: use it and log a warning. Refuse: allocate no
+	// address and claim no block; pods keep their addresses.
 	// +optional
 	// +kubebuilder:default=Warn
 	OutsideClusterCIDRs OutsidePolicy `json:"outsideClusterCIDRs,omitempty"`
@@ -99,7 +98,7 @@ type AddressesSpec struct {
 	Borrowing bool `json:"borrowing,omitempty"`
 }
 
-// OutsidePolicy says what becomes of a pool outside of the cluster's ranges.
+// OutsidePolicy is the policy for pools outside of clusterCIDRs.
 //
 // +kubebuilder:validation:Enum=Warn;Refuse
 type OutsidePolicy string
@@ -110,7 +109,7 @@ const (
 	OutsideRefuse OutsidePolicy = "Refuse"
 )
 
-// WeftConfigList is a list of switches.
+// WeftConfigList is a list of configurations.
 //
 // +kubebuilder:object:root=true
 type WeftConfigList struct {

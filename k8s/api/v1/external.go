@@ -2,7 +2,7 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ExternalInterface connects a network with the world outside of the cluster, by an interface of one node or more.
+// ExternalInterface connects a network to the outside of the cluster by interfaces of one or more nodes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -17,22 +17,22 @@ type ExternalInterface struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is to be connected.
+	// The network and its interfaces.
 	// +required
 	Spec ExternalInterfaceSpec `json:"spec"`
 
-	// What is observed of the interface.
+	// Observed state of the interfaces.
 	// +optional
 	Status ExternalInterfaceStatus `json:"status,omitempty"`
 }
 
-// ExternalInterfaceSpec says what is to be connected.
+// ExternalInterfaceSpec has the network and its interfaces.
 type ExternalInterfaceSpec struct {
 	// The network: default, or the name of a CustomNetwork.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:rule="self != 'stub'",message="the network stub is attached to nothing"
+	// +kubebuilder:validation:XValidation:rule="self != 'stub'",message="the network stub cannot have external interfaces"
 	Network string `json:"network"`
 
 	// The interfaces, at most one on a node.
@@ -51,14 +51,14 @@ type ExternalNode struct {
 	// +kubebuilder:validation:MinLength=1
 	Node NodeName `json:"node"`
 
-	// Name of the interface on the node, as Linux or the dataplane calls it.
+	// Name of the interface on the node, in Linux or in the dataplane.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[!-~]+$`
 	Interface string `json:"interface"`
 
-	// VLAN whose frames alone are the network's, with its tag taken off. Unset: untagged ones.
+	// VLAN of the network's frames. Unset: untagged frames.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4094
@@ -73,18 +73,18 @@ type ExternalNode struct {
 	IPs []string `json:"ips,omitempty"`
 }
 
-// ExternalInterfaceStatus is what is observed of an external interface.
+// ExternalInterfaceStatus is the observed state of an external interface.
 type ExternalInterfaceStatus struct {
-	// Generation of the object that the conditions speak of.
+	// Generation of the object at which the conditions were observed.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// The nodes in one line. kubectl get shows only the first element of a list.
+	// The nodes as one line, because kubectl get shows only the first element of a list.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Nodes string `json:"nodes,omitempty"`
 
-	// Ready: all nodes of the list have their interface.
+	// Ready: all listed nodes have their interface.
 	// +optional
 	Conditions Conditions `json:"conditions,omitempty"`
 }

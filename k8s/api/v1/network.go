@@ -2,8 +2,8 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// CustomNetwork is a network beside the one of pods' main interfaces. Pods get an interface in it by the annotation
-// contivpp.io/custom-if. Networks may use the same addresses: they never meet.
+// CustomNetwork is a network in addition to the network of pods' main interfaces. Pods get an interface in it by the annotation
+// contivpp.io/custom-if. Networks are isolated and may use the same addresses.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -15,23 +15,23 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="the name must be a DNS label: at most 63 letters, digits and dashes"
-// +kubebuilder:validation:XValidation:rule="!(self.metadata.name in ['default', 'stub'])",message="default and stub are networks that exist always"
+// +kubebuilder:validation:XValidation:rule="!(self.metadata.name in ['default', 'stub'])",message="default and stub are predefined networks"
 type CustomNetwork struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What the network is to be.
+	// Desired state of the network.
 	// +required
 	Spec CustomNetworkSpec `json:"spec"`
 
-	// What is observed of the network.
+	// Observed state of the network.
 	// +optional
 	Status CustomNetworkStatus `json:"status,omitempty"`
 }
 
-// VNI is the VXLAN identifier that nodes use for the network: the one of its spec, else the one that its status gave it.
+// VNI returns the VXLAN network identifier of the network: the one of its spec, else the one of its status.
 func (n *CustomNetwork) VNI() int32 {
 	if n.Spec.VNI != nil {
 		return *n.Spec.VNI
@@ -39,31 +39,31 @@ func (n *CustomNetwork) VNI() int32 {
 	return n.Status.VNI
 }
 
-// FinalizerInUse keeps a deleted CustomNetwork, and thereby its VNI, until no pod uses it.
+// FinalizerInUse keeps a deleted CustomNetwork, and its VNI, until no pod uses it.
 const FinalizerInUse = "contivpp.io/in-use"
 
-// CustomNetworkSpec is what a custom network is to be.
+// CustomNetworkSpec is the desired state of a custom network.
 //
 // +kubebuilder:validation:XValidation:rule="self.type != 'L3' || (has(self.cidrs) && self.cidrs.size() > 0)",message="a network of type L3 needs cidrs"
-// +kubebuilder:validation:XValidation:rule="!has(self.mtu) || self.mtu >= 1280 || !has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 4)",message="with IPv6 the mtu is 1280 at least"
+// +kubebuilder:validation:XValidation:rule="!has(self.mtu) || self.mtu >= 1280 || !has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 4)",message="with IPv6 the mtu must be at least 1280"
 // +kubebuilder:validation:XValidation:rule="!has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 6 || (cidr(c).prefixLength() <= self.blockSize && self.blockSize <= cidr(c).prefixLength() + 32))",message="blockSize is not within the IPv4 CIDR"
 // +kubebuilder:validation:XValidation:rule="!has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 4 || cidr(c).prefixLength() <= self.blockSizeV6)",message="blockSizeV6 is not within the IPv6 CIDR"
 type CustomNetworkSpec struct {
-	// How its interfaces reach each other. L2: one bridge domain, all interfaces share a subnet and a broadcast domain.
-	// L3: one VRF, each interface has an address of its own and everything is routed. Cannot be changed.
+	// How its interfaces are connected. L2: one bridge domain, all interfaces share a subnet and a broadcast domain.
+	// L3: one VRF, each interface has its own address and all packets are routed. Cannot be changed.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the type of a network cannot be changed"
 	Type NetworkType `json:"type"`
 
-	// The addresses of its interfaces, at most one CIDR of each family. An L2 network without any has pods that bring
-	// addresses of their own.
+	// The addresses of its interfaces, at most one CIDR of each family. In an L2 network without CIDRs pods
+	// configure their addresses themselves.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || !isCIDR(self[0]) || !isCIDR(self[1]) || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",message="at most one CIDR of each family is possible"
 	CIDRs []CIDR `json:"cidrs,omitempty"`
 
-	// Prefix length of the blocks into which an IPv4 CIDR is cut; each block belongs to one node. Cannot be changed.
+	// Prefix length of the blocks of an IPv4 CIDR; each block belongs to one node. Cannot be changed.
 	// +optional
 	// +kubebuilder:default=26
 	// +kubebuilder:validation:Minimum=20
@@ -71,7 +71,7 @@ type CustomNetworkSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the size of blocks cannot be changed"
 	BlockSize int32 `json:"blockSize,omitempty"`
 
-	// Prefix length of the blocks into which an IPv6 CIDR is cut. Cannot be changed.
+	// Prefix length of the blocks of an IPv6 CIDR. Cannot be changed.
 	// +optional
 	// +kubebuilder:default=122
 	// +kubebuilder:validation:Minimum=116
@@ -79,28 +79,28 @@ type CustomNetworkSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the size of blocks cannot be changed"
 	BlockSizeV6 int32 `json:"blockSizeV6,omitempty"`
 
-	// Bytes that a packet may have in the network. Unset: what the underlay leaves of the node's MTU.
+	// MTU of the network in bytes. Unset: the node's MTU minus the overhead of the tunnel.
 	// +optional
 	// +kubebuilder:validation:Minimum=576
 	// +kubebuilder:validation:Maximum=9000
 	MTU *int32 `json:"mtu,omitempty"`
 
-	// VXLAN network identifier. Unset: one is given, see status.vni.
+	// VXLAN network identifier. Unset: the controller allocates one, see status.vni.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=16777215
 	VNI *int32 `json:"vni,omitempty"`
 
-	// Pods of which namespaces may use the network, by the namespaces' labels. Unset or empty: all of them.
+	// Labels of the namespaces whose pods may use the network. Unset or empty: all namespaces.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// Whether pods may send from their own MAC and IP addresses only.
+	// Whether pods may send only from their own MAC and IP addresses.
 	// +optional
 	AntiSpoof bool `json:"antiSpoof,omitempty"`
 }
 
-// NetworkType says how the interfaces of a network reach each other.
+// NetworkType is the way in which the interfaces of a network are connected.
 //
 // +kubebuilder:validation:Enum=L2;L3
 type NetworkType string
@@ -111,19 +111,19 @@ const (
 	L3 NetworkType = "L3"
 )
 
-// CustomNetworkStatus is what is observed of a custom network.
+// CustomNetworkStatus is the observed state of a custom network.
 type CustomNetworkStatus struct {
-	// The VXLAN network identifier in use: that of the spec, else one that was given, which stays.
+	// VXLAN network identifier in use: the one of the spec, or one that the controller allocated, which does not change.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16777215
 	VNI int32 `json:"vni,omitempty"`
 
-	// Generation of the object that the conditions speak of.
+	// Generation of the object at which the conditions were observed.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Number of nodes that have the network as it is specified.
+	// Number of nodes that have the current generation of the network.
 	// +optional
 	ReadyNodes int32 `json:"readyNodes,omitempty"`
 

@@ -2,8 +2,8 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NodeNetwork is what the other nodes must know of one node to reach its pods. Its name is the node's, and only the
-// agent of that node writes it. The node is its owner: it is collected with the Node object.
+// NodeNetwork is the announcement of a node to the other nodes, which need it to reach the node's pods. It has the name of the node, and
+// only the agent of that node writes it. The Node object owns it and is deleted with it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -20,26 +20,26 @@ type NodeNetwork struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What other nodes build their tunnels and routes from.
+	// Identifiers and addresses for the tunnels and routes of other nodes.
 	// +required
 	Spec NodeNetworkSpec `json:"spec"`
 
-	// What the agent tells of itself.
+	// Status of the agent.
 	// +optional
 	Status NodeNetworkStatus `json:"status,omitempty"`
 }
 
-// NodeNetworkSpec is what other nodes build their tunnels and routes from.
+// NodeNetworkSpec has the identifiers and addresses for the tunnels and routes of other nodes.
 //
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.nodeID) || !has(oldSelf.nodeIDConfirmed) || !oldSelf.nodeIDConfirmed || (has(self.nodeID) && self.nodeID == oldSelf.nodeID)",message="a confirmed nodeID cannot be changed"
 type NodeNetworkSpec struct {
-	// Number of the node, unlike that of every other node.
+	// Number of the node, unique in the cluster.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NodeID int32 `json:"nodeID,omitempty"`
 
-	// Whether the node made sure, after it wrote nodeID, that no other node has it. Before that nobody uses it.
+	// Whether the node has verified, after writing nodeID, that no other node has the same one. Other nodes ignore an unconfirmed nodeID.
 	// +optional
 	NodeIDConfirmed bool `json:"nodeIDConfirmed,omitempty"`
 
@@ -49,11 +49,11 @@ type NodeNetworkSpec struct {
 	// +kubebuilder:validation:MaxItems=2
 	Addresses []IP `json:"addresses,omitempty"`
 
-	// How packets to this node travel.
+	// The tunnel to this node.
 	// +optional
 	Tunnel Tunnel `json:"tunnel,omitempty"`
 
-	// Networks that the node has, with its part of their addresses.
+	// Networks on the node, with the node's blocks of their addresses.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -61,9 +61,9 @@ type NodeNetworkSpec struct {
 	Networks []NodePart `json:"networks,omitempty"`
 }
 
-// Tunnel says how packets to a node travel.
+// Tunnel is the encapsulation of packets to a node.
 type Tunnel struct {
-	// VXLAN, or None where the nodes share an L2 and route to each other.
+	// VXLAN, or None if the nodes share a subnet and route to each other.
 	// +optional
 	Type TunnelType `json:"type,omitempty"`
 
@@ -73,78 +73,78 @@ type Tunnel struct {
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
 
-	// Bytes that a packet may have on the way to the node, with its outer headers.
+	// MTU of the path to the node in bytes, including the outer headers.
 	// +optional
 	// +kubebuilder:validation:Minimum=576
 	// +kubebuilder:validation:Maximum=9216
 	MTU int32 `json:"mtu,omitempty"`
 }
 
-// TunnelType is a way of packets between nodes.
+// TunnelType is the encapsulation between nodes.
 //
 // +kubebuilder:validation:Enum=VXLAN;None
 type TunnelType string
 
-// The ways of packets between nodes.
+// The encapsulations.
 const (
 	TunnelVXLAN TunnelType = "VXLAN"
 	TunnelNone  TunnelType = "None"
 )
 
-// NodePart is the part that a node has of a network.
+// NodePart is a node's part of a network.
 type NodePart struct {
 	// The network: default, or the name of a CustomNetwork.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
-	// VXLAN network identifier that the node uses for it.
+	// VXLAN network identifier of the network on the node.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16777215
 	VNI int32 `json:"vni,omitempty"`
 
-	// MAC address of the node's own interface in it.
+	// MAC address of the node's own interface in the network.
 	// +optional
 	// +kubebuilder:validation:MaxLength=17
 	// +kubebuilder:validation:Pattern=`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`
 	MAC string `json:"mac,omitempty"`
 
-	// The node's own address in it, at most one of each family.
+	// The node's own addresses in the network, at most one of each family.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	Gateways []IP `json:"gateways,omitempty"`
 
-	// Blocks of addresses whose pods are on the node.
+	// Blocks of pod addresses on the node.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	CIDRs []CIDR `json:"cidrs,omitempty"`
 }
 
-// NodeNetworkStatus is what an agent tells of itself.
+// NodeNetworkStatus is the status of an agent.
 type NodeNetworkStatus struct {
 	// Version of the agent.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Version string `json:"version,omitempty"`
 
-	// Networks that the node refused or could not make, and why.
+	// Networks that the node refused or could not create, with the reasons.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=256
 	Refused []Refusal `json:"refused,omitempty"`
 
-	// Generations of the CustomNetworks that the node has.
+	// CustomNetworks on the node, with their generations.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=256
 	Networks []Observed `json:"networks,omitempty"`
 
-	// ExternalInterfaces of which the node has a part, and how they stand there.
+	// ExternalInterfaces that name the node, with their state on the node.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -156,27 +156,27 @@ type NodeNetworkStatus struct {
 	Conditions Conditions `json:"conditions,omitempty"`
 }
 
-// Refusal is a network that a node left as it was, or without.
+// Refusal is a network that a node did not create or change.
 type Refusal struct {
 	// The network.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
-	// Why, in one line.
+	// The reason, in one line.
 	// +required
 	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason"`
 }
 
-// Observed is a network that a node has.
+// Observed is a network on a node.
 type Observed struct {
 	// The network.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
-	// Generation of its object that the node has.
+	// Generation of the object on the node.
 	// +required
 	Generation int64 `json:"generation"`
 
@@ -199,17 +199,17 @@ type ObservedExternal struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// Generation of the object that this speaks of.
+	// Generation of the object that was observed.
 	// +required
 	Generation int64 `json:"generation"`
 
-	// Why the network is not connected there, in one line. Unset: it is.
+	// Why the network is not connected on the node, in one line. Unset: it is connected.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason,omitempty"`
 }
 
-// NodeNetworkList is a list of nodes' networks.
+// NodeNetworkList is a list of node networks.
 //
 // +kubebuilder:object:root=true
 type NodeNetworkList struct {

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ByAge sorts objects, the oldest first; of two that conflict the older one is used.
+// ByAge sorts objects, the oldest first. If two objects conflict, the older one is used.
 func ByAge[T metav1.Object](objects []T) []T {
 	slices.SortFunc(objects, func(x, y T) int {
 		return cmp.Or(x.GetCreationTimestamp().Compare(y.GetCreationTimestamp().Time), cmp.Compare(x.GetName(), y.GetName()))

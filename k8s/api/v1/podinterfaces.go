@@ -2,8 +2,8 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PodInterfaces is what a pod got, for people to look at. Its name and namespace are the pod's, which owns it; the agent
-// of the pod's node writes it after the pod was wired. Nothing is decided by it.
+// PodInterfaces lists the interfaces of a pod for users. It has the name and namespace of the pod, which owns it. The agent of the pod's
+// node writes it after the ADD. No component makes decisions by it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=podinterfaces,singular=podinterfaces,shortName=podif,categories=weft
@@ -17,7 +17,7 @@ type PodInterfaces struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// The node that the pod runs on.
+	// The node of the pod.
 	// +required
 	Node NodeName `json:"node"`
 
@@ -26,17 +26,17 @@ type PodInterfaces struct {
 	// +kubebuilder:validation:MaxLength=64
 	PodUID string `json:"podUID"`
 
-	// Id of the sandbox that the interfaces are in.
+	// ID of the sandbox of the interfaces.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Sandbox string `json:"sandbox,omitempty"`
 
-	// The interfaces in one line. kubectl get shows only the first element of a list.
+	// The interfaces as one line, because kubectl get shows only the first element of a list.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Summary string `json:"summary,omitempty"`
 
-	// The interfaces that Weft made, the main one first.
+	// The interfaces that Weft created, the main interface first.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -51,12 +51,12 @@ type PodInterface struct {
 	// +kubebuilder:validation:MaxLength=15
 	Name string `json:"name"`
 
-	// Type of the interface: tap, veth, memif, or ipam for one of another plugin with addresses of Weft.
+	// Type of the interface: tap, veth or memif; ipam for an interface of another plugin with addresses of Weft.
 	// +required
 	// +kubebuilder:validation:MaxLength=15
 	Type string `json:"type"`
 
-	// The network that it is in.
+	// The network of the interface.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Network string `json:"network"`
@@ -66,7 +66,7 @@ type PodInterface struct {
 	// +kubebuilder:validation:MaxLength=17
 	MAC string `json:"mac,omitempty"`
 
-	// Bytes that a packet may have.
+	// MTU in bytes.
 	// +optional
 	MTU int32 `json:"mtu,omitempty"`
 
@@ -77,13 +77,13 @@ type PodInterface struct {
 	// +kubebuilder:validation:items:MaxLength=43
 	Addresses []string `json:"addresses,omitempty"`
 
-	// The container that has the interface, of type memif.
+	// The container that has the memif; unset for other types.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Container string `json:"container,omitempty"`
 }
 
-// PodInterfacesList is a list of what pods got.
+// PodInterfacesList is a list of the interfaces of pods.
 //
 // +kubebuilder:object:root=true
 type PodInterfacesList struct {

@@ -2,7 +2,7 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// IPPool is a range of addresses for pods' main interfaces. Nodes claim it block by block.
+// IPPool is a CIDR of addresses for pods' main interfaces. Nodes claim blocks of it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -14,23 +14,23 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Disabled",type=boolean,JSONPath=`.spec.disabled`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name may have 63 characters at most"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must have at most 63 characters"
 type IPPool struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What the pool is to be.
+	// Desired state of the pool.
 	// +required
 	Spec IPPoolSpec `json:"spec"`
 
-	// What is observed of the pool.
+	// Observed state of the pool.
 	// +optional
 	Status IPPoolStatus `json:"status,omitempty"`
 }
 
-// IPPoolSpec is what a pool is to be.
+// IPPoolSpec is the desired state of a pool.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.blockSize) == has(oldSelf.blockSize)",message="the size of blocks cannot be changed"
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self.cidr) || !has(self.blockSize) || (cidr(self.cidr).ip().family() == 4 ? (20 <= self.blockSize && self.blockSize <= 30) : 116 <= self.blockSize)",message="blockSize must be 20 to 30 for IPv4 and 116 to 126 for IPv6"
@@ -48,36 +48,36 @@ type IPPoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the size of blocks cannot be changed"
 	BlockSize *int32 `json:"blockSize,omitempty"`
 
-	// Nodes that take addresses from the pool, by their labels. Unset or empty: all of them.
+	// Labels of the nodes that claim blocks of the pool. Unset or empty: all nodes.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
-	// Pods of which namespaces get addresses from the pool, by the namespaces' labels. Unset or empty: all of them.
+	// Labels of the namespaces whose pods get addresses from the pool. Unset or empty: all namespaces.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// No address is given any more and no block claimed; pods keep what they have.
+	// Whether no address is allocated and no block claimed; pods keep their addresses.
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
 
-	// A node uses addresses of its own blocks only, except for static addresses of pods. With false, and borrowing allowed in the WeftConfig, a node for
-	// which no block is left may borrow single addresses from the blocks of others.
+	// Whether a node uses only addresses of its own blocks, except for static addresses of pods. If false, and if the WeftConfig
+	// allows borrowing, a node may borrow single addresses from blocks of other nodes when no block is left.
 	// +optional
 	// +kubebuilder:default=true
 	StrictAffinity *bool `json:"strictAffinity,omitempty"`
 }
 
-// IPPoolStatus is what is observed of a pool.
+// IPPoolStatus is the observed state of a pool.
 type IPPoolStatus struct {
-	// Generation of the object that the conditions speak of.
+	// Generation of the object at which the conditions were observed.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Number of blocks that the pool has in all.
+	// Number of blocks in the pool.
 	// +optional
 	Blocks int64 `json:"blocks,omitempty"`
 
-	// Number of its blocks that a node has.
+	// Number of blocks that nodes have claimed.
 	// +optional
 	ClaimedBlocks int64 `json:"claimedBlocks,omitempty"`
 

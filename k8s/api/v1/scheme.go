@@ -12,7 +12,7 @@ const Group = "contivpp.io"
 // GroupVersion returns the group with its version.
 func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Group, Version: "v1"} }
 
-// AddToScheme makes the group's kinds known to a scheme.
+// AddToScheme adds the group's kinds to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion(),
 		&CustomNetwork{}, &CustomNetworkList{},
