@@ -1,7 +1,6 @@
 package api
 
 import (
-	"maps"
 	"slices"
 
 	"go.fd.io/govpp/binapi/acl"
@@ -40,17 +39,13 @@ var aclHandlers = []handler{
 	}),
 	dump(func(m *model.Model, r *acl.MacipACLDump) ([]model.MACIPDetails, error) {
 		return m.MACIPs(r.ACLIndex), nil
-	},
-		func(_ *acl.MacipACLDump, a model.MACIPDetails) acl.MacipACLDetails {
-			return acl.MacipACLDetails{ACLIndex: a.Index, Tag: a.Tag, Count: uint32(len(a.Rules)), R: convert(a.Rules, macipRule)}
-		}),
-	dump(func(m *model.Model, r *acl.MacipACLInterfaceListDump) ([]acl.MacipACLInterfaceListDetails, error) {
-		applied := m.AppliedMACIPs(uint32(r.SwIfIndex))
-		return convert(slices.Sorted(maps.Keys(applied)), func(index uint32) acl.MacipACLInterfaceListDetails {
-			return acl.MacipACLInterfaceListDetails{SwIfIndex: swIfIndex(index), Count: 1, Acls: []uint32{applied[index]}}
-		}), nil
-	}, func(_ *acl.MacipACLInterfaceListDump, d acl.MacipACLInterfaceListDetails) acl.MacipACLInterfaceListDetails {
-		return d
+	}, func(_ *acl.MacipACLDump, a model.MACIPDetails) acl.MacipACLDetails {
+		return acl.MacipACLDetails{ACLIndex: a.Index, Tag: a.Tag, Count: uint32(len(a.Rules)), R: convert(a.Rules, macipRule)}
+	}),
+	dump(func(m *model.Model, r *acl.MacipACLInterfaceListDump) ([]model.AppliedMACIP, error) {
+		return m.AppliedMACIPs(uint32(r.SwIfIndex)), nil
+	}, func(_ *acl.MacipACLInterfaceListDump, a model.AppliedMACIP) acl.MacipACLInterfaceListDetails {
+		return acl.MacipACLInterfaceListDetails{SwIfIndex: swIfIndex(a.Interface), Count: 1, Acls: []uint32{a.ACL}}
 	}),
 	call(appliedMACIPs),
 	call(func(m *model.Model, r *acl.ACLAddReplace) (*acl.ACLAddReplaceReply, error) {
@@ -64,8 +59,8 @@ var aclHandlers = []handler{
 		}
 		return m.SetACLs(uint32(r.SwIfIndex), r.Acls)
 	}),
-	dump(func(m *model.Model, r *acl.ACLDump) ([]model.ACLDetails, error) { return m.ACLs(r.ACLIndex), nil },
-		func(_ *acl.ACLDump, a model.ACLDetails) acl.ACLDetails {
+	dump(func(m *model.Model, r *acl.ACLDump) ([]model.IPACLDetails, error) { return m.ACLs(r.ACLIndex), nil },
+		func(_ *acl.ACLDump, a model.IPACLDetails) acl.ACLDetails {
 			return acl.ACLDetails{ACLIndex: a.Index, Tag: a.Tag, Count: uint32(len(a.Rules)), R: convert(a.Rules, aclRule)}
 		}),
 	// As in VPP the dump includes interfaces without ACLs.
@@ -79,7 +74,7 @@ var aclHandlers = []handler{
 
 // setACL creates an ACL, or replaces the one of the given index.
 func setACL(m *model.Model, r *acl.ACLAddReplace) (uint32, error) {
-	a := model.ACL{Tag: r.Tag}
+	a := model.IPACL{Tag: r.Tag}
 	for _, rule := range r.R {
 		if rule.IsPermit > acl_types.ACL_ACTION_API_PERMIT { // permit+reflect needs sessions
 			return r.ACLIndex, model.Unimplemented
@@ -139,13 +134,10 @@ func macipRule(r forward.MACIPRule) acl_types.MacipACLRule {
 
 // appliedMACIPs replies with the MACIP ACL of each interface index, up to the last interface that has one.
 func appliedMACIPs(m *model.Model, _ *acl.MacipACLInterfaceGet) (*acl.MacipACLInterfaceGetReply, error) {
-	applied := m.AppliedMACIPs(model.NoIndex)
-	reply := &acl.MacipACLInterfaceGetReply{}
-	for index := uint32(0); len(applied) > 0; index++ {
-		list, ok := applied[index]
-		reply.Acls = append(reply.Acls, choose(ok, list, model.NoIndex))
-		delete(applied, index)
+	var acls []uint32
+	for _, a := range m.AppliedMACIPs(model.NoIndex) {
+		gap := int(a.Interface) - len(acls)
+		acls = append(append(acls, slices.Repeat([]uint32{model.NoIndex}, gap)...), a.ACL)
 	}
-	reply.Count = uint32(len(reply.Acls))
-	return reply, nil
+	return &acl.MacipACLInterfaceGetReply{Count: uint32(len(acls)), Acls: acls}, nil
 }

@@ -25,7 +25,7 @@ func TestConcurrentClientsAndEventsLeaveNoState(t *testing.T) {
 	}
 	wg.Go(func() {
 		for n := range uint32(300) {
-			r.model.Take(forward.Event{Kind: forward.NeighbourLearned, Interface: n % 50, Addr: prefix("10.0.0.9/32").Addr()})
+			r.model.Handle(forward.Event{Kind: forward.NeighbourLearned, Interface: n % 50, Addr: prefix("10.0.0.9/32").Addr()})
 		}
 	})
 	wg.Wait()

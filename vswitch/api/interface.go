@@ -147,10 +147,9 @@ var afPacketHandlers = []handler{
 	set[af_packet.AfPacketDeleteReply](func(m *model.Model, r *af_packet.AfPacketDelete) error { return m.DeleteAFPacket(r.HostIfName) }),
 	dump(func(m *model.Model, _ *af_packet.AfPacketDump) ([]model.AFPacketDetails, error) {
 		return m.AFPackets(), nil
-	},
-		func(_ *af_packet.AfPacketDump, p model.AFPacketDetails) af_packet.AfPacketDetails {
-			return af_packet.AfPacketDetails{SwIfIndex: swIfIndex(p.Index), HostIfName: p.HostName}
-		}),
+	}, func(_ *af_packet.AfPacketDump, p model.AFPacketDetails) af_packet.AfPacketDetails {
+		return af_packet.AfPacketDetails{SwIfIndex: swIfIndex(p.Index), HostIfName: p.HostName}
+	}),
 }
 
 // addAFPacket ignores ring sizes: a socket has no rings here.
@@ -179,10 +178,9 @@ var memifHandlers = []handler{
 	}).withList(5, 1),
 	dump(func(m *model.Model, _ *binapi.MemifSocketFilenameDump) ([]model.MemifSocket, error) {
 		return m.MemifSockets(), nil
-	},
-		func(_ *binapi.MemifSocketFilenameDump, s model.MemifSocket) binapi.MemifSocketFilenameDetails {
-			return binapi.MemifSocketFilenameDetails{SocketID: s.ID, SocketFilename: s.Path}
-		}),
+	}, func(_ *binapi.MemifSocketFilenameDump, s model.MemifSocket) binapi.MemifSocketFilenameDetails {
+		return binapi.MemifSocketFilenameDetails{SocketID: s.ID, SocketFilename: s.Path}
+	}),
 	call(addMemif),
 	set[binapi.MemifDeleteReply](func(m *model.Model, r *binapi.MemifDelete) error { return m.DeleteMemif(uint32(r.SwIfIndex)) }),
 	dump(func(m *model.Model, _ *binapi.MemifDump) ([]model.MemifDetails, error) { return m.Memifs(), nil }, memifDetails),
@@ -213,12 +211,11 @@ var vxlanHandlers = []handler{
 	call(changeVXLAN),
 	dump(func(m *model.Model, r *vxlan.VxlanTunnelV2Dump) ([]model.VXLANDetails, error) {
 		return m.VXLANs(uint32(r.SwIfIndex)), nil
-	},
-		func(_ *vxlan.VxlanTunnelV2Dump, v model.VXLANDetails) vxlan.VxlanTunnelV2Details {
-			return vxlan.VxlanTunnelV2Details{SwIfIndex: swIfIndex(v.Index), Instance: v.Instance,
-				SrcAddress: toAddress(v.Source), DstAddress: toAddress(v.Destination), SrcPort: v.SourcePort, DstPort: v.DestinationPort,
-				McastSwIfIndex: swIfIndex(v.MulticastInterface), EncapVrfID: v.VRF, DecapNextIndex: v.DecapNext, Vni: v.VNI}
-		}),
+	}, func(_ *vxlan.VxlanTunnelV2Dump, v model.VXLANDetails) vxlan.VxlanTunnelV2Details {
+		return vxlan.VxlanTunnelV2Details{SwIfIndex: swIfIndex(v.Index), Instance: v.Instance,
+			SrcAddress: toAddress(v.Source), DstAddress: toAddress(v.Destination), SrcPort: v.SourcePort, DstPort: v.DestinationPort,
+			McastSwIfIndex: swIfIndex(v.MulticastInterface), EncapVrfID: v.VRF, DecapNextIndex: v.DecapNext, Vni: v.VNI}
+	}),
 }
 
 // changeVXLAN replies with the interface index for add and delete, as VPP does.

@@ -44,10 +44,9 @@ var addressHandlers = []handler{
 	}),
 	dump(func(m *model.Model, r *ip.IPUnnumberedDump) ([]model.Unnumbered, error) {
 		return m.Unnumbered(uint32(r.SwIfIndex)), nil
-	},
-		func(_ *ip.IPUnnumberedDump, u model.Unnumbered) ip.IPUnnumberedDetails {
-			return ip.IPUnnumberedDetails{SwIfIndex: swIfIndex(u.Index), IPSwIfIndex: swIfIndex(u.Donor)}
-		}),
+	}, func(_ *ip.IPUnnumberedDump, u model.Unnumbered) ip.IPUnnumberedDetails {
+		return ip.IPUnnumberedDetails{SwIfIndex: swIfIndex(u.Index), IPSwIfIndex: swIfIndex(u.Donor)}
+	}),
 	set[ip.SwInterfaceIP6EnableDisableReply](func(m *model.Model, r *ip.SwInterfaceIP6EnableDisable) error {
 		return choose(r.Enable, m.EnableIP6, m.DisableIP6)(uint32(r.SwIfIndex))
 	}),
@@ -150,11 +149,10 @@ var routeHandlers = []handler{
 	}),
 	dump(func(m *model.Model, r *ip.IPRouteDump) ([]model.Route, error) {
 		return m.Routes(tableKey(r.Table), 0), nil
-	},
-		func(r *ip.IPRouteDump, e model.Route) ip.IPRouteDetails {
-			return ip.IPRouteDetails{Route: ip.IPRoute{TableID: r.Table.TableID, StatsIndex: e.Number, Prefix: toPrefix(e.Prefix),
-				Paths: toPaths(tableKey(r.Table).Family, e.Paths)}}
-		}),
+	}, func(r *ip.IPRouteDump, e model.Route) ip.IPRouteDetails {
+		return ip.IPRouteDetails{Route: ip.IPRoute{TableID: r.Table.TableID, StatsIndex: e.Number, Prefix: toPrefix(e.Prefix),
+			Paths: toPaths(tableKey(r.Table).Family, e.Paths)}}
+	}),
 }
 
 func tableKey(t ip.IPTable) forward.TableKey {

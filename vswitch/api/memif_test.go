@@ -242,7 +242,7 @@ func TestMemifLinkFollowsItsClient(t *testing.T) {
 	const up, link = interface_types.IF_STATUS_API_FLAG_ADMIN_UP, interface_types.IF_STATUS_API_FLAG_LINK_UP
 	client := func(kind forward.EventKind) func() {
 		return func() {
-			r.model.Take(forward.Event{Kind: kind, Interface: uint32(index), Peer: &port.MemifPeer{Name: "pod", RingSize: 512}})
+			r.model.Handle(forward.Event{Kind: kind, Interface: uint32(index), Peer: &port.MemifPeer{Name: "pod", RingSize: 512}})
 		}
 	}
 	for _, step := range []struct {

@@ -7,58 +7,157 @@ import (
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
-// ACL is an IP access control list, with the fields of acl_add_replace.
-type ACL struct {
+// ACL is an access control list with rules of type R.
+type ACL[R any] struct {
 	Tag   string
-	Rules []forward.ACLRule
+	Rules []R
 }
 
-// ACLDetails holds the fields of acl_details.
-type ACLDetails struct {
-	ACL
+// ACLDetails is an ACL with its index.
+type ACLDetails[R any] struct {
+	ACL[R]
 	Index uint32
 }
 
-// acl is an ACL with its compiled form.
-type acl struct {
-	ACL
-	filter *forward.ACLFilter
+// IPACL holds the fields of acl_add_replace.
+type IPACL = ACL[forward.ACLRule]
+
+// IPACLDetails holds the fields of acl_details.
+type IPACLDetails = ACLDetails[forward.ACLRule]
+
+// MACIPACL holds the fields of macip_acl_add.
+type MACIPACL = ACL[forward.MACIPRule]
+
+// MACIPDetails holds the fields of macip_acl_details.
+type MACIPDetails = ACLDetails[forward.MACIPRule]
+
+// compiledACL is an ACL with its filter of type F for the packet path.
+type compiledACL[R, F any] struct {
+	ACL[R]
+	compiled *F
 }
 
-// maxACLs bounds the ACLs, and maxACLsOfInterface those of an interface; the message that sets the latter has a count of 8 bits.
-const (
-	maxACLs            = 1 << 12
-	maxACLsOfInterface = 255
-)
+// aclSet holds all ACLs of one kind. They do not depend on interfaces.
+type aclSet[R, F any] struct {
+	limit   int // maximum number of ACLs
+	check   func(R) error
+	compile func([]R) *F
+	acls    map[uint32]*compiledACL[R, F]
+	next    uint32
+}
 
-// AddACL makes an ACL and returns its index, which is not used again soon.
-func (m *Model) AddACL(a ACL) (uint32, error) {
-	defer m.change()()
-	if err := checkACL(a); err != nil {
+func newACLs() aclSet[forward.ACLRule, forward.ACLFilter] {
+	return aclSet[forward.ACLRule, forward.ACLFilter]{limit: 1 << 12, check: checkRule, compile: forward.NewACLFilter,
+		acls: map[uint32]*compiledACL[forward.ACLRule, forward.ACLFilter]{}}
+}
+
+func newMACIPs() aclSet[forward.MACIPRule, forward.MACIPFilter] {
+	return aclSet[forward.MACIPRule, forward.MACIPFilter]{limit: 1 << 16, check: checkMACIPRule, compile: forward.NewMACIPFilter,
+		acls: map[uint32]*compiledACL[forward.MACIPRule, forward.MACIPFilter]{}}
+}
+
+// add adds an ACL and returns its index. Indexes are not reused soon.
+func (s *aclSet[R, F]) add(a ACL[R]) (uint32, error) {
+	if err := s.validate(a); err != nil {
 		return NoIndex, err
 	}
-	if len(m.acls) >= maxACLs {
+	if len(s.acls) >= s.limit {
 		return NoIndex, LimitExceeded
 	}
-	index := m.nextACL
-	for m.acls[index] != nil || index == NoIndex {
+	index := s.next
+	for s.acls[index] != nil || index == NoIndex {
 		index++
 	}
-	m.nextACL = index + 1
-	m.acls[index] = newACL(a)
+	s.next = index + 1
+	s.put(index, a)
 	return index, nil
 }
 
-// ReplaceACL changes an ACL at once, also for the interfaces that have it.
-func (m *Model) ReplaceACL(index uint32, a ACL) error {
-	defer m.change()()
-	if err := checkACL(a); err != nil {
+// replace replaces an existing ACL.
+func (s *aclSet[R, F]) replace(index uint32, a ACL[R]) error {
+	if err := s.validate(a); err != nil {
 		return err
 	}
-	if m.acls[index] == nil {
+	if s.acls[index] == nil {
 		return NoSuchEntry
 	}
-	m.acls[index] = newACL(a)
+	s.put(index, a)
+	return nil
+}
+
+func (s *aclSet[R, F]) put(index uint32, a ACL[R]) {
+	a.Rules = slices.Clone(a.Rules)
+	s.acls[index] = &compiledACL[R, F]{ACL: a, compiled: s.compile(a.Rules)}
+}
+
+// validate rejects the ACLs that VPP rejects. A tag needs space for its terminating NUL.
+func (s *aclSet[R, F]) validate(a ACL[R]) error {
+	if len(a.Tag) > maxTag {
+		return InvalidValue
+	}
+	for _, r := range a.Rules {
+		if err := s.check(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filter returns the filter of an ACL, or nil if the ACL does not exist.
+func (s *aclSet[R, F]) filter(index uint32) *F {
+	if a := s.acls[index]; a != nil {
+		return a.compiled
+	}
+	return nil
+}
+
+// list returns the ACL of the given index, or all for NoIndex.
+func (s *aclSet[R, F]) list(index uint32) []ACLDetails[R] {
+	var list []ACLDetails[R]
+	for _, n := range slices.Sorted(maps.Keys(s.acls)) {
+		if index == NoIndex || index == n {
+			list = append(list, ACLDetails[R]{ACL: s.acls[n].ACL, Index: n})
+		}
+	}
+	return list
+}
+
+func checkRule(r forward.ACLRule) error {
+	switch {
+	case !r.Source.IsValid():
+		return InvalidSrcAddress
+	case !r.Destination.IsValid():
+		return InvalidDstAddress
+	case r.Source.Addr().Is4() != r.Destination.Addr().Is4():
+		return InvalidSrcAddress
+	case r.Sources.First > r.Sources.Last || r.Destinations.First > r.Destinations.Last:
+		return InvalidValue2
+	}
+	return nil
+}
+
+func checkMACIPRule(r forward.MACIPRule) error {
+	if !r.Prefix.IsValid() {
+		return InvalidValue
+	}
+	return nil
+}
+
+// maxACLsOfInterface is the maximum of the 8-bit count in acl_interface_set_acl_list.
+const maxACLsOfInterface = 255
+
+// AddACL adds an ACL and returns its index. Indexes are not reused soon.
+func (m *Model) AddACL(a IPACL) (uint32, error) {
+	defer m.change()()
+	return m.acls.add(a)
+}
+
+// ReplaceACL replaces an ACL. The change affects the interfaces of the ACL at once.
+func (m *Model) ReplaceACL(index uint32, a IPACL) error {
+	defer m.change()()
+	if err := m.acls.replace(index, a); err != nil {
+		return err
+	}
 	for _, i := range m.interfaces {
 		if slices.Contains(i.acls, index) {
 			m.setACLsLocked(i, i.acls)
@@ -67,10 +166,10 @@ func (m *Model) ReplaceACL(index uint32, a ACL) error {
 	return nil
 }
 
-// DeleteACL removes an ACL that no interface has.
+// DeleteACL deletes an ACL that no interface uses.
 func (m *Model) DeleteACL(index uint32) error {
 	defer m.change()()
-	if m.acls[index] == nil {
+	if m.acls.acls[index] == nil {
 		return NoSuchEntry
 	}
 	for _, i := range m.interfaces {
@@ -78,263 +177,137 @@ func (m *Model) DeleteACL(index uint32) error {
 			return ACLInUseInbound
 		}
 	}
-	delete(m.acls, index)
+	delete(m.acls.acls, index)
 	return nil
 }
 
-// SetACLs replaces the ACLs that decide about what an interface receives, one after the other; none: all pass.
+// SetACLs sets the input ACLs of an interface, which apply in order. Without ACLs all packets pass.
 func (m *Model) SetACLs(index uint32, acls []uint32) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	if len(acls) > maxACLsOfInterface {
-		return InvalidValue
-	}
-	for n, a := range acls {
-		if m.acls[a] == nil {
-			return NoSuchEntry
+	return m.withInterface(index, func(i *iface) error {
+		if len(acls) > maxACLsOfInterface {
+			return InvalidValue
 		}
-		if slices.Contains(acls[:n], a) {
-			return EntryAlreadyExists
+		for n, a := range acls {
+			if m.acls.acls[a] == nil {
+				return NoSuchEntry
+			}
+			if slices.Contains(acls[:n], a) {
+				return EntryAlreadyExists
+			}
 		}
-	}
-	m.setACLsLocked(i, slices.Clone(acls))
-	return nil
+		m.setACLsLocked(i, slices.Clone(acls))
+		return nil
+	})
 }
 
-// setACLsLocked gives the packet path the rules of all ACLs, in order. The filter of a single ACL is shared.
+// setACLsLocked sets the filter of all rules of the ACLs, in order. Interfaces with the same single ACL share its filter.
 func (m *Model) setACLsLocked(i *iface, acls []uint32) {
 	i.acls = acls
 	switch len(acls) {
 	case 0:
 		i.filter = nil
 	case 1:
-		i.filter = m.acls[acls[0]].filter
+		i.filter = m.acls.filter(acls[0])
 	default:
 		var rules []forward.ACLRule
 		for _, a := range acls {
-			rules = append(rules, m.acls[a].Rules...)
+			rules = append(rules, m.acls.acls[a].Rules...)
 		}
 		i.filter = forward.NewACLFilter(rules)
 	}
-	m.setEngineLocked(i)
+	m.syncLocked(i)
 }
 
-// ACLs lists the ACL of that index, or all for NoIndex.
-func (m *Model) ACLs(index uint32) []ACLDetails {
+// ACLs lists the ACL of the given index, or all for NoIndex.
+func (m *Model) ACLs(index uint32) []IPACLDetails {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var list []ACLDetails
-	for _, n := range slices.Sorted(maps.Keys(m.acls)) {
-		if index == NoIndex || index == n {
-			list = append(list, ACLDetails{ACL: m.acls[n].ACL, Index: n})
-		}
-	}
-	return list
+	return m.acls.list(index)
 }
 
-// InterfaceACLs holds the fields of acl_interface_list_details: the ACLs of an interface, which may be none.
+// InterfaceACLs holds the fields of acl_interface_list_details.
 type InterfaceACLs struct {
 	Interface uint32
 	Input     []uint32
 }
 
-// InterfaceACLs lists the ACLs of that interface, or of all for NoIndex.
+// InterfaceACLs lists the ACLs of the given interface, or of all for NoIndex.
 func (m *Model) InterfaceACLs(index uint32) []InterfaceACLs {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var list []InterfaceACLs
-	for _, n := range m.indexesLocked() {
-		if index == NoIndex || index == n {
-			list = append(list, InterfaceACLs{Interface: n, Input: slices.Clone(m.interfaces[n].acls)})
-		}
-	}
-	return list
+	return listInterfaces(m, index, func(i *iface) (InterfaceACLs, bool) { return InterfaceACLs{i.Index, slices.Clone(i.acls)}, true })
 }
 
-func newACL(a ACL) *acl {
-	a.Rules = slices.Clone(a.Rules)
-	return &acl{ACL: a, filter: forward.NewACLFilter(a.Rules)}
-}
-
-// checkACL refuses what VPP refuses.
-func checkACL(a ACL) error {
-	if len(a.Tag) > maxTag {
-		return InvalidValue
-	}
-	for _, r := range a.Rules {
-		switch {
-		case !r.Source.IsValid():
-			return InvalidSrcAddress
-		case !r.Destination.IsValid():
-			return InvalidDstAddress
-		case r.Source.Addr().Is4() != r.Destination.Addr().Is4():
-			return InvalidSrcAddress
-		case r.Sources.First > r.Sources.Last || r.Destinations.First > r.Destinations.Last:
-			return InvalidValue2
-		}
-	}
-	return nil
-}
-
-// MACIPACL is a list of senders, in macip_acl_add's words.
-type MACIPACL struct {
-	Tag   string
-	Rules []forward.MACIPRule
-}
-
-// MACIPDetails is what macip_acl_details tells.
-type MACIPDetails struct {
-	MACIPACL
-	Index uint32
-}
-
-// macip is a list, and what the packet path makes of it.
-type macip struct {
-	MACIPACL
-	filter *forward.MACIPFilter
-}
-
-// maxMACIPs bounds the lists: each costs memory as long as it is there.
-const maxMACIPs = 1 << 16
-
-// AddMACIP makes a list and returns its index, which is not used again soon.
+// AddMACIP adds a MACIP ACL and returns its index. Indexes are not reused soon.
 func (m *Model) AddMACIP(a MACIPACL) (uint32, error) {
 	defer m.change()()
-	if err := checkMACIP(a); err != nil {
-		return NoIndex, err
-	}
-	if len(m.macips) >= maxMACIPs {
-		return NoIndex, LimitExceeded
-	}
-	index := m.nextMACIP
-	for m.macips[index] != nil || index == NoIndex {
-		index++
-	}
-	m.nextMACIP = index + 1
-	m.macips[index] = newMACIP(a)
-	return index, nil
+	return m.macips.add(a)
 }
 
-// ReplaceMACIP changes a list, for the interfaces that it judges, too, at once.
+// ReplaceMACIP replaces a MACIP ACL. The change affects the interfaces of the ACL at once.
 func (m *Model) ReplaceMACIP(index uint32, a MACIPACL) error {
 	defer m.change()()
-	if err := checkMACIP(a); err != nil {
+	if err := m.macips.replace(index, a); err != nil {
 		return err
 	}
-	if m.macips[index] == nil {
-		return NoSuchEntry
-	}
-	m.macips[index] = newMACIP(a)
-	m.reviewMACIPLocked(index)
+	m.setMACIPLocked(index, index)
 	return nil
 }
 
-// DeleteMACIP removes a list. As in VPP the interfaces that it judged let everything in from then on.
+// DeleteMACIP deletes a MACIP ACL. As in VPP its interfaces then accept all packets.
 func (m *Model) DeleteMACIP(index uint32) error {
 	defer m.change()()
-	if m.macips[index] == nil {
+	if m.macips.acls[index] == nil {
 		return NoSuchEntry
 	}
-	delete(m.macips, index)
-	m.reviewMACIPLocked(index)
+	delete(m.macips.acls, index)
+	m.setMACIPLocked(index, NoIndex)
 	return nil
 }
 
-// ApplyMACIP lets a list judge what an interface receives, in the place of another one.
+// setMACIPLocked replaces the MACIP ACL of all interfaces that have the old one.
+func (m *Model) setMACIPLocked(old, replacement uint32) {
+	for _, i := range m.interfaces {
+		if i.macip == old {
+			i.macip = replacement
+			m.syncLocked(i)
+		}
+	}
+}
+
+// ApplyMACIP sets the MACIP ACL of an interface.
 func (m *Model) ApplyMACIP(index, list uint32) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	if m.macips[list] == nil {
-		return NoSuchEntry
-	}
-	i.macip = list
-	m.setEngineLocked(i)
-	return nil
+	return m.withInterface(index, func(i *iface) error {
+		if m.macips.acls[list] == nil {
+			return NoSuchEntry
+		}
+		i.macip = list
+		m.syncLocked(i)
+		return nil
+	})
 }
 
-// UnapplyMACIP ends that, whichever list it is.
+// UnapplyMACIP removes the MACIP ACL of an interface.
 func (m *Model) UnapplyMACIP(index uint32) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	if i.macip == NoIndex {
-		return NoSuchEntry
-	}
-	i.macip = NoIndex
-	m.setEngineLocked(i)
-	return nil
+	return m.withInterface(index, func(i *iface) error {
+		if i.macip == NoIndex {
+			return NoSuchEntry
+		}
+		i.macip = NoIndex
+		m.syncLocked(i)
+		return nil
+	})
 }
 
-// MACIPs lists the list of that index, or all for NoIndex.
+// MACIPs lists the MACIP ACL of the given index, or all for NoIndex.
 func (m *Model) MACIPs(index uint32) []MACIPDetails {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var list []MACIPDetails
-	for _, n := range slices.Sorted(maps.Keys(m.macips)) {
-		if index == NoIndex || index == n {
-			list = append(list, MACIPDetails{MACIPACL: m.macips[n].MACIPACL, Index: n})
-		}
-	}
-	return list
+	return m.macips.list(index)
 }
 
-// AppliedMACIPs returns the list that judges an interface by the interface's index: of that one if it has any, or of all
-// that have for NoIndex.
-func (m *Model) AppliedMACIPs(index uint32) map[uint32]uint32 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	applied := map[uint32]uint32{}
-	for n, i := range m.interfaces {
-		if i.macip != NoIndex && (index == NoIndex || index == n) {
-			applied[n] = i.macip
-		}
-	}
-	return applied
-}
+// AppliedMACIP is the MACIP ACL of an interface.
+type AppliedMACIP struct{ Interface, ACL uint32 }
 
-func newMACIP(a MACIPACL) *macip {
-	a.Rules = slices.Clone(a.Rules)
-	return &macip{MACIPACL: a, filter: forward.NewMACIPFilter(a.Rules)}
-}
-
-// checkMACIP refuses what VPP would read past: a tag without an end, and prefixes longer than their addresses.
-func checkMACIP(a MACIPACL) error {
-	if len(a.Tag) > maxTag {
-		return InvalidValue
-	}
-	for _, r := range a.Rules {
-		if !r.Prefix.IsValid() {
-			return InvalidValue
-		}
-	}
-	return nil
-}
-
-// reviewMACIPLocked tells the packet path of a list that has changed or gone.
-func (m *Model) reviewMACIPLocked(list uint32) {
-	for _, i := range m.interfaces {
-		if i.macip != list {
-			continue
-		}
-		if m.macips[list] == nil {
-			i.macip = NoIndex
-		}
-		m.setEngineLocked(i)
-	}
-}
-
-// sendersLocked is the filter that judges an interface, or nil.
-func (m *Model) sendersLocked(i *iface) *forward.MACIPFilter {
-	if a := m.macips[i.macip]; a != nil {
-		return a.filter
-	}
-	return nil
+// AppliedMACIPs lists the MACIP ACL of the given interface, or of all for NoIndex, by interface.
+func (m *Model) AppliedMACIPs(index uint32) []AppliedMACIP {
+	return listInterfaces(m, index, func(i *iface) (AppliedMACIP, bool) { return AppliedMACIP{i.Index, i.macip}, i.macip != NoIndex })
 }

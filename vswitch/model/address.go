@@ -9,101 +9,87 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// AddAddress gives an interface an address. An IPv6 link-local one must be a /128 and becomes
-// the interface's link-local address.
+// AddAddress adds an address to an interface. An IPv6 link-local address must be a /128 and becomes the link-local address
+// of the interface.
 func (m *Model) AddAddress(index uint32, p netip.Prefix) error {
-	defer m.change()()
-	i, err := m.addressableLocked(index, p)
-	if err != nil {
-		return err
-	}
-	if isLinkLocal(p.Addr()) {
-		return m.setLinkLocalLocked(i, p.Addr())
-	}
-	if i.donor != NoIndex {
-		return UnexpectedInterfaceState
-	}
-	if m.conflictsLocked(i, p) {
-		if p.Addr().Is4() {
-			return AddressInUse
+	return m.withInterface(index, func(i *iface) error {
+		if err := i.checkAddress(p); err != nil {
+			return err
 		}
-		return DuplicateIfAddress
-	}
-	i.addresses = append(i.addresses, p)
-	if p.Addr().Is6() {
-		m.enableIP6Locked(i, netip.Addr{})
-	}
-	m.showLocked(i)
-	m.connectLocked(i)
-	return nil
+		if isLinkLocal(p.Addr()) {
+			return m.setLinkLocalLocked(i, p.Addr())
+		}
+		if i.donor != NoIndex {
+			return UnexpectedInterfaceState
+		}
+		if m.conflictsLocked(i, p) {
+			if p.Addr().Is4() {
+				return AddressInUse
+			}
+			return DuplicateIfAddress
+		}
+		i.addresses = append(i.addresses, p)
+		if p.Addr().Is6() {
+			i.enableIP6(netip.Addr{})
+		}
+		m.syncWithUnnumberedLocked(i)
+		m.updateConnectedLocked(i)
+		return nil
+	})
 }
 
-// DeleteAddress takes an address from an interface. A link-local address cannot be taken.
+// DeleteAddress deletes an address of an interface. A link-local address cannot be deleted.
 func (m *Model) DeleteAddress(index uint32, p netip.Prefix) error {
-	defer m.change()()
-	i, err := m.addressableLocked(index, p)
-	if err != nil {
-		return err
-	}
-	if isLinkLocal(p.Addr()) && i.linkLocal == p.Addr() {
-		return AddressNotDeletable
-	}
-	if !slices.Contains(i.addresses, p) {
-		return AddressNotFoundForInterface
-	}
-	m.deleteAddressLocked(i, p)
-	return nil
-}
-
-// DeleteAddresses takes all addresses from an interface.
-func (m *Model) DeleteAddresses(index uint32) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	for _, p := range slices.Clone(i.addresses) {
-		m.deleteAddressLocked(i, p)
-	}
-	return nil
-}
-
-// Addresses lists an interface's own addresses of a family in the order they were added.
-func (m *Model) Addresses(index uint32, f forward.Family) ([]netip.Prefix, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return nil, err
-	}
-	var list []netip.Prefix
-	for _, p := range i.addresses {
-		if forward.FamilyOf(p.Addr()) == f {
-			list = append(list, p)
+	return m.withInterface(index, func(i *iface) error {
+		if err := i.checkAddress(p); err != nil {
+			return err
 		}
-	}
-	return list, nil
+		if isLinkLocal(p.Addr()) && i.ip6.linkLocal == p.Addr() {
+			return AddressNotDeletable
+		}
+		if !slices.Contains(i.addresses, p) {
+			return AddressNotFoundForInterface
+		}
+		m.deleteAddressLocked(i, p)
+		return nil
+	})
 }
 
-// addressableLocked finds an interface that can have the address p.
-func (m *Model) addressableLocked(index uint32, p netip.Prefix) (*iface, error) {
-	i, err := m.interfaceLocked(index)
-	switch {
-	case err != nil:
-		return nil, err
-	case index == 0:
-		return nil, Unsupported
-	case !p.IsValid() || p.Bits() == 0 || isLinkLocal(p.Addr()) && p.Bits() != 128:
-		return nil, AddressLengthMismatch
-	}
-	return i, nil
+// DeleteAddresses deletes all addresses of an interface.
+func (m *Model) DeleteAddresses(index uint32) error {
+	return m.withInterface(index, func(i *iface) error {
+		for _, p := range slices.Clone(i.addresses) {
+			m.deleteAddressLocked(i, p)
+		}
+		return nil
+	})
 }
 
-// isLinkLocal is VPP's test: IPv4's link-local addresses are nothing special.
+// Addresses lists an interface's own addresses of a family in the order of AddAddress.
+func (m *Model) Addresses(index uint32, f forward.Family) (list []netip.Prefix, err error) {
+	err = m.withInterface(index, func(i *iface) error {
+		list = slices.DeleteFunc(slices.Clone(i.addresses), func(p netip.Prefix) bool { return forward.FamilyOf(p.Addr()) != f })
+		return nil
+	})
+	return list, err
+}
+
+// checkAddress validates an address for the interface.
+func (i *iface) checkAddress(p netip.Prefix) error {
+	if i.Index == 0 {
+		return Unsupported
+	}
+	if !p.IsValid() || p.Bits() == 0 || isLinkLocal(p.Addr()) && p.Bits() != 128 {
+		return AddressLengthMismatch
+	}
+	return nil
+}
+
+// isLinkLocal is VPP's test, in which link-local addresses of IPv4 are not special.
 func isLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
 
-// conflictsLocked says whether the VRF has an address whose prefix overlaps p, other than
-// further addresses of the same prefix on the same interface.
+// conflictsLocked reports whether the VRF has an address whose prefix overlaps p. Several addresses of one prefix on the
+// same interface do not conflict.
 func (m *Model) conflictsLocked(i *iface, p netip.Prefix) bool {
 	table := i.table(forward.FamilyOf(p.Addr()))
 	for _, other := range m.interfaces {
@@ -122,15 +108,15 @@ func (m *Model) conflictsLocked(i *iface, p netip.Prefix) bool {
 
 func (m *Model) deleteAddressLocked(i *iface, p netip.Prefix) {
 	i.addresses = slices.DeleteFunc(i.addresses, func(q netip.Prefix) bool { return q == p })
-	m.forgetLearnedLocked(i, p.Contains)
+	m.deleteLearnedLocked(i, p.Contains)
 	if p.Addr().Is6() {
-		m.disableIP6Locked(i)
+		i.ip6.disable()
 	}
-	m.showLocked(i)
-	m.connectLocked(i)
+	m.syncWithUnnumberedLocked(i)
+	m.updateConnectedLocked(i)
 }
 
-// addressesLocked are the addresses that an interface uses: its own, or its donor's.
+// addressesLocked returns the addresses that an interface uses: its own or those of its donor.
 func (m *Model) addressesLocked(i *iface) []netip.Prefix {
 	if donor := m.interfaces[i.donor]; donor != nil {
 		return donor.addresses
@@ -138,160 +124,134 @@ func (m *Model) addressesLocked(i *iface) []netip.Prefix {
 	return i.addresses
 }
 
-// EnableIP6 asks for IPv6 on an interface, which gets a link-local address. Where it is on already the answer
-// is ValueExist and the asking counts all the same, as in VPP.
+// ip6 is the IPv6 state of an interface.
+type ip6 struct {
+	linkLocal netip.Addr // valid if IPv6 is enabled
+	locks     int        // number of IPv6 addresses and calls of EnableIP6
+}
+
+func (s *ip6) on() bool { return s.linkLocal.IsValid() }
+
+// enableIP6 adds a lock. The first lock sets the link-local address, which depends on the MAC address if a is invalid.
+func (i *iface) enableIP6(a netip.Addr) {
+	i.ip6.locks++
+	if i.ip6.on() {
+		return
+	}
+	mac := i.MAC
+	if !i.ethernet {
+		_, _ = rand.Read(mac[:]) // never fails
+	}
+	if !a.IsValid() {
+		a = linkLocalOf(mac)
+	}
+	i.ip6.linkLocal = a
+}
+
+// disable removes a lock. The last one disables IPv6.
+func (s *ip6) disable() {
+	if s.locks = max(s.locks-1, 0); s.locks == 0 {
+		s.linkLocal = netip.Addr{}
+	}
+}
+
+// EnableIP6 adds an IPv6 lock to an interface. If IPv6 is enabled it also adds the lock but returns ValueExist, as VPP does.
 func (m *Model) EnableIP6(index uint32) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	on := i.linkLocal.IsValid()
-	m.enableIP6Locked(i, netip.Addr{})
-	m.setEngineLocked(i)
-	if on {
-		return ValueExist
-	}
-	return nil
+	return m.withInterface(index, func(i *iface) error {
+		on := i.ip6.on()
+		i.enableIP6(netip.Addr{})
+		if on {
+			return ValueExist
+		}
+		m.syncLocked(i)
+		return nil
+	})
 }
 
-// DisableIP6 takes back one asking.
+// DisableIP6 removes an IPv6 lock.
 func (m *Model) DisableIP6(index uint32) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	if !i.linkLocal.IsValid() {
-		return IP6NotEnabled
-	}
-	m.disableIP6Locked(i)
-	m.setEngineLocked(i)
-	return nil
+	return m.withInterface(index, func(i *iface) error {
+		if !i.ip6.on() {
+			return IP6NotEnabled
+		}
+		i.ip6.disable()
+		m.syncLocked(i)
+		return nil
+	})
 }
 
-// SetLinkLocal sets an interface's link-local address, and IPv6 on where it is off.
+// SetLinkLocal sets the link-local address of an interface, and enables IPv6 if it is disabled.
 func (m *Model) SetLinkLocal(index uint32, a netip.Addr) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	return m.setLinkLocalLocked(i, a)
+	return m.withInterface(index, func(i *iface) error { return m.setLinkLocalLocked(i, a) })
 }
 
-// LinkLocal is an interface's link-local address.
-func (m *Model) LinkLocal(index uint32) (netip.Addr, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	if !i.linkLocal.IsValid() {
-		return netip.Addr{}, IP6NotEnabled
-	}
-	return i.linkLocal, nil
+// LinkLocal returns the link-local address of an interface.
+func (m *Model) LinkLocal(index uint32) (a netip.Addr, err error) {
+	err = m.withInterface(index, func(i *iface) error {
+		if a = i.ip6.linkLocal; !a.IsValid() {
+			return IP6NotEnabled
+		}
+		return nil
+	})
+	return a, err
 }
 
 func (m *Model) setLinkLocalLocked(i *iface, a netip.Addr) error {
 	if !isLinkLocal(a) {
 		return InvalidValue
 	}
-	if i.linkLocal.IsValid() {
-		i.linkLocal = a
+	if i.ip6.on() {
+		i.ip6.linkLocal = a
 	} else {
-		m.enableIP6Locked(i, a)
+		i.enableIP6(a)
 	}
-	m.setEngineLocked(i)
+	m.syncLocked(i)
 	return nil
 }
 
-// enableIP6Locked counts one asking; the first sets the link-local address, made from the MAC if a is invalid.
-func (m *Model) enableIP6Locked(i *iface, a netip.Addr) {
-	i.ip6Locks++
-	switch {
-	case i.linkLocal.IsValid():
-	case a.IsValid():
-		i.linkLocal = a
-	case i.ethernet:
-		i.linkLocal = linkLocalOf(i.MAC)
-	default:
-		mac := frame.MAC{}
-		_, _ = rand.Read(mac[:]) // never fails
-		i.linkLocal = linkLocalOf(mac)
-	}
-}
-
-func (m *Model) disableIP6Locked(i *iface) {
-	if i.ip6Locks == 0 {
-		return
-	}
-	if i.ip6Locks--; i.ip6Locks == 0 {
-		i.linkLocal = netip.Addr{}
-	}
-}
-
-// linkLocalOf is RFC 4291's address with the modified EUI-64 of a MAC.
+// linkLocalOf returns the link-local address with the modified EUI-64 of a MAC address (RFC 4291).
 func linkLocalOf(mac frame.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe,
 		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// Unnumbered is an interface that uses another's addresses.
-type Unnumbered struct {
-	Index uint32
-	Donor uint32
-}
+// Unnumbered is an interface that uses the addresses of a donor.
+type Unnumbered struct{ Index, Donor uint32 }
 
-// SetUnnumbered lets an interface use the donor's addresses. Both must be in the same VRFs. VPP would mix up
-// the addresses of an interface that has some of its own, and those of a chain; here both are refused.
+// SetUnnumbered makes an interface use the donor's addresses. Both must be in the same VRFs. Unlike VPP it rejects an
+// interface with own addresses and a donor that is unnumbered itself: VPP would mix up their addresses.
 func (m *Model) SetUnnumbered(index, donor uint32) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	d, ok := m.interfaces[donor]
-	if !ok {
-		return InvalidSwIfIndex2
-	}
-	if d.table4 != i.table4 || d.table6 != i.table6 || i == d || d.donor != NoIndex || len(i.addresses) > 0 || m.donatesLocked(i) {
-		return UnexpectedInterfaceState
-	}
-	i.donor = donor
-	m.setEngineLocked(i)
-	m.refineLocked(i)
-	return nil
-}
-
-// ClearUnnumbered ends that; an interface that is not unnumbered is no error.
-func (m *Model) ClearUnnumbered(index uint32) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	i.donor = NoIndex
-	m.setEngineLocked(i)
-	m.refineLocked(i)
-	return nil
-}
-
-// Unnumbered lists the interface of that index if it is unnumbered, or all that are for NoIndex.
-func (m *Model) Unnumbered(index uint32) []Unnumbered {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var list []Unnumbered
-	for _, n := range m.indexesLocked() {
-		if i := m.interfaces[n]; i.donor != NoIndex && (index == NoIndex || index == n) {
-			list = append(list, Unnumbered{Index: n, Donor: i.donor})
+	return m.withInterface(index, func(i *iface) error {
+		d, ok := m.interfaces[donor]
+		if !ok {
+			return InvalidSwIfIndex2
 		}
-	}
-	return list
+		sameVRFs := d.table(forward.IP4) == i.table(forward.IP4) && d.table(forward.IP6) == i.table(forward.IP6)
+		if !sameVRFs || i == d || d.donor != NoIndex || len(i.addresses) > 0 || m.isDonorLocked(i) {
+			return UnexpectedInterfaceState
+		}
+		m.setDonorLocked(i, donor)
+		return nil
+	})
 }
 
-func (m *Model) donatesLocked(i *iface) bool {
+// ClearUnnumbered removes the donor of an interface. It succeeds if the interface has none.
+func (m *Model) ClearUnnumbered(index uint32) error {
+	return m.withInterface(index, func(i *iface) error { m.setDonorLocked(i, NoIndex); return nil })
+}
+
+func (m *Model) setDonorLocked(i *iface, donor uint32) {
+	i.donor = donor
+	m.syncLocked(i)
+	m.updateHostRoutesLocked(i)
+}
+
+// Unnumbered lists the interface of the given index if it is unnumbered, or all unnumbered interfaces for NoIndex.
+func (m *Model) Unnumbered(index uint32) []Unnumbered {
+	return listInterfaces(m, index, func(i *iface) (Unnumbered, bool) { return Unnumbered{i.Index, i.donor}, i.donor != NoIndex })
+}
+
+func (m *Model) isDonorLocked(i *iface) bool {
 	for _, other := range m.interfaces {
 		if other.donor == i.Index {
 			return true
@@ -300,9 +260,8 @@ func (m *Model) donatesLocked(i *iface) bool {
 	return false
 }
 
-// connectLocked brings the routes that an interface's addresses make in line with its
-// addresses and state: as in VPP they are there while it is admin up.
-func (m *Model) connectLocked(i *iface) {
+// updateConnectedLocked updates the connected routes of an interface. As in VPP they exist while it is admin up.
+func (m *Model) updateConnectedLocked(i *iface) {
 	want := map[routeKey]fibRoute{}
 	if i.AdminUp {
 		want = i.connectedRoutes()
@@ -310,18 +269,19 @@ func (m *Model) connectLocked(i *iface) {
 	for k := range i.connected {
 		if _, ok := want[k]; !ok {
 			delete(i.connected, k)
-			m.dropLocked(k, SourceInterface)
+			m.deleteRouteLocked(k, SourceInterface)
 		}
 	}
 	for k, r := range want {
 		if old, ok := i.connected[k]; !ok || !old.equal(r) {
 			i.connected[k] = r
-			m.setLocked(k, SourceInterface, r)
+			m.setRouteLocked(k, SourceInterface, r)
 		}
 	}
 }
 
-// connectedRoutes are a route to each prefix, what is special in it, and last, because they win, the addresses.
+// connectedRoutes returns the routes of the addresses: the prefix, the special addresses of the prefix, and the address itself,
+// which replaces the others.
 func (i *iface) connectedRoutes() map[routeKey]fibRoute {
 	routes := map[routeKey]fibRoute{}
 	for _, p := range i.addresses {
@@ -341,21 +301,21 @@ func (i *iface) connectedRoutes() map[routeKey]fibRoute {
 	return routes
 }
 
-// writtenPrefix is the prefix of a connected route as VPP writes it: with the address's host bits in IPv4, without in IPv6.
+// writtenPrefix returns the prefix of a connected route in dumps. As in VPP it has host bits for IPv4, of the first address
+// of the prefix.
 func (i *iface) writtenPrefix(address netip.Prefix) netip.Prefix {
 	if address.Addr().Is6() {
 		return address.Masked()
 	}
 	for _, p := range i.addresses {
 		if p.Masked() == address.Masked() {
-			return p // the first of several
+			return p
 		}
 	}
 	return address
 }
 
-// addEnds adds the first and the last address of an IPv4 prefix, where packets are dropped;
-// of a /31 the other address, which is on the link.
+// addEnds adds drop routes for the first and the last address of an IPv4 prefix. For a /31 it adds the peer's address.
 func (i *iface) addEnds(routes map[routeKey]fibRoute, table forward.TableKey, p netip.Prefix) {
 	first, last := ends(p)
 	switch {
@@ -373,7 +333,7 @@ func (i *iface) addEnds(routes map[routeKey]fibRoute, table forward.TableKey, p 
 	}
 }
 
-// ends are the first and the last address of an IPv4 prefix.
+// ends returns the first and the last address of an IPv4 prefix.
 func ends(p netip.Prefix) (first, last netip.Addr) {
 	first = p.Masked().Addr()
 	b := first.As4()

@@ -14,18 +14,18 @@ import (
 // maxBridgeID is VPP's L2_BD_ID_MAX.
 const maxBridgeID = 1<<24 - 1
 
-// Bridge is what the API sets of a bridge domain.
+// Bridge holds the fields of bridge_domain_add_del_v2.
 type Bridge struct {
-	ID    uint32 // NoIndex in AddBridge: the lowest free one
+	ID    uint32 // NoIndex in AddBridge: lowest free id
 	Flags BridgeFlags
-	Age   uint8 // minutes after which a learned MAC is forgotten; 0: never
+	Age   uint8 // minutes until learned MACs expire; 0: never
 	Tag   string
 }
 
-// BridgeFlags are a bridge domain's features, in the numbers of bridge_flags.
+// BridgeFlags are the features of a bridge domain, with the bits of bridge_flags.
 type BridgeFlags uint32
 
-// The features. Those of ARP are refused.
+// The features. Those of ARP are unsupported.
 const (
 	BridgeLearn   BridgeFlags = 1
 	BridgeForward BridgeFlags = 2
@@ -36,31 +36,31 @@ const (
 	bridgeDefaults = BridgeLearn | BridgeForward | BridgeFlood | BridgeUUFlood
 )
 
-// BridgeDetails is what bridge_domain_details tells.
+// BridgeDetails holds the fields of bridge_domain_details.
 type BridgeDetails struct {
 	Bridge
-	Index   int    // its place in the dump
+	Index   int    // position in dumps
 	BVI     uint32 // or NoIndex
 	Members []BridgeMember
-	Learned int // MACs
+	Learned int // number of learned MACs
 }
 
-// BridgeMember is an interface in a bridge domain; the BVI is the first.
+// BridgeMember is an interface in a bridge domain. The BVI is the first member.
 type BridgeMember struct {
 	Interface    uint32
 	SplitHorizon uint8
 }
 
-// bridge is a bridge domain with all that hangs on it.
+// bridge is the state of a bridge domain.
 type bridge struct {
 	Bridge
 	index   int
 	bvi     uint32
 	members []BridgeMember
-	fixed   map[frame.MAC]L2Entry
+	fixed   map[frame.MAC]L2Entry // entries of the API and of the BVI
 }
 
-// AddBridge makes a bridge domain and returns its id.
+// AddBridge adds a bridge domain and returns its id.
 func (m *Model) AddBridge(b Bridge) (uint32, error) {
 	defer m.change()()
 	if b.ID == NoIndex {
@@ -78,7 +78,7 @@ func (m *Model) AddBridge(b Bridge) (uint32, error) {
 	return b.ID, err
 }
 
-// DeleteBridge removes a bridge domain without members. Unlike in VPP its static MACs go with it.
+// DeleteBridge deletes a bridge domain without members. Unlike VPP it also deletes the static MACs.
 func (m *Model) DeleteBridge(id uint32) error {
 	defer m.change()()
 	b := m.bridges[id]
@@ -95,7 +95,7 @@ func (m *Model) DeleteBridge(id uint32) error {
 	return nil
 }
 
-// Bridges lists the bridge domain of that id, or all for NoIndex, in the order of their indexes.
+// Bridges lists the bridge domain of the given id, or all for NoIndex, by index.
 func (m *Model) Bridges(id uint32) []BridgeDetails {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,7 +114,7 @@ func (m *Model) Bridges(id uint32) []BridgeDetails {
 	return list
 }
 
-// SetBridgeFlags switches features on or off and returns VPP's bitmap of those that are on then.
+// SetBridgeFlags enables or disables features and returns VPP's bitmap of the enabled ones.
 func (m *Model) SetBridgeFlags(id uint32, flags BridgeFlags, on bool) (uint32, error) {
 	defer m.change()()
 	b, err := m.bridgeLocked(id)
@@ -132,7 +132,7 @@ func (m *Model) SetBridgeFlags(id uint32, flags BridgeFlags, on bool) (uint32, e
 	return b.Flags.bitmap(), m.setBridgeLocked(b)
 }
 
-// SetBridgeAge sets after how many minutes learned MACs are forgotten.
+// SetBridgeAge sets the minutes until learned MACs expire.
 func (m *Model) SetBridgeAge(id uint32, minutes uint8) error {
 	defer m.change()()
 	b, err := m.bridgeLocked(id)
@@ -143,7 +143,7 @@ func (m *Model) SetBridgeAge(id uint32, minutes uint8) error {
 	return m.setBridgeLocked(b)
 }
 
-// bitmap is VPP's: all bits but those of features that are off, which have bits of their own there.
+// bitmap returns VPP's feature bitmap, in which the bits of disabled features are 0 and all others 1.
 func (f BridgeFlags) bitmap() uint32 {
 	const arpUnicast, arpTermination, unicastForward = 1 << 3, 1 << 4, 1 << 6
 	off := uint32(arpUnicast | arpTermination | unicastForward)
@@ -155,7 +155,7 @@ func (f BridgeFlags) bitmap() uint32 {
 	return ^off
 }
 
-// bridgeLocked finds a bridge domain that may be changed.
+// bridgeLocked returns a bridge domain that can be changed.
 func (m *Model) bridgeLocked(id uint32) (*bridge, error) {
 	if id == 0 {
 		return nil, BDNotModifiable
@@ -192,7 +192,7 @@ func (m *Model) makeBridgeLocked(b Bridge) (*bridge, error) {
 	return made, nil
 }
 
-// setBridgeLocked tells the engine what a bridge domain is like.
+// setBridgeLocked writes a bridge domain to the engine.
 func (m *Model) setBridgeLocked(b *bridge) error {
 	f := forward.Bridge{ID: b.ID, BVI: b.bvi, Age: time.Duration(b.Age) * time.Minute,
 		Learn: b.Flags&BridgeLearn != 0, Forward: b.Flags&BridgeForward != 0,
@@ -215,17 +215,17 @@ func (m *Model) setBridgeLocked(b *bridge) error {
 
 func compareMACs(a, b frame.MAC) int { return slices.Compare(a[:], b[:]) }
 
-// Join says what sw_interface_set_l2_bridge asks.
+// Join holds the fields of sw_interface_set_l2_bridge.
 type Join struct {
 	Interface    uint32
 	Bridge       uint32
 	SplitHorizon uint8
 	BVI          bool
-	UUForward    bool // refused
+	UUForward    bool // unsupported
 }
 
-// JoinBridge puts an interface into a bridge domain, which is made if it does not exist, with all features on. The interface leaves
-// the one it was in, be it the same. Only a loopback can be a BVI; VPP takes any interface, and can do nothing with it.
+// JoinBridge adds an interface to a bridge domain. It creates a missing bridge domain with all features. The interface leaves
+// its former bridge domain. Only a loopback can be a BVI; VPP accepts other interfaces but they do not work.
 func (m *Model) JoinBridge(j Join) error {
 	defer m.change()()
 	i, err := m.interfaceLocked(j.Interface)
@@ -240,7 +240,7 @@ func (m *Model) JoinBridge(j Join) error {
 		return BDNotModifiable
 	case !i.ethernet:
 		return NonEthernet
-	case j.UUForward || j.BVI && i.loopback == nil:
+	case j.UUForward || j.BVI && kindOf[loopback](i) == nil:
 		return Unsupported
 	case j.BVI && b != nil && b.bvi != NoIndex && b.bvi != i.Index:
 		return BDAlreadyHasBVI
@@ -250,24 +250,18 @@ func (m *Model) JoinBridge(j Join) error {
 			return err
 		}
 	}
-	// The flush comes last, as it shows the workers what has changed: they never see the interface in between, on layer 3.
+	// The flush publishes. Before the join the workers would see the interface on layer 3.
 	old := m.detachLocked(i)
 	defer m.flushLocked(old, i)
 	return m.joinLocked(i, b, j)
 }
 
-// LeaveBridge takes an interface out of its bridge domain, back to layer 3; one that is in none is no error.
+// LeaveBridge removes an interface from its bridge domain, if it is in one.
 func (m *Model) LeaveBridge(index uint32) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	m.leaveBridgeLocked(i)
-	return nil
+	return m.withInterface(index, func(i *iface) error { m.leaveBridgeLocked(i); return nil })
 }
 
-// joinLocked adds a member. The BVI is the first, its MAC static.
+// joinLocked adds a member. A BVI gets a static entry.
 func (m *Model) joinLocked(i *iface, b *bridge, j Join) error {
 	member := BridgeMember{Interface: i.Index, SplitHorizon: j.SplitHorizon}
 	i.bridge = b
@@ -280,16 +274,16 @@ func (m *Model) joinLocked(i *iface, b *bridge, j Join) error {
 	return m.fixLocked(b, ownEntry(b, i))
 }
 
-// ownEntry is the entry of a BVI's MAC.
+// ownEntry returns the entry for the MAC of a BVI.
 func ownEntry(b *bridge, i *iface) L2Entry {
 	return L2Entry{Bridge: b.ID, MAC: i.MAC, Interface: i.Index, Static: true, BVI: true}
 }
 
-// leaveBridgeLocked takes the interface out of its bridge domain, if it is in one. What was learned on it is forgotten;
-// what is static stays, as in VPP, and leads nowhere.
+// leaveBridgeLocked removes an interface from its bridge domain, if it is in one, and deletes the MACs learned on it. As in
+// VPP static entries stay and drop their frames.
 func (m *Model) leaveBridgeLocked(i *iface) { m.flushLocked(m.detachLocked(i), i) }
 
-// detachLocked takes the interface out of its bridge domain, if it is in one, and returns that.
+// detachLocked removes an interface from its bridge domain and returns that, or nil.
 func (m *Model) detachLocked(i *iface) *bridge {
 	b := i.bridge
 	if b == nil {
@@ -302,51 +296,51 @@ func (m *Model) detachLocked(i *iface) *bridge {
 		b.unfix(i, i.MAC)
 	}
 	if err := m.setBridgeLocked(b); err != nil {
-		m.log.Error("packet path refused a bridge domain", "bridge", b.ID, "err", err)
+		m.log.Error("packet path rejected a bridge domain", "bridge", b.ID, "err", err)
 	}
 	return b
 }
 
-// flushLocked forgets what a bridge domain, if it is one, has learned on an interface.
+// flushLocked deletes the MACs that a bridge domain has learned on an interface. b can be nil.
 func (m *Model) flushLocked(b *bridge, i *iface) {
 	if b != nil {
 		m.engine.FlushMACs(forward.MACFilter{Bridge: b.ID, Interface: i.Index})
 	}
 }
 
-// unfix removes the entry of a BVI's MAC.
+// unfix deletes the entry for the MAC of a BVI.
 func (b *bridge) unfix(i *iface, mac frame.MAC) {
 	if b.fixed[mac].Interface == i.Index {
 		delete(b.fixed, mac)
 	}
 }
 
-// macChangedLocked gives a BVI's entry its new MAC.
-func (m *Model) macChangedLocked(i *iface, old frame.MAC) {
+// updateBVILocked replaces the entry of a BVI after a change of its MAC.
+func (m *Model) updateBVILocked(i *iface, old frame.MAC) {
 	b := i.bridge
 	if b == nil || b.bvi != i.Index {
 		return
 	}
 	b.unfix(i, old)
 	if err := m.fixLocked(b, ownEntry(b, i)); err != nil {
-		m.log.Error("packet path refused a bridge domain", "bridge", b.ID, "err", err)
+		m.log.Error("packet path rejected a bridge domain", "bridge", b.ID, "err", err)
 	}
 }
 
-// L2Entry is an entry of a bridge domain's MAC table.
+// L2Entry is an entry of the MAC table of a bridge domain.
 type L2Entry struct {
 	Bridge    uint32
 	MAC       frame.MAC
-	Interface uint32 // NoIndex of a filter
-	Static    bool   // it never moves
-	Filter    bool   // frames from and to it are dropped; always static
+	Interface uint32 // NoIndex for a filter
+	Static    bool   // learning does not change it
+	Filter    bool   // drop frames from and to the MAC; always static
 	BVI       bool
 	Learned   bool
-	Age       time.Duration // of a learned one, since it was seen last
+	Age       time.Duration // time since a learned MAC was last seen
 }
 
-// AddL2Entry sets an entry, in place of one that was set or learned. As in VPP the interface must be in a bridge domain; if
-// it is another one, nothing is forwarded there.
+// AddL2Entry adds or replaces an entry. As in VPP the interface must be in a bridge domain; if that is another one, frames to
+// the MAC are dropped.
 func (m *Model) AddL2Entry(e L2Entry) error {
 	defer m.change()()
 	b := m.bridges[e.Bridge]
@@ -361,7 +355,7 @@ func (m *Model) AddL2Entry(e L2Entry) error {
 	return m.fixLocked(b, e)
 }
 
-// DeleteL2Entry removes an entry, a learned one too. An interface other than 0 must be the entry's.
+// DeleteL2Entry deletes a configured or learned entry. An interface other than 0 must match.
 func (m *Model) DeleteL2Entry(e L2Entry) error {
 	defer m.change()()
 	b := m.bridges[e.Bridge]
@@ -384,7 +378,7 @@ func (m *Model) DeleteL2Entry(e L2Entry) error {
 	return m.setBridgeLocked(b)
 }
 
-// L2Entries lists the MAC table of a bridge domain, or all for NoIndex, by bridge domain and MAC.
+// L2Entries lists the MAC table of a bridge domain, or all tables for NoIndex, by bridge domain and MAC.
 func (m *Model) L2Entries(id uint32) []L2Entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -409,7 +403,7 @@ func (m *Model) L2Entries(id uint32) []L2Entry {
 	})
 }
 
-// FlushBridge forgets what a bridge domain has learned.
+// FlushBridge deletes the learned MACs of a bridge domain.
 func (m *Model) FlushBridge(id uint32) error {
 	defer m.change()()
 	if m.bridges[id] == nil && id != 0 {
@@ -421,23 +415,18 @@ func (m *Model) FlushBridge(id uint32) error {
 	return nil
 }
 
-// FlushInterface forgets what was learned on an interface.
+// FlushInterface deletes the MACs learned on an interface.
 func (m *Model) FlushInterface(index uint32) error {
-	defer m.change()()
-	if _, err := m.interfaceLocked(index); err != nil {
-		return err
-	}
-	m.engine.FlushMACs(forward.MACFilter{Interface: index})
-	return nil
+	return m.withInterface(index, func(*iface) error { m.engine.FlushMACs(forward.MACFilter{Interface: index}); return nil })
 }
 
-// FlushBridges forgets all that was learned.
+// FlushBridges deletes all learned MACs.
 func (m *Model) FlushBridges() {
 	defer m.change()()
 	m.engine.FlushMACs(forward.MACFilter{Interface: NoIndex})
 }
 
-// fixLocked takes in an entry; what was learned of its MAC is forgotten.
+// fixLocked adds an entry and deletes the learned one of its MAC.
 func (m *Model) fixLocked(b *bridge, e L2Entry) error {
 	b.fixed[e.MAC] = e
 	err := m.setBridgeLocked(b)

@@ -9,11 +9,11 @@ import (
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
-// Source says who made a route. The numbers are VPP's fib_source_t; of several routes to
-// one prefix the one with the lowest number is used.
+// Source is the source of a route, with the numbers of VPP's fib_source_t. Of several routes to a prefix the one with the
+// lowest source is used.
 type Source uint8
 
-// The sources that exist here.
+// The sources of routes.
 const (
 	SourceSpecial   Source = 1
 	SourceInterface Source = 4
@@ -23,32 +23,32 @@ const (
 	SourceDefault   Source = 20
 )
 
-// PathKind says what a path does.
+// PathKind is the action of a path.
 type PathKind uint8
 
-// The kinds of path.
+// The kinds of paths.
 const (
 	PathNormal      PathKind = iota
 	PathLocal                // received here
 	PathDrop                 // dropped
 	PathUnreachable          // answered with ICMP unreachable
 	PathProhibit             // answered with ICMP prohibited
-	PathLinkLocal            // looked up among the link-local addresses of the interface; here as good as dropped
+	PathLinkLocal            // looked up in the link-local table of the interface; dropped here
 )
 
-// Path is one way of a route.
+// Path is one path of a route.
 type Path struct {
 	Kind       PathKind
-	Interface  uint32     // NoIndex: look NextHop up in Table, or without one the packet's destination
+	Interface  uint32     // NoIndex: look up NextHop, or if invalid the destination, in Table
 	Table      uint32     // with NoIndex
 	NextHop    netip.Addr // invalid: attached
 	Weight     uint8
-	Preference uint8 // the lowest of the usable ones are used
+	Preference uint8 // the usable paths of the lowest preference are used
 
-	gone bool // Interface was deleted; another of its number is not meant
+	gone bool // Interface was deleted; a new interface can have its index
 }
 
-// same says whether p and q lead the same way, whatever their weight.
+// same compares paths without weight and preference.
 func (p Path) same(q Path) bool {
 	p.Weight, q.Weight = 0, 0
 	p.Preference, q.Preference = 0, 0
@@ -56,43 +56,42 @@ func (p Path) same(q Path) bool {
 	return p == q
 }
 
-// looksUp says whether p sends packets through a table again, without a next hop.
+// looksUp reports whether p looks up the destination in Table.
 func (p Path) looksUp() bool {
 	return p.Kind == PathNormal && p.Interface == NoIndex && !p.NextHop.IsValid()
 }
 
-// routeKey names a prefix of a table.
+// routeKey is a prefix in a table.
 type routeKey struct {
 	table  forward.TableKey
 	prefix netip.Prefix
 }
 
-// fibRoute is what one source wants for a prefix.
+// fibRoute is the route of one source to a prefix.
 type fibRoute struct {
 	paths    []Path
-	attached bool // the prefix is on the link: it can cover neighbours
-
-	written netip.Prefix // the prefix with its host bits; invalid: it had none
+	attached bool         // the prefix is on the link and can cover neighbours
+	written  netip.Prefix // the prefix with host bits, or invalid
 }
 
 func (r fibRoute) equal(s fibRoute) bool {
 	return r.attached == s.attached && slices.Equal(r.paths, s.paths)
 }
 
-// entry is a prefix in a table.
+// entry is the FIB entry of a prefix.
 type entry struct {
-	number  uint32       // names it in replies
-	written netip.Prefix // as its first source wrote it, with host bits: dumps show that, as in VPP
+	number  uint32       // stats index
+	written netip.Prefix // prefix of its first source, with host bits, for dumps as in VPP
 	sources map[Source]fibRoute
 }
 
-// best is the route that is used.
+// best returns the route in use.
 func (e *entry) best() (Source, fibRoute) {
 	s := slices.Min(slices.Collect(maps.Keys(e.sources)))
 	return s, e.sources[s]
 }
 
-// uses says whether any source's route has a path over the interface.
+// uses reports whether a route has a path over the interface.
 func (e *entry) uses(index uint32) bool {
 	for _, r := range e.sources {
 		if slices.ContainsFunc(r.paths, func(p Path) bool { return p.Interface == index && !p.gone }) {
@@ -102,8 +101,8 @@ func (e *entry) uses(index uint32) bool {
 	return false
 }
 
-// setLocked gives a source's route to a prefix, in place of the one it had. The table exists.
-func (m *Model) setLocked(k routeKey, s Source, r fibRoute) *entry {
+// setRouteLocked sets the route of a source in an existing table.
+func (m *Model) setRouteLocked(k routeKey, s Source, r fibRoute) *entry {
 	t := m.tables[k.table]
 	e := t.entries[k.prefix]
 	if e == nil {
@@ -125,17 +124,13 @@ func (m *Model) setLocked(k routeKey, s Source, r fibRoute) *entry {
 	return e
 }
 
-// dropLocked takes a source's route from a prefix; one that has none is no error.
-func (m *Model) dropLocked(k routeKey, s Source) {
-	e := m.entryLocked(k)
-	if e == nil {
-		return
-	}
-	old, ok := e.sources[s]
+// deleteRouteLocked deletes the route of a source, if it exists.
+func (m *Model) deleteRouteLocked(k routeKey, s Source) {
+	old, ok := m.routeLocked(k, s)
 	if !ok {
 		return
 	}
-	delete(e.sources, s)
+	delete(m.entryLocked(k).sources, s)
 	m.installLocked(k)
 	m.detachPathsLocked(k, old.paths)
 	m.coverChangedLocked(k)
@@ -148,10 +143,18 @@ func (m *Model) entryLocked(k routeKey) *entry {
 	return nil
 }
 
-// attachPathLocked notes what the route must be looked at again for.
+// routeLocked returns the route of a source.
+func (m *Model) routeLocked(k routeKey, s Source) (r fibRoute, ok bool) {
+	if e := m.entryLocked(k); e != nil {
+		r, ok = e.sources[s]
+	}
+	return r, ok
+}
+
+// attachPathLocked registers the route at the interface or table of a path.
 func (m *Model) attachPathLocked(k routeKey, p Path) {
 	if i := m.interfaces[p.Interface]; i != nil && !p.gone {
-		i.carries[k] = struct{}{}
+		i.routes[k] = struct{}{}
 	}
 	if p.looksUp() {
 		m.tables[forward.TableKey{Family: k.table.Family, ID: p.Table}].users++
@@ -162,7 +165,7 @@ func (m *Model) detachPathsLocked(k routeKey, paths []Path) {
 	e := m.entryLocked(k)
 	for _, p := range paths {
 		if i := m.interfaces[p.Interface]; i != nil && (e == nil || !e.uses(p.Interface)) {
-			delete(i.carries, k)
+			delete(i.routes, k)
 		}
 		if p.looksUp() {
 			m.releaseTableLocked(forward.TableKey{Family: k.table.Family, ID: p.Table})
@@ -170,7 +173,7 @@ func (m *Model) detachPathsLocked(k routeKey, paths []Path) {
 	}
 }
 
-// installLocked tells the engine what the prefix's best route is now, or that there is none.
+// installLocked writes the best route of a prefix to the engine, or deletes the prefix.
 func (m *Model) installLocked(k routeKey) {
 	e := m.entryLocked(k)
 	if e == nil {
@@ -183,12 +186,12 @@ func (m *Model) installLocked(k routeKey) {
 	}
 	_, r := e.best()
 	if err := m.engine.SetRoute(k.table, k.prefix, m.resolveLocked(k, r)); err != nil {
-		m.log.Error("packet path refused a route", "prefix", k.prefix, "table", k.table.ID, "err", err)
+		m.log.Error("packet path rejected a route", "prefix", k.prefix, "table", k.table.ID, "err", err)
 	}
 }
 
-// resolveLocked is a route as far as it can be used: the most preferred of the paths that lead somewhere now. A path that does not
-// forward is alone among those of its preference.
+// resolveLocked returns the route with the usable paths of the lowest preference. checkPaths ensures that a path that does
+// not forward is the only one of its preference.
 func (m *Model) resolveLocked(k routeKey, r fibRoute) forward.Route {
 	drop := forward.Route{Action: forward.Drop}
 	var usable []Path
@@ -215,7 +218,7 @@ func (m *Model) resolveLocked(k routeKey, r fibRoute) forward.Route {
 	return out
 }
 
-// actions are what the kinds of path but PathNormal mean for the engine.
+// actions are the actions of all kinds of paths but PathNormal.
 var actions = [...]forward.Action{
 	PathLocal:       forward.Local,
 	PathDrop:        forward.Drop,
@@ -235,17 +238,16 @@ func (m *Model) usableLocked(f forward.Family, p Path) bool {
 	return i != nil && !p.gone && i.AdminUp && i.LinkUp
 }
 
-// reviewLocked installs again what leads over an interface whose state has changed.
-func (m *Model) reviewLocked(i *iface) {
-	for k := range i.carries {
+// reinstallRoutesLocked installs the routes over an interface after a change of its state.
+func (m *Model) reinstallRoutesLocked(i *iface) {
+	for k := range i.routes {
 		m.installLocked(k)
 	}
 }
 
-// abandonLocked leaves the routes over an interface that goes without that path. They stay in
-// their tables, as in VPP, until their owner removes them.
-func (m *Model) abandonLocked(i *iface) {
-	for k := range i.carries {
+// detachRoutesLocked disables the paths over a deleted interface. As in VPP the routes stay until their owner deletes them.
+func (m *Model) detachRoutesLocked(i *iface) {
+	for k := range i.routes {
 		for s, r := range m.entryLocked(k).sources {
 			paths := slices.Clone(r.paths)
 			for n := range paths {
@@ -255,21 +257,21 @@ func (m *Model) abandonLocked(i *iface) {
 		}
 		m.installLocked(k)
 	}
-	clear(i.carries)
+	clear(i.routes)
 }
 
-// maxPaths bounds the paths of a route; the engine takes no more.
+// maxPaths is the engine's limit of paths per route.
 const maxPaths = 64
 
-// RouteChange is what ip_route_add_del asks.
+// RouteChange holds the fields of ip_route_add_del.
 type RouteChange struct {
 	Table     forward.TableKey
 	Prefix    netip.Prefix
 	Paths     []Path
-	Multipath bool // Paths are added to those there are, or taken from them
+	Multipath bool // add or delete Paths only
 }
 
-// Route is what a table says of a prefix.
+// Route holds the fields of ip_route_details.
 type Route struct {
 	Prefix netip.Prefix
 	Paths  []Path
@@ -277,7 +279,7 @@ type Route struct {
 	Number uint32
 }
 
-// AddRoute makes the API's route to a prefix or changes it, and returns the entry's number.
+// AddRoute adds or changes a route of the source API and returns its stats index.
 func (m *Model) AddRoute(c RouteChange) (uint32, error) {
 	defer m.change()()
 	written := c.Prefix
@@ -298,10 +300,10 @@ func (m *Model) AddRoute(c RouteChange) (uint32, error) {
 	attached := slices.ContainsFunc(paths, func(p Path) bool {
 		return p.Kind == PathNormal && p.Interface != NoIndex && !p.NextHop.IsValid()
 	})
-	return m.setLocked(k, SourceAPI, fibRoute{paths: paths, attached: attached, written: written}).number, nil
+	return m.setRouteLocked(k, SourceAPI, fibRoute{paths: paths, attached: attached, written: written}).number, nil
 }
 
-// DeleteRoute removes the API's route to a prefix, or of a Multipath change its paths. What is gone is no error.
+// DeleteRoute deletes a route of the source API, or with Multipath some of its paths. Missing routes and paths are ignored.
 func (m *Model) DeleteRoute(c RouteChange) error {
 	defer m.change()()
 	if err := m.checkRouteLocked(&c); err != nil {
@@ -309,30 +311,26 @@ func (m *Model) DeleteRoute(c RouteChange) error {
 	}
 	k := routeKey{c.Table, c.Prefix}
 	if !c.Multipath {
-		m.dropLocked(k, SourceAPI)
+		m.deleteRouteLocked(k, SourceAPI)
 		return nil
 	}
 	if len(c.Paths) == 0 {
 		return NoPathsInRoute
 	}
-	e := m.entryLocked(k)
-	if e == nil {
-		return nil
-	}
-	old, ok := e.sources[SourceAPI]
+	old, ok := m.routeLocked(k, SourceAPI)
 	if !ok {
 		return nil
 	}
 	left := slices.DeleteFunc(slices.Clone(old.paths), func(p Path) bool { return slices.ContainsFunc(c.Paths, p.same) })
 	if len(left) == 0 {
-		m.dropLocked(k, SourceAPI)
+		m.deleteRouteLocked(k, SourceAPI)
 		return nil
 	}
-	m.setLocked(k, SourceAPI, fibRoute{paths: left, attached: old.attached})
+	m.setRouteLocked(k, SourceAPI, fibRoute{paths: left, attached: old.attached})
 	return nil
 }
 
-// Routes lists a table's routes by prefix: those whose best source is s, or all for 0.
+// Routes lists the routes in use of a table by prefix: those of source s, or all for 0.
 func (m *Model) Routes(k forward.TableKey, s Source) []Route {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -354,7 +352,7 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// checkRouteLocked refuses a change in VPP's order: the table, the paths, the prefix. It takes the host bits off the prefix.
+// checkRouteLocked validates a change in VPP's order: table, paths, prefix. It removes the host bits of the prefix.
 func (m *Model) checkRouteLocked(c *RouteChange) error {
 	if m.tables[c.Table] == nil {
 		return NoSuchFIB
@@ -377,7 +375,7 @@ func (m *Model) checkRouteLocked(c *RouteChange) error {
 	return nil
 }
 
-// completeHost gives a path by an interface to a host the host as its next hop, as VPP does (fib_table_route_path_fixup).
+// completeHost sets the host as next hop of an attached path to a host route, as VPP does (fib_table_route_path_fixup).
 func (p *Path) completeHost(host netip.Prefix) {
 	if p.Kind == PathNormal && p.Interface != NoIndex && !p.NextHop.IsValid() && host.IsSingleIP() && !host.Addr().IsUnspecified() {
 		p.NextHop = host.Addr()
@@ -405,7 +403,8 @@ func (m *Model) checkPathLocked(f forward.Family, p *Path) error {
 	return nil
 }
 
-// checkPaths refuses what one entry of the packet path cannot be: a path that does not forward beside others of its preference.
+// checkPaths rejects routes that the packet path does not support: a path that does not forward must be the only one of its
+// preference.
 func checkPaths(paths []Path) error {
 	if len(paths) > maxPaths {
 		return LimitExceeded
@@ -420,7 +419,7 @@ func checkPaths(paths []Path) error {
 	return nil
 }
 
-// mergePaths are old with each of more added, or put in the place of its like.
+// mergePaths returns old with the paths of more, which replace the same paths.
 func mergePaths(old, more []Path) []Path {
 	merged := slices.Clone(old)
 	for _, p := range more {

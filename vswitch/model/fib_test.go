@@ -23,11 +23,11 @@ func TestARouteUsesThePathsThatAreUpOfTheLowestPreference(t *testing.T) {
 	check("all up", one, two)
 	do(t, b.SetAdminUp(one, false))
 	check("one down", two)
-	b.Take(forward.Event{Kind: forward.PortDown, Interface: two})
+	b.Handle(forward.Event{Kind: forward.PortDown, Interface: two})
 	check("the other's port failed", spare)
 	do(t, b.SetAdminUp(spare, false))
 	check("all down")
-	b.Take(forward.Event{Kind: forward.PortUp, Interface: two})
+	b.Handle(forward.Event{Kind: forward.PortUp, Interface: two})
 	check("the port is back", two)
 }
 

@@ -1,26 +1,26 @@
 package model
 
 import (
+	"cmp"
+	"errors"
 	"net/netip"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/frame"
-	"github.com/weftnet/weft/vswitch/port"
 )
 
-// NoIndex is the interface index that names none, or in a dump all.
+// NoIndex is VPP's invalid interface index. In dumps it selects all interfaces.
 const NoIndex = forward.NoInterface
 
 // defaultMTU is the MTU of a new Ethernet interface in VPP.
 const defaultMTU = 9000
 
-// maxTag is what sw_interface_details can carry of a tag.
+// maxTag is the maximum length of a tag in sw_interface_details.
 const maxTag = 63
 
-// Interface is what the API tells of an interface.
+// Interface holds the fields of sw_interface_details.
 type Interface struct {
 	Index   uint32
 	Name    string
@@ -29,12 +29,12 @@ type Interface struct {
 	MAC     frame.MAC
 	AdminUp bool
 	LinkUp  bool
-	LinkMTU int       // the longest payload of a frame
-	MTU     [4]uint32 // by protocol: L3, IPv4, IPv6, MPLS; 0 in the last three: as L3
+	LinkMTU int       // maximum payload of a frame
+	MTU     [4]uint32 // by protocol: L3, IPv4, IPv6, MPLS; 0 in the last three means the L3 MTU
 }
 
-// InterfaceEvent tells that an interface came, went or changed. As in VPP the flags say only what
-// has just become so: an interface that is set up has AdminUp alone if its link was up before.
+// InterfaceEvent reports that an interface was created, deleted or changed. As in VPP the flags are only the ones that
+// changed: if an interface with link up is set up, the event has AdminUp alone.
 type InterfaceEvent struct {
 	Index   uint32
 	AdminUp bool
@@ -42,43 +42,35 @@ type InterfaceEvent struct {
 	Deleted bool
 }
 
-// iface is an interface with all that hangs on it.
+// iface is the state of an interface.
 type iface struct {
 	Interface
 	ethernet   bool
-	loopback   *uint32 // its instance
-	tap        *Tap
-	afPacket   *AFPacket
-	memif      *Memif
-	vxlan      *vxlan
-	peer       *port.MemifPeer    // a memif's, while it is connected
-	peerSeen   time.Time          // when a peer came or went last
-	peerQuiet  bool               // it does so too often to be logged
-	macip      uint32             // the list that judges senders, or NoIndex
-	acls       []uint32           // for what it receives, in order
-	filter     *forward.ACLFilter // their rules, or nil
+	kind       any // *loopback, *Tap, *AFPacket, *Memif or *VXLAN; nil for local0
+	peer       peer
+	macip      uint32             // index of the MACIP ACL, or NoIndex
+	acls       []uint32           // input ACLs in order
+	filter     *forward.ACLFilter // rules of acls, or nil
 	proxyARP   bool
 	proxyND    bool
-	proxyHosts map[netip.Addr]forward.TableKey // IPv6 hosts that others answer for, and where
-	portFailed bool                            // the port has erred and is not back yet, or has no peer
-	table4     uint32
-	table6     uint32
-	addresses  []netip.Prefix // as they were added
-	donor      uint32         // whose addresses it uses, or NoIndex
-	linkLocal  netip.Addr     // valid: IPv6 is on
-	ip6Locks   int            // how many times IPv6 was asked for
+	proxyHosts map[netip.Addr]forward.TableKey // IPv6 hosts behind the interface for which other interfaces answer
+	portFailed bool                            // the port has failed or, for a memif, has no client
+	vrfs       map[forward.Family]uint32
+	addresses  []netip.Prefix // in the order of AddAddress
+	donor      uint32         // interface whose addresses this one uses, or NoIndex
+	ip6        ip6
 	neighbours map[netip.Addr]*neighbour
-	bridge     *bridge               // that it is in, or nil
-	connected  map[routeKey]fibRoute // the routes that its addresses make
-	carries    map[routeKey]struct{} // the routes with a path over it
+	bridge     *bridge               // or nil
+	connected  map[routeKey]fibRoute // routes of the addresses
+	routes     map[routeKey]struct{} // routes with a path over the interface
 }
 
 func newIface(i Interface) *iface {
-	return &iface{Interface: i, donor: NoIndex, macip: NoIndex, neighbours: map[netip.Addr]*neighbour{},
-		connected: map[routeKey]fibRoute{}, carries: map[routeKey]struct{}{}}
+	return &iface{Interface: i, donor: NoIndex, macip: NoIndex, vrfs: map[forward.Family]uint32{}, neighbours: map[netip.Addr]*neighbour{},
+		proxyHosts: map[netip.Addr]forward.TableKey{}, connected: map[routeKey]fibRoute{}, routes: map[routeKey]struct{}{}}
 }
 
-// newEthernet is an interface with a MAC address and VPP's default MTU.
+// newEthernet returns an interface with a MAC address and VPP's default MTU.
 func newEthernet(i Interface) *iface {
 	i.LinkMTU, i.MTU[0] = defaultMTU, defaultMTU
 	e := newIface(i)
@@ -86,333 +78,339 @@ func newEthernet(i Interface) *iface {
 	return e
 }
 
-// hasPort says that the interface has an end on the machine.
+// kindOf returns the properties of an interface of kind K, or nil.
+func kindOf[K any](i *iface) *K {
+	k, _ := i.kind.(*K)
+	return k
+}
+
+// hasPort reports whether the interface has a port of the host.
 func (i *iface) hasPort() bool {
-	return i.tap != nil || i.afPacket != nil || i.memif != nil
+	switch i.kind.(type) {
+	case *Tap, *AFPacket, *Memif:
+		return true
+	}
+	return false
 }
 
-// table is the VRF of the interface in one family.
+// table returns the VRF of the interface for one family.
 func (i *iface) table(f forward.Family) forward.TableKey {
-	if f == forward.IP4 {
-		return forward.TableKey{Family: f, ID: i.table4}
-	}
-	return forward.TableKey{Family: f, ID: i.table6}
+	return forward.TableKey{Family: f, ID: i.vrfs[f]}
 }
 
-func (i *iface) setTable(k forward.TableKey) {
-	if k.Family == forward.IP4 {
-		i.table4 = k.ID
-	} else {
-		i.table6 = k.ID
-	}
-}
-
-// addLocked takes a new interface into the model. If the engine refuses it nothing has changed.
-func (m *Model) addLocked(i *iface) error {
-	m.interfaces[i.Index] = i
-	if err := m.engine.SetInterface(i.Index, m.forwardLocked(i)); err != nil {
-		delete(m.interfaces, i.Index)
+// withInterface calls f with the interface of the given index, as one change.
+func (m *Model) withInterface(index uint32, f func(i *iface) error) error {
+	defer m.change()()
+	i, err := m.interfaceLocked(index)
+	if err != nil {
 		return err
 	}
-	m.notify(InterfaceEvent{Index: i.Index, LinkUp: i.LinkUp})
-	return nil
+	return f(i)
 }
 
-// showLocked tells the engine the interface's state and that of the interfaces that borrow its addresses.
-func (m *Model) showLocked(i *iface) {
-	m.setEngineLocked(i)
+// listInterfaces returns the details of the interface of the given index, or for NoIndex of all by index. It skips
+// interfaces for which details returns false.
+func listInterfaces[D any](m *Model, index uint32, details func(i *iface) (d D, ok bool)) []D {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []D
+	for _, n := range m.indexesLocked() {
+		if index != NoIndex && index != n {
+			continue
+		}
+		if d, ok := details(m.interfaces[n]); ok {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// listKind is listInterfaces for the interfaces of kind K.
+func listKind[K, D any](m *Model, index uint32, details func(i *iface, k *K) D) []D {
+	return listInterfaces(m, index, func(i *iface) (d D, ok bool) {
+		if k := kindOf[K](i); k != nil {
+			return details(i, k), true
+		}
+		return d, false
+	})
+}
+
+// chooseInstance returns the instance number for a new interface of kind K: the wanted one, or for NoIndex the lowest free
+// one. It returns false if an interface of this kind has the wanted number.
+func chooseInstance[K any](m *Model, want uint32, instance func(*K) uint32) (uint32, bool) {
+	taken := map[uint32]bool{}
+	for _, i := range m.interfaces {
+		if k := kindOf[K](i); k != nil {
+			taken[instance(k)] = true
+		}
+	}
+	if want != NoIndex {
+		return want, !taken[want]
+	}
+	n := uint32(0)
+	for taken[n] {
+		n++
+	}
+	return n, true
+}
+
+// deleteKind deletes an interface of kind K. For other interfaces it returns InvalidSwIfIndex.
+func deleteKind[K any](m *Model, index uint32) error {
+	return m.withInterface(index, func(i *iface) error {
+		if kindOf[K](i) == nil {
+			return InvalidSwIfIndex
+		}
+		m.deleteLocked(i)
+		return nil
+	})
+}
+
+// addLocked adds a new interface and returns its index. If the engine rejects it, addLocked closes its port and
+// returns NoIndex.
+func (m *Model) addLocked(i *iface) (uint32, error) {
+	m.interfaces[i.Index] = i
+	if err := m.engine.SetInterface(i.Index, m.engineInterfaceLocked(i)); err != nil {
+		delete(m.interfaces, i.Index)
+		if i.hasPort() {
+			err = errors.Join(err, m.engine.ClosePort(i.Index))
+		}
+		return NoIndex, err
+	}
+	m.notify(InterfaceEvent{Index: i.Index, LinkUp: i.LinkUp})
+	return i.Index, nil
+}
+
+// syncLocked writes the interface to the engine.
+func (m *Model) syncLocked(i *iface) {
+	if err := m.engine.SetInterface(i.Index, m.engineInterfaceLocked(i)); err != nil {
+		m.log.Error("packet path rejected an interface", "interface", i.Name, "err", err)
+	}
+}
+
+// syncWithUnnumberedLocked writes the interface, and the unnumbered interfaces that use its addresses, to the engine.
+func (m *Model) syncWithUnnumberedLocked(i *iface) {
+	m.syncLocked(i)
 	for _, other := range m.interfaces {
 		if other.donor == i.Index && other != i {
-			m.setEngineLocked(other)
+			m.syncLocked(other)
 		}
 	}
 }
 
-func (m *Model) setEngineLocked(i *iface) {
-	if err := m.engine.SetInterface(i.Index, m.forwardLocked(i)); err != nil {
-		m.log.Error("packet path refused an interface", "interface", i.Name, "err", err)
-	}
-}
-
-// forwardLocked is the interface as the engine needs it.
-func (m *Model) forwardLocked(i *iface) forward.Interface {
-	own := m.addressesLocked(i)
-	f := forward.Interface{Up: i.AdminUp, MTU: i.ipMTU(), MAC: i.MAC, Table4: i.table4, Table6: i.table6,
-		LinkLocal: i.linkLocal, IP6Enabled: i.linkLocal.IsValid() || i.donor != NoIndex,
-		Bare: i.memif != nil && i.memif.Mode == MemifIP, MACIP: m.sendersLocked(i), ACL: i.filter, ProxyARP: i.proxyARP, ProxyND: i.proxyND,
+// engineInterfaceLocked returns the interface for the engine.
+func (m *Model) engineInterfaceLocked(i *iface) forward.Interface {
+	memif := kindOf[Memif](i)
+	f := forward.Interface{Up: i.AdminUp, MTU: i.ipMTU(), MAC: i.MAC, Table4: i.vrfs[forward.IP4], Table6: i.vrfs[forward.IP6],
+		LinkLocal: i.ip6.linkLocal, IP6Enabled: i.ip6.on() || i.donor != NoIndex, Bare: memif != nil && memif.Mode == MemifIP,
+		MACIP: m.macips.filter(i.macip), ACL: i.filter, ProxyARP: i.proxyARP, ProxyND: i.proxyND,
 		Redirect4: m.redirectLocked(i, forward.IP4), Redirect6: m.redirectLocked(i, forward.IP6)}
-	if i.vxlan != nil {
-		f.Tunnel = i.vxlan.tunnel()
+	if v := kindOf[VXLAN](i); v != nil {
+		f.Tunnel = v.tunnel()
 	}
-	for _, p := range own {
+	for _, p := range m.addressesLocked(i) {
 		f.Addresses = append(f.Addresses, p.Addr())
 		f.IP6Enabled = f.IP6Enabled || p.Addr().Is6()
 	}
 	return f
 }
 
-// ipMTU is the longest IP packet of both families, which sw_interface_set_mtu keeps equal.
-func (i *iface) ipMTU() int {
-	return int(protocolMTU(i.MTU, 1))
-}
+// ipMTU returns the IP MTU. SetMTU keeps the MTUs of IPv4 and IPv6 equal.
+func (i *iface) ipMTU() int { return int(protocolMTU(i.MTU, 1)) }
 
-// InterfaceFilter chooses interfaces as sw_interface_dump does: a name wins over an index,
-// and the indexes 0 and NoIndex mean all.
+// InterfaceFilter selects interfaces as sw_interface_dump does: a name takes precedence over an index,
+// and the indexes 0 and NoIndex select all.
 type InterfaceFilter struct {
 	Index  uint32
 	ByName bool
-	Name   string // part of the name, in any case
+	Name   string // substring of the name, case-insensitive
 }
 
-// Interfaces lists the interfaces that f chooses, by index.
+// Interfaces lists the interfaces that f selects, by index.
 func (m *Model) Interfaces(f InterfaceFilter) []Interface {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !f.ByName && f.Index != NoIndex && f.Index != 0 {
-		if i, ok := m.interfaces[f.Index]; ok {
-			return []Interface{i.Interface}
-		}
-		return nil
+	if f.ByName || f.Index == 0 {
+		f.Index = NoIndex
 	}
-	var list []Interface
-	for _, index := range m.indexesLocked() {
-		i := m.interfaces[index]
-		if !f.ByName || strings.Contains(strings.ToLower(i.Name), strings.ToLower(f.Name)) {
-			list = append(list, i.Interface)
-		}
-	}
-	return list
+	return listInterfaces(m, f.Index, func(i *iface) (Interface, bool) {
+		return i.Interface, !f.ByName || strings.Contains(strings.ToLower(i.Name), strings.ToLower(f.Name))
+	})
 }
 
-// removeLocked takes an interface out of everything; its port is closed already.
-func (m *Model) removeLocked(i *iface) {
+// deleteLocked deletes an interface, its port and all state that depends on it.
+func (m *Model) deleteLocked(i *iface) {
+	if i.hasPort() {
+		if err := m.engine.ClosePort(i.Index); err != nil && !errors.Is(err, forward.ErrNoPort) {
+			m.log.Error("port not closed", "interface", i.Name, "err", err)
+		}
+	}
+	if c := kindOf[Memif](i); c != nil {
+		delete(m.sockets[c.Socket].memifs, c.ID)
+	}
 	m.leaveBridgeLocked(i)
 	for a := range i.neighbours {
 		m.delNeighbourLocked(i, a)
 	}
 	i.addresses, i.donor, i.AdminUp = nil, NoIndex, false
-	m.connectLocked(i)
+	m.updateConnectedLocked(i)
 	for _, other := range m.interfaces {
 		if other.donor == i.Index {
-			other.donor = NoIndex
-			m.setEngineLocked(other)
-			m.refineLocked(other)
+			m.setDonorLocked(other, NoIndex)
 		}
 	}
-	m.endProxiesLocked(i)
-	m.abandonLocked(i)
+	m.deleteProxiesLocked(i)
+	m.detachRoutesLocked(i)
 	for _, f := range families {
-		m.bindLocked(i, forward.TableKey{Family: f})
+		m.setTableLocked(i, forward.TableKey{Family: f})
 	}
 	delete(m.interfaces, i.Index)
 	m.engine.DelInterface(i.Index)
 	m.notify(InterfaceEvent{Index: i.Index, Deleted: true})
+	if v := kindOf[VXLAN](i); v != nil {
+		m.releaseTableLocked(v.table())
+	}
 }
 
-// SetAdminUp sets an interface up or down. The links of taps and loopbacks follow, as in VPP.
+// SetAdminUp sets an interface up or down. As in VPP the link of Ethernet interfaces follows.
 func (m *Model) SetAdminUp(index uint32, up bool) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	if i.AdminUp == up {
+	return m.withInterface(index, func(i *iface) error {
+		if i.AdminUp == up {
+			return nil
+		}
+		wasUp := i.LinkUp
+		i.AdminUp = up
+		if i.ethernet || i.hasPort() {
+			i.LinkUp = up && !i.portFailed
+		}
+		if !up {
+			m.deleteLearnedLocked(i, func(netip.Addr) bool { return true })
+		}
+		m.syncLocked(i)
+		m.updateConnectedLocked(i)
+		m.reinstallRoutesLocked(i)
+		if !up {
+			m.flushLocked(i.bridge, i)
+		}
+		m.notify(InterfaceEvent{Index: index, AdminUp: up, LinkUp: i.LinkUp && !wasUp})
 		return nil
-	}
-	hasLink := i.ethernet || i.hasPort()
-	linkCame := up && hasLink && !i.LinkUp
-	i.AdminUp = up
-	if hasLink {
-		i.LinkUp = up && !i.portFailed
-	}
-	if !up {
-		m.forgetLearnedLocked(i, everything)
-	}
-	m.setEngineLocked(i)
-	m.connectLocked(i)
-	m.reviewLocked(i)
-	if !up {
-		m.flushLocked(i.bridge, i)
-	}
-	m.notify(InterfaceEvent{Index: index, AdminUp: up, LinkUp: linkCame && i.LinkUp})
-	return nil
+	})
 }
 
-// SetMTU sets the MTUs by protocol, in the order of Interface.MTU. IPv4 and IPv6 must come out equal:
-// the packet path knows one for both.
+// SetMTU sets the MTUs by protocol, in the order of Interface.MTU. The resulting MTUs of IPv4 and IPv6 must be equal:
+// the packet path has one for both.
 func (m *Model) SetMTU(index uint32, mtu [4]uint32) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	if protocolMTU(mtu, 1) != protocolMTU(mtu, 2) {
-		return Unsupported
-	}
-	i.MTU = mtu
-	m.setEngineLocked(i)
-	return nil
-}
-
-// protocolMTU is the MTU for one protocol: its own where it has one below that of layer 3.
-// The kernel takes no frame longer than 64 KiB.
-func protocolMTU(mtu [4]uint32, protocol int) uint32 {
-	n := mtu[0]
-	if own := mtu[protocol]; own != 0 && own < n {
-		n = own
-	}
-	return min(n, 1<<16-1)
-}
-
-// SetLinkMTU sets the MTU of the device, and that of layer 3 with it. A loopback has no device to set it on.
-func (m *Model) SetLinkMTU(index uint32, mtu int) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	switch {
-	case err != nil:
-		return err
-	case !i.ethernet:
-		return FeatureDisabled
-	case i.LinkMTU == mtu:
+	return m.withInterface(index, func(i *iface) error {
+		if protocolMTU(mtu, 1) != protocolMTU(mtu, 2) {
+			return Unsupported
+		}
+		i.MTU = mtu
+		m.syncLocked(i)
 		return nil
-	case !i.hasPort() && i.vxlan == nil:
-		return Unsupported
-	}
-	i.LinkMTU, i.MTU[0] = mtu, uint32(mtu)
-	m.setEngineLocked(i)
-	return nil
+	})
 }
 
-// SetMAC sets an Ethernet interface's address. Its IPv6 link-local address stays, as in VPP.
+// protocolMTU returns the MTU of one protocol: its own one if it is below the L3 MTU.
+// The kernel accepts frames up to 64 KiB.
+func protocolMTU(mtu [4]uint32, protocol int) uint32 {
+	return min(mtu[0], cmp.Or(mtu[protocol], mtu[0]), 1<<16-1)
+}
+
+// SetLinkMTU sets the MTU of the device and the L3 MTU. A loopback has no device.
+func (m *Model) SetLinkMTU(index uint32, mtu int) error {
+	return m.withInterface(index, func(i *iface) error {
+		switch {
+		case !i.ethernet:
+			return FeatureDisabled
+		case i.LinkMTU == mtu:
+			return nil
+		case kindOf[loopback](i) != nil:
+			return Unsupported
+		}
+		i.LinkMTU, i.MTU[0] = mtu, uint32(mtu)
+		m.syncLocked(i)
+		return nil
+	})
+}
+
+// SetMAC sets the MAC address of an Ethernet interface. As in VPP its IPv6 link-local address does not change.
 func (m *Model) SetMAC(index uint32, mac frame.MAC) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	if !i.ethernet {
-		return Unimplemented
-	}
-	old := i.MAC
-	i.MAC = mac
-	m.setEngineLocked(i)
-	m.macChangedLocked(i, old)
-	return nil
+	return m.withInterface(index, func(i *iface) error {
+		if !i.ethernet {
+			return Unimplemented
+		}
+		old := i.MAC
+		i.MAC = mac
+		m.syncLocked(i)
+		m.updateBVILocked(i, old)
+		return nil
+	})
 }
 
-// MAC is an interface's address, zero for one that has none.
-func (m *Model) MAC(index uint32) (frame.MAC, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return frame.MAC{}, err
-	}
-	return i.MAC, nil
+// MAC returns the MAC address of an interface, zero if it has none.
+func (m *Model) MAC(index uint32) (mac frame.MAC, err error) {
+	err = m.withInterface(index, func(i *iface) error { mac = i.MAC; return nil })
+	return mac, err
 }
 
-// SetTag sets an interface's tag, cut to 63 bytes. An empty one is refused.
+// SetTag sets the tag of an interface, truncated to 63 bytes. An empty tag is an error.
 func (m *Model) SetTag(index uint32, tag string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	if tag = cutTag(tag); tag == "" {
-		return InvalidValue
-	}
-	i.Tag = tag
-	return nil
+	return m.withInterface(index, func(i *iface) error {
+		if tag = cutTag(tag); tag == "" {
+			return InvalidValue
+		}
+		i.Tag = tag
+		return nil
+	})
 }
 
-// ClearTag removes an interface's tag.
+// ClearTag removes the tag of an interface.
 func (m *Model) ClearTag(index uint32) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	i.Tag = ""
-	return nil
+	return m.withInterface(index, func(i *iface) error { i.Tag = ""; return nil })
 }
 
-// cutTag is what of a tag fits into a details message.
+// cutTag truncates a tag to the length of a details message.
 func cutTag(tag string) string {
 	tag, _, _ = strings.Cut(tag, "\x00")
 	return tag[:min(len(tag), maxTag)]
 }
 
-// SetGSO switches the segmentation of long packets at an output on or off. There is nothing to switch: what a port does not
-// take whole is always segmented here.
+// SetGSO accepts any setting for a known interface: the packet path always segments packets that a port does not accept.
 func (m *Model) SetGSO(index uint32) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, err := m.interfaceLocked(index)
-	return err
+	return m.withInterface(index, func(*iface) error { return nil })
 }
 
 // maxLoopbacks is VPP's LOOPBACK_MAX_INSTANCE.
 const maxLoopbacks = 16 << 10
 
-// Loopback says what loopback to make.
+// Loopback holds the parameters of AddLoopback.
 type Loopback struct {
 	MAC       frame.MAC // zero: de:ad:00:00:00 and the instance
-	Specified bool      // Instance is given; else the lowest free one is taken
+	Specified bool      // use Instance; otherwise the lowest free one
 	Instance  uint32
 }
 
-// AddLoopback makes loop<instance> and returns its index.
+type loopback struct{ instance uint32 }
+
+// AddLoopback creates loop<instance> and returns its index.
 func (m *Model) AddLoopback(l Loopback) (uint32, error) {
 	defer m.change()()
-	instance, err := m.loopbackInstanceLocked(l)
-	if err != nil {
-		return NoIndex, err
+	want := NoIndex
+	if l.Specified {
+		want = min(l.Instance, maxLoopbacks)
+	}
+	instance, free := chooseInstance(m, want, func(l *loopback) uint32 { return l.instance })
+	if !free || instance >= maxLoopbacks {
+		return NoIndex, InvalidRegistration
+	}
+	if l.MAC.IsZero() {
+		l.MAC = frame.MAC{0: 0xde, 1: 0xad, 5: byte(instance)}
 	}
 	index, err := m.freeIndexLocked()
 	if err != nil {
 		return NoIndex, err
 	}
-	if l.MAC.IsZero() {
-		l.MAC = frame.MAC{0: 0xde, 1: 0xad, 5: byte(instance)}
-	}
 	i := newEthernet(Interface{Index: index, Name: "loop" + strconv.Itoa(int(instance)), DevType: "Loopback", MAC: l.MAC})
-	i.loopback = &instance
-	if err := m.addLocked(i); err != nil {
-		return NoIndex, err
-	}
-	return index, nil
+	i.kind = &loopback{instance}
+	return m.addLocked(i)
 }
 
-// DeleteLoopback removes a loopback; another interface is InvalidSwIfIndex.
-func (m *Model) DeleteLoopback(index uint32) error {
-	defer m.change()()
-	i, ok := m.interfaces[index]
-	if !ok || i.loopback == nil {
-		return InvalidSwIfIndex
-	}
-	m.removeLocked(i)
-	return nil
-}
-
-func (m *Model) loopbackInstanceLocked(l Loopback) (uint32, error) {
-	taken := map[uint32]bool{}
-	for _, i := range m.interfaces {
-		if i.loopback != nil {
-			taken[*i.loopback] = true
-		}
-	}
-	if l.Specified {
-		if l.Instance >= maxLoopbacks || taken[l.Instance] {
-			return 0, InvalidRegistration
-		}
-		return l.Instance, nil
-	}
-	for n := range uint32(maxLoopbacks) {
-		if !taken[n] {
-			return n, nil
-		}
-	}
-	return 0, InvalidRegistration
-}
+// DeleteLoopback deletes a loopback. For other interfaces it returns InvalidSwIfIndex.
+func (m *Model) DeleteLoopback(index uint32) error { return deleteKind[loopback](m, index) }

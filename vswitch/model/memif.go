@@ -1,14 +1,16 @@
 package model
 
 import (
-	"errors"
+	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/bits"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/vswitch/forward"
@@ -16,43 +18,44 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// The modes of a memif, numbered as in VPP's API.
+// The modes of a memif, with the numbers of VPP's API.
 const (
 	MemifEthernet uint32 = 0
 	MemifIP       uint32 = 1
 )
 
-// maxMemifRing is the protocol's limit, in slots.
+// maxMemifRing is the maximum number of slots of a ring.
 const maxMemifRing = 1 << 14
 
-// Memif says what memif to make, in memif_create_v2's words. A client chooses its rings and buffers itself; unlike VPP, the server
-// takes no more queues and no larger rings than are asked for here.
+// Memif holds the fields of memif_create_v2. The client chooses the rings and buffers. Unlike VPP, the server rejects
+// more queues and larger rings than these.
 type Memif struct {
-	Socket   uint32 // its number
-	ID       uint32 // on the socket
-	Client   bool   // VPP: slave; refused
+	Socket   uint32 // socket id
+	ID       uint32
+	Client   bool // VPP: slave; unsupported
 	Mode     uint32
 	Secret   memif.Secret
-	RingSize uint32     // slots of a ring at most; 0: 16384
-	RxQueues int        // at most; 0: 255
-	TxQueues int        // at most; 0: 255
-	MAC      *frame.MAC // nil: a random one
+	RingSize uint32     // maximum slots of a ring; 0: 16384
+	RxQueues int        // maximum; 0: 255
+	TxQueues int        // maximum; 0: 255
+	MAC      *frame.MAC // nil: random
 }
 
-// MemifDetails is what memif_details tells, and who is connected.
+// MemifDetails holds the fields of memif_details, and the client.
 type MemifDetails struct {
 	Memif
 	Interface
-	Peer *port.MemifPeer // nil: no client
+	Peer *port.MemifPeer // nil: not connected
 }
 
-// AddMemif makes memif<socket>/<id>, with its socket if it is the first there, and returns its index. Its link is up while
+// AddMemif creates memif<socket>/<id> and returns its index. The first memif of a socket opens the socket. The link is up while
 // a client is connected.
 //
-// The errors are those of memif_create_v2_t_handler and memif_create_if (VPP 25.10, src/plugins/memif/memif_api.c and
-// memif.c), in their order: a ring that is no power of two, an unknown socket (both INVALID_ARGUMENT); a socket of the
-// other role, an id that is taken (SUBIF_ALREADY_EXISTS); a mode that is not (SYSCALL_ERROR_2); a socket that cannot be
-// bound, as its directory is missing (SYSCALL_ERROR_4). Where VPP serves clients only we say UNSUPPORTED.
+// The errors and their order are those of memif_create_v2_t_handler and memif_create_if (VPP 25.10,
+// src/plugins/memif/memif_api.c and memif.c): a ring size that is not a power of two and an unknown socket
+// (INVALID_ARGUMENT); a socket of the other role and an id in use (SUBIF_ALREADY_EXISTS); an unknown mode
+// (SYSCALL_ERROR_2); a failed bind, such as in a missing directory (SYSCALL_ERROR_4). Clients, which only VPP supports,
+// are UNSUPPORTED.
 func (m *Model) AddMemif(c Memif) (uint32, error) {
 	defer m.change()()
 	s, err := m.checkMemifLocked(c)
@@ -64,14 +67,14 @@ func (m *Model) AddMemif(c Memif) (uint32, error) {
 		return 0, err
 	}
 	i := newMemif(index, c)
-	order := port.MemifConfig{Socket: s.path, ID: c.ID, Secret: c.Secret, Bare: c.Mode == MemifIP, Name: i.Name,
+	config := port.MemifConfig{Socket: s.path, ID: c.ID, Secret: c.Secret, Bare: c.Mode == MemifIP, Name: i.Name,
 		RxQueues: c.RxQueues, TxQueues: c.TxQueues, RingSize: int(min(c.RingSize, maxMemifRing))}
-	if err := m.engine.OpenMemif(index, order); err != nil {
-		m.log.Warn("memif not made", "interface", i.Name, "socket", s.path, "err", err)
+	if err := m.engine.OpenMemif(index, config); err != nil {
+		m.log.Warn("memif not created", "interface", i.Name, "socket", s.path, "err", err)
 		return 0, SyscallError4
 	}
-	if err := m.addLocked(i); err != nil {
-		return 0, errors.Join(err, m.engine.ClosePort(index))
+	if _, err := m.addLocked(i); err != nil {
+		return 0, err
 	}
 	s.memifs[c.ID] = i
 	return index, nil
@@ -89,7 +92,7 @@ func (m *Model) checkMemifLocked(c Memif) (*memifSocket, error) {
 	case c.Client:
 		return nil, Unsupported
 	case m.samePathLocked(c.Socket, s.path):
-		m.log.Warn("memif not made", "socket", s.path, "err", "another socket number has memifs on this path")
+		m.log.Warn("memif not created", "socket", s.path, "err", "another socket id has memifs on this path")
 		return nil, SyscallError4
 	}
 	return s, nil
@@ -97,66 +100,70 @@ func (m *Model) checkMemifLocked(c Memif) (*memifSocket, error) {
 
 func newMemif(index uint32, c Memif) *iface {
 	base := Interface{Index: index, Name: fmt.Sprintf("memif%d/%d", c.Socket, c.ID), DevType: "memif"}
-	var i *iface
-	if c.Mode == MemifIP {
-		i = newIface(base) // without MAC and MTU, as in VPP
-	} else {
-		base.MAC = randomMAC()
-		if c.MAC != nil {
-			base.MAC = *c.MAC
-		}
+	i := newIface(base) // in mode IP without MAC and MTU, as in VPP
+	if c.Mode == MemifEthernet {
+		base.MAC = *orRandomMAC(c.MAC)
 		i = newEthernet(base)
 	}
-	i.memif, i.portFailed = &c, true
+	i.kind, i.portFailed = &c, true
 	return i
 }
 
-// DeleteMemif removes a memif, whose client is told; another interface is InvalidSwIfIndex.
-func (m *Model) DeleteMemif(index uint32) error {
-	defer m.change()()
-	i, ok := m.interfaces[index]
-	if !ok || i.memif == nil {
-		return InvalidSwIfIndex
-	}
-	if err := m.engine.ClosePort(index); err != nil && !errors.Is(err, forward.ErrNoPort) {
-		m.log.Error("port not closed", "interface", i.Name, "err", err)
-	}
-	delete(m.sockets[i.memif.Socket].memifs, i.memif.ID)
-	m.removeLocked(i)
-	return nil
-}
+// DeleteMemif deletes a memif and disconnects its client. For other interfaces it returns InvalidSwIfIndex.
+func (m *Model) DeleteMemif(index uint32) error { return deleteKind[Memif](m, index) }
 
 // Memifs lists the memifs by index.
 func (m *Model) Memifs() []MemifDetails {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var list []MemifDetails
-	for _, n := range m.indexesLocked() {
-		if i := m.interfaces[n]; i.memif != nil {
-			list = append(list, MemifDetails{Memif: *i.memif, Interface: i.Interface, Peer: i.peer})
-		}
-	}
-	return list
+	return listKind(m, NoIndex, func(i *iface, c *Memif) MemifDetails {
+		return MemifDetails{Memif: *c, Interface: i.Interface, Peer: i.peer.MemifPeer}
+	})
 }
 
-// defaultSocket is the name of socket 0, which VPP has from the start.
+// peer is the client of a memif.
+type peer struct {
+	*port.MemifPeer           // nil: not connected
+	changed         time.Time // last connect or disconnect
+	quiet           bool      // log at debug level
+}
+
+// quietPeriod is the time after a connect or disconnect in which another connect is logged at debug level only.
+const quietPeriod = 2 * time.Second
+
+// logPeerLocked logs a connect or disconnect. A client that reconnects all the time does not fill the log.
+func (m *Model) logPeerLocked(i *iface, e forward.Event) {
+	now := m.now()
+	if e.Kind == forward.PeerConnected {
+		i.peer.quiet = now.Sub(i.peer.changed) < quietPeriod
+	}
+	i.peer.changed = now
+	level := slog.LevelInfo
+	if i.peer.quiet {
+		level = slog.LevelDebug
+	}
+	if e.Kind == forward.PeerGone {
+		m.log.Log(context.Background(), level, "memif disconnected", "interface", i.Name, "err", e.Err)
+		return
+	}
+	m.log.Log(context.Background(), level, "memif connected", "interface", i.Name, "peer", e.Peer.Name, "peerInterface", e.Peer.Interface)
+}
+
+// defaultSocket is the file name of socket 0.
 const defaultSocket = "memif.sock"
 
-// MemifSocket is a file that memifs meet their peers on. It is made with the first memif that is served on it, and removed
-// with the last.
+// MemifSocket is a unix socket on which memifs accept clients. It exists while it has memifs.
 type MemifSocket struct {
 	ID        uint32
 	Path      string
 	Listening bool
 }
 
-// memifSocket is a socket and who uses it.
+// memifSocket is a socket with its memifs.
 type memifSocket struct {
 	path   string
 	memifs map[uint32]*iface // by id
 }
 
-// SetRunDir says where relative names of sockets begin, and makes socket 0 there. Without it they are refused.
+// SetRunDir sets the directory of relative socket paths, and adds socket 0 there. Without it relative paths are errors.
 func (m *Model) SetRunDir(dir string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,7 +171,8 @@ func (m *Model) SetRunDir(dir string) {
 	m.sockets[0] = &memifSocket{path: filepath.Join(dir, defaultSocket), memifs: map[uint32]*iface{}}
 }
 
-// AddMemifSocket gives a path a number and returns that; NoIndex chooses one. The same again is no error, as in VPP.
+// AddMemifSocket adds a socket id for a path and returns it. NoIndex allocates an id. As in VPP an id can be added again
+// with the same path.
 func (m *Model) AddMemifSocket(id uint32, path string) (uint32, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,7 +196,7 @@ func (m *Model) AddMemifSocket(id uint32, path string) (uint32, error) {
 	return id, nil
 }
 
-// DeleteMemifSocket forgets a number; one that a memif uses is UnexpectedInterfaceState.
+// DeleteMemifSocket deletes a socket id. The error is UnexpectedInterfaceState if it has memifs.
 func (m *Model) DeleteMemifSocket(id uint32) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,7 +211,7 @@ func (m *Model) DeleteMemifSocket(id uint32) error {
 	return nil
 }
 
-// MemifSockets lists the sockets by number.
+// MemifSockets lists the sockets by id.
 func (m *Model) MemifSockets() []MemifSocket {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,8 +223,8 @@ func (m *Model) MemifSockets() []MemifSocket {
 	return list
 }
 
-// socketPathLocked completes a name as VPP does. VPP also takes "abstract:" and more before it: who may connect to such
-// a socket nobody can say.
+// socketPathLocked completes a path as VPP does. It rejects VPP's prefixes such as "abstract:", because abstract sockets have
+// no access control.
 func (m *Model) socketPathLocked(name string) (string, error) {
 	name, _, _ = strings.Cut(name, "\x00")
 	switch scheme, _, hasScheme := strings.Cut(name, ":"); {
@@ -232,18 +240,17 @@ func (m *Model) socketPathLocked(name string) (string, error) {
 	return filepath.Join(m.runDir, name), nil
 }
 
-// freeSocketLocked chooses a number by chance, as VPP does: one that has just become free does not soon mean something
-// else.
+// freeSocketLocked allocates a random id, as VPP does, so that ids are not reused soon.
 func (m *Model) freeSocketLocked() uint32 {
 	for {
-		id := rand.Uint32() //nolint:gosec // a number, no secret
+		id := rand.Uint32() //nolint:gosec // not a secret
 		if _, taken := m.sockets[id]; !taken && id != 0 && id != NoIndex {
 			return id
 		}
 	}
 }
 
-// samePathLocked says that another number's memifs are served on the path already.
+// samePathLocked reports whether another socket id has memifs on the path.
 func (m *Model) samePathLocked(id uint32, path string) bool {
 	for other, s := range m.sockets {
 		if other != id && s.path == path && len(s.memifs) > 0 {

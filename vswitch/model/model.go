@@ -1,4 +1,4 @@
-// Package model is the embedded dataplane's control state: it validates what the binary API asks, answers its dumps with VPP's semantics, and drives the packet path.
+// Package model is the control plane of the embedded dataplane: it validates the requests of the binary API, answers its dumps with VPP's semantics, and configures the packet path.
 package model
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// Model is the control state. Its methods may be called from anywhere; each is one change, seen whole by the workers.
-// Errors that a caller of VPP would get as a retval are Retvals; others are faults of ours or of the machine.
+// Model is the state of the control plane. Its methods are safe for concurrent use; the workers see each change as a whole.
+// An error is a Retval where VPP would return one. Other errors are bugs or failures of the host.
 type Model struct {
 	engine Engine
 	log    *slog.Logger
@@ -28,45 +28,43 @@ type Model struct {
 	interfaces map[uint32]*iface
 	lastIndex  uint32
 	tables     map[forward.TableKey]*table
-	neighbours map[forward.Family]int // how many
+	neighbours map[forward.Family]int // number of neighbours
 	bridges    map[uint32]*bridge
-	macips     map[uint32]*macip
-	acls       map[uint32]*acl
+	macips     aclSet[forward.MACIPRule, forward.MACIPFilter]
+	acls       aclSet[forward.ACLRule, forward.ACLFilter]
 	sockets    map[uint32]*memifSocket
-	runDir     string // where relative names of sockets begin; empty: nowhere
-	nextMACIP  uint32
-	nextACL    uint32
+	runDir     string // directory of relative memif socket paths, or empty
 	proxyARPs  []forward.ProxyRange
 	redirects  map[redirectKey]Path
 	puntUDP    map[forward.Family]bool
-	lastEntry  uint32 // last number given to a FIB entry
-	traced     int    // frames of each port that Traces tells
+	lastEntry  uint32 // last allocated number of a FIB entry
+	traced     int    // maximum number of frames per port in Traces
 }
 
-// New makes a model that has local0 and the two tables 0, as VPP has from the start.
+// New returns a model with local0 and the default VRFs.
 func New(engine Engine, log *slog.Logger) *Model {
 	m := &Model{engine: engine, log: log, now: time.Now, notify: func(InterfaceEvent) {},
-		interfaces: map[uint32]*iface{}, tables: map[forward.TableKey]*table{},
-		neighbours: map[forward.Family]int{}, bridges: map[uint32]*bridge{}, macips: map[uint32]*macip{}, acls: map[uint32]*acl{},
+		interfaces: map[uint32]*iface{}, tables: map[forward.TableKey]*table{}, neighbours: map[forward.Family]int{},
+		bridges: map[uint32]*bridge{}, macips: newMACIPs(), acls: newACLs(),
 		sockets: map[uint32]*memifSocket{}, redirects: map[redirectKey]Path{}, puntUDP: map[forward.Family]bool{}}
 	defer m.change()()
-	for _, family := range []forward.Family{forward.IP4, forward.IP6} {
+	for _, family := range families {
 		m.makeTableLocked(forward.TableKey{Family: family}, "")
 	}
 	m.interfaces[0] = newIface(Interface{Name: "local0", DevType: "local"})
-	m.showLocked(m.interfaces[0])
+	m.syncLocked(m.interfaces[0])
 	return m
 }
 
-// Notify sets who hears of interfaces that come, go and change. f is called in order, under the model's lock:
-// it must not wait and must not call the model.
+// Notify sets the receiver of interface events. The model calls f in order and under its lock: f must not block and must not
+// call the model.
 func (m *Model) Notify(f func(InterfaceEvent)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.notify = f
 }
 
-// change begins a change; the function that it returns ends it and shows it to the workers.
+// change begins a change. The returned function ends it and publishes it to the workers.
 func (m *Model) change() func() {
 	m.mu.Lock()
 	return func() {
@@ -75,10 +73,10 @@ func (m *Model) change() func() {
 	}
 }
 
-// indexesLocked are all interfaces' indexes in order.
+// indexesLocked returns the indexes of all interfaces in order.
 func (m *Model) indexesLocked() []uint32 { return slices.Sorted(maps.Keys(m.interfaces)) }
 
-// interfaceLocked finds an interface that a request names.
+// interfaceLocked returns the interface of the given index.
 func (m *Model) interfaceLocked(index uint32) (*iface, error) {
 	i, ok := m.interfaces[index]
 	if !ok {
@@ -87,8 +85,8 @@ func (m *Model) interfaceLocked(index uint32) (*iface, error) {
 	return i, nil
 }
 
-// freeIndexLocked chooses the index of a new interface: the one after the last given away, so that an index
-// that has just become free does not soon mean something else.
+// freeIndexLocked allocates the index of a new interface, the next free one after the last allocated index, so that indexes
+// are not reused soon.
 func (m *Model) freeIndexLocked() (uint32, error) {
 	for range forward.MaxInterfaces {
 		m.lastIndex = (m.lastIndex + 1) % forward.MaxInterfaces
@@ -99,8 +97,8 @@ func (m *Model) freeIndexLocked() (uint32, error) {
 	return 0, LimitExceeded
 }
 
-// Engine is the packet path as the model drives it; *forward.Engine is one. The model calls all
-// but Meter's methods under its lock, one at a time.
+// Engine is the packet path, implemented by *forward.Engine. The model calls all methods but those of Meter
+// under its lock.
 type Engine interface {
 	Ports
 	Links
@@ -109,7 +107,7 @@ type Engine interface {
 	Meter
 }
 
-// Ports opens and closes the machine's ends of interfaces.
+// Ports opens and closes the host side of interfaces.
 type Ports interface {
 	OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error)
 	OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error)
@@ -117,7 +115,7 @@ type Ports interface {
 	ClosePort(index uint32) error
 }
 
-// Links are interfaces and their neighbours. Publish shows the workers what all of Links and Fibs have changed.
+// Links changes interfaces and their neighbours. Publish makes all changes of Links and Fibs visible to the workers.
 type Links interface {
 	SetInterface(index uint32, i forward.Interface) error
 	DelInterface(index uint32)
@@ -126,7 +124,7 @@ type Links interface {
 	Publish()
 }
 
-// Fibs are the tables that packets are routed by, and the addresses in them that interfaces answer for.
+// Fibs changes the routing tables and the proxied addresses.
 type Fibs interface {
 	AddTable(k forward.TableKey)
 	DelTable(k forward.TableKey)
@@ -135,7 +133,7 @@ type Fibs interface {
 	SetProxies(p forward.Proxies)
 }
 
-// Bridges are bridge domains. All but SetBridge publish, and wait for the workers.
+// Bridges changes bridge domains. All methods but SetBridge publish and wait for the workers.
 type Bridges interface {
 	SetBridge(b forward.Bridge) error
 	DelBridge(id uint32)
@@ -144,17 +142,17 @@ type Bridges interface {
 	LearnedMACs(bridge uint32) []forward.LearnedMAC
 }
 
-// Meter tells what the packet path has done.
+// Meter returns counters and traces of the packet path.
 type Meter interface {
 	Counters(index uint32) forward.Counters
 	Drops() map[string]uint64
 	Trace(index uint32, n int) []string
 }
 
-// Retval is one of VPP's API errors (src/vnet/error.h), and an error.
+// Retval is one of VPP's API errors (src/vnet/error.h).
 type Retval int32
 
-// The errors that the model answers, named as VPP names them.
+// The errors of the model, with VPP's names.
 const (
 	Unspecified                 Retval = -1
 	InvalidSwIfIndex            Retval = -2
@@ -208,67 +206,43 @@ const (
 	InvalidPrefixLength         Retval = -171
 )
 
-// Error names the number; the API's client names it by itself.
+// Error returns the number. Clients of the API have its name.
 func (r Retval) Error() string { return "VPP API error " + strconv.Itoa(int(r)) }
 
-// peerPause is how soon after the last news of a memif's client the next is not worth a line at Info.
-const peerPause = 2 * time.Second
-
-// Watch takes in what the packet path does by itself, until ctx ends.
+// Watch handles the events of the packet path until ctx ends.
 func (m *Model) Watch(ctx context.Context, events <-chan forward.Event) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case e := <-events:
-			m.Take(e)
+			m.Handle(e)
 		}
 	}
 }
 
-// Take takes in one event. One about an interface that is gone is late, and nothing.
-func (m *Model) Take(e forward.Event) {
-	defer m.change()()
-	i, ok := m.interfaces[e.Interface]
-	if !ok {
-		return
-	}
-	switch e.Kind {
-	case forward.NeighbourLearned:
-		n := Neighbour{Index: e.Interface, Addr: e.Addr, MAC: e.MAC}
-		if err := m.addNeighbourLocked(i, n); err != nil {
-			m.log.Debug("neighbour not learned", "interface", i.Name, "address", e.Addr, "err", err)
+// Handle handles one event. It ignores events of deleted interfaces.
+func (m *Model) Handle(e forward.Event) {
+	_ = m.withInterface(e.Interface, func(i *iface) error {
+		switch e.Kind {
+		case forward.NeighbourLearned:
+			n := Neighbour{Index: e.Interface, Addr: e.Addr, MAC: e.MAC}
+			if err := m.addNeighbourLocked(i, n); err != nil {
+				m.log.Debug("neighbour not learned", "interface", i.Name, "address", e.Addr, "err", err)
+			}
+		case forward.PortDown:
+			m.log.Warn("port failed", "interface", i.Name, "err", e.Err)
+			m.setPortLocked(i, true)
+		case forward.PortUp:
+			m.log.Info("port recovered", "interface", i.Name)
+			m.setPortLocked(i, false)
+		case forward.PeerConnected, forward.PeerGone:
+			m.logPeerLocked(i, e)
+			i.peer.MemifPeer = e.Peer
+			m.setPortLocked(i, e.Kind == forward.PeerGone)
 		}
-	case forward.PortDown:
-		m.log.Warn("port failed", "interface", i.Name, "err", e.Err)
-		m.setPortLocked(i, true)
-	case forward.PortUp:
-		m.log.Info("port recovered", "interface", i.Name)
-		m.setPortLocked(i, false)
-	case forward.PeerConnected, forward.PeerGone:
-		m.logPeerLocked(i, e)
-		i.peer = e.Peer
-		m.setPortLocked(i, e.Kind == forward.PeerGone)
-	}
-}
-
-// logPeerLocked says who came and went, but not of a client that does so all the time: it would fill the log.
-func (m *Model) logPeerLocked(i *iface, e forward.Event) {
-	level, now := slog.LevelInfo, m.now()
-	if now.Sub(i.peerSeen) < peerPause && e.Kind == forward.PeerConnected {
-		i.peerQuiet = true
-	} else if e.Kind == forward.PeerConnected {
-		i.peerQuiet = false
-	}
-	if i.peerQuiet {
-		level = slog.LevelDebug
-	}
-	i.peerSeen = now
-	if e.Kind == forward.PeerGone {
-		m.log.Log(context.Background(), level, "memif disconnected", "interface", i.Name, "err", e.Err)
-		return
-	}
-	m.log.Log(context.Background(), level, "memif connected", "interface", i.Name, "peer", e.Peer.Name, "peerInterface", e.Peer.Interface)
+		return nil
+	})
 }
 
 func (m *Model) setPortLocked(i *iface, failed bool) {
@@ -276,13 +250,13 @@ func (m *Model) setPortLocked(i *iface, failed bool) {
 		return
 	}
 	i.portFailed = failed
-	// As in VPP a memif connects while it is down, and its link is up then.
-	i.LinkUp = !failed && (i.AdminUp || i.memif != nil)
-	m.reviewLocked(i)
+	// As in VPP the link of a memif is up while a client is connected, even if the interface is down.
+	i.LinkUp = !failed && (i.AdminUp || kindOf[Memif](i) != nil)
+	m.reinstallRoutesLocked(i)
 	m.notify(InterfaceEvent{Index: i.Index, LinkUp: i.LinkUp})
 }
 
-// Traffic is an interface with what has passed through it.
+// Traffic is an interface with its counters.
 type Traffic struct {
 	Interface
 	forward.Counters
@@ -290,44 +264,31 @@ type Traffic struct {
 
 // Traffic lists all interfaces with their counters.
 func (m *Model) Traffic() []Traffic {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var list []Traffic
-	for _, n := range m.indexesLocked() {
-		list = append(list, Traffic{Interface: m.interfaces[n].Interface, Counters: m.engine.Counters(n)})
-	}
-	return list
+	return listInterfaces(m, NoIndex, func(i *iface) (Traffic, bool) { return Traffic{i.Interface, m.engine.Counters(i.Index)}, true })
 }
 
-// Drops are the packet path's drops by reason.
+// Drops returns the number of dropped packets by reason.
 func (m *Model) Drops() map[string]uint64 { return m.engine.Drops() }
 
-// Trace is what an interface's port received last.
+// Trace holds the last frames that a port received.
 type Trace struct {
 	Name  string
 	Lines []string
 }
 
-// SetTrace says how many frames of each port Traces tells; 0 for none. The packet path
-// remembers the last ones always.
+// SetTrace sets the maximum number of frames per port in Traces. The packet path always records the last frames.
 func (m *Model) SetTrace(frames int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.traced = frames
 }
 
-// Traces lists the ports that received something, with their last frames.
+// Traces lists the ports that have received frames, with the last frames.
 func (m *Model) Traces() []Trace {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var list []Trace
-	for _, n := range m.indexesLocked() {
-		if m.traced == 0 || !m.interfaces[n].hasPort() {
-			continue
+	return listInterfaces(m, NoIndex, func(i *iface) (t Trace, ok bool) {
+		if m.traced > 0 && i.hasPort() {
+			t = Trace{Name: i.Name, Lines: m.engine.Trace(i.Index, m.traced)}
 		}
-		if lines := m.engine.Trace(n, m.traced); len(lines) > 0 {
-			list = append(list, Trace{Name: m.interfaces[n].Name, Lines: lines})
-		}
-	}
-	return list
+		return t, len(t.Lines) > 0
+	})
 }

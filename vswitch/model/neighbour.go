@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -11,11 +10,11 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// maxNeighbours is VPP's limit for a family.
+// maxNeighbours is VPP's limit per family.
 const maxNeighbours = 50000
 
-// RefusedStatic is what VPP answers when a dynamic neighbour would change a static one.
-const RefusedStatic = Retval(-2)
+// errStaticNeighbour is VPP's retval if a dynamic neighbour would change a static one.
+const errStaticNeighbour = Retval(-2)
 
 // Neighbour is an address on an interface's link.
 type Neighbour struct {
@@ -23,11 +22,11 @@ type Neighbour struct {
 	Addr    netip.Addr
 	MAC     frame.MAC
 	Static  bool
-	NoRoute bool          // makes no route of its own
-	Age     time.Duration // since it was last set or confirmed
+	NoRoute bool          // has no host route
+	Age     time.Duration // since the last update
 }
 
-// neighbour is what an interface remembers of a Neighbour.
+// neighbour is the stored state of a Neighbour.
 type neighbour struct {
 	mac     frame.MAC
 	static  bool
@@ -35,31 +34,23 @@ type neighbour struct {
 	updated time.Time
 }
 
-// AddNeighbour sets a neighbour. A static one is not changed by a dynamic one.
+// AddNeighbour adds or updates a neighbour. A dynamic neighbour does not change a static one.
 func (m *Model) AddNeighbour(n Neighbour) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(n.Index)
-	if err != nil {
-		return err
-	}
-	return m.addNeighbourLocked(i, n)
+	return m.withInterface(n.Index, func(i *iface) error { return m.addNeighbourLocked(i, n) })
 }
 
-// DeleteNeighbour removes a neighbour.
+// DeleteNeighbour deletes a neighbour.
 func (m *Model) DeleteNeighbour(index uint32, a netip.Addr) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	if i.neighbours[a] == nil {
-		return NoSuchEntry
-	}
-	m.delNeighbourLocked(i, a)
-	return nil
+	return m.withInterface(index, func(i *iface) error {
+		if i.neighbours[a] == nil {
+			return NoSuchEntry
+		}
+		m.delNeighbourLocked(i, a)
+		return nil
+	})
 }
 
-// FlushNeighbours removes a family's neighbours of an interface, or of all for NoIndex.
+// FlushNeighbours deletes the neighbours of a family on an interface, or on all for NoIndex.
 func (m *Model) FlushNeighbours(index uint32, f forward.Family) error {
 	defer m.change()()
 	if _, err := m.interfaceLocked(index); err != nil && index != NoIndex {
@@ -75,7 +66,7 @@ func (m *Model) FlushNeighbours(index uint32, f forward.Family) error {
 	return nil
 }
 
-// Neighbours lists a family's neighbours of an interface, or of all for NoIndex, by index and address.
+// Neighbours lists the neighbours of a family on an interface, or on all for NoIndex, by interface and address.
 func (m *Model) Neighbours(index uint32, f forward.Family) []Neighbour {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,7 +91,7 @@ func (m *Model) addNeighbourLocked(i *iface, n Neighbour) error {
 	case old == nil && m.neighbours[forward.FamilyOf(n.Addr)] >= maxNeighbours:
 		return LimitExceeded
 	case old != nil && old.static && !n.Static && old.mac != n.MAC:
-		return RefusedStatic
+		return errStaticNeighbour
 	}
 	static := n.Static || old != nil && old.static
 	if err := m.engine.SetNeighbour(i.Index, n.Addr, n.MAC, static); err != nil {
@@ -112,7 +103,7 @@ func (m *Model) addNeighbourLocked(i *iface, n Neighbour) error {
 		m.neighbours[forward.FamilyOf(n.Addr)]++
 	}
 	old.mac, old.static, old.updated = n.MAC, static, m.now()
-	m.refineNeighbourLocked(i, n.Addr)
+	m.updateHostRouteLocked(i, n.Addr)
 	return nil
 }
 
@@ -120,65 +111,55 @@ func (m *Model) delNeighbourLocked(i *iface, a netip.Addr) {
 	delete(i.neighbours, a)
 	m.neighbours[forward.FamilyOf(a)]--
 	m.engine.DelNeighbour(i.Index, a)
-	m.unrefineLocked(i, a)
+	m.deleteHostRouteLocked(i, a)
 }
 
-// forgetLearnedLocked removes the dynamic neighbours that are chosen.
-func (m *Model) forgetLearnedLocked(i *iface, chosen func(netip.Addr) bool) {
-	for a, n := range maps.Clone(i.neighbours) {
-		if !n.static && chosen(a) {
+// deleteLearnedLocked deletes the dynamic neighbours that match.
+func (m *Model) deleteLearnedLocked(i *iface, match func(netip.Addr) bool) {
+	for a, n := range i.neighbours {
+		if !n.static && match(a) {
 			m.delNeighbourLocked(i, a)
 		}
 	}
 }
 
-func everything(netip.Addr) bool { return true }
-
-// A neighbour makes a host route to itself where the prefix around it is attached to the same interface, or to the
-// one whose addresses the neighbour's interface uses. Elsewhere it makes none, or any host could
-// draw traffic to itself by claiming an address (VPP: fib_entry_src_adj).
-
-// refineLocked makes or ends the host routes of all an interface's neighbours.
-func (m *Model) refineLocked(i *iface) {
+// updateHostRoutesLocked updates the host routes of all neighbours of an interface.
+func (m *Model) updateHostRoutesLocked(i *iface) {
 	for a := range i.neighbours {
-		m.refineNeighbourLocked(i, a)
+		m.updateHostRouteLocked(i, a)
 	}
 }
 
-func (m *Model) refineNeighbourLocked(i *iface, a netip.Addr) {
+// updateHostRouteLocked adds or deletes the host route of a neighbour. As in VPP (fib_entry_src_adj) a neighbour has a host
+// route if the prefix that covers it is attached to its interface or to the donor. Otherwise any host could attract traffic
+// by claiming an address.
+func (m *Model) updateHostRouteLocked(i *iface, a netip.Addr) {
 	n := i.neighbours[a]
 	k := adjacencyKey(i, a)
 	if n.noRoute || isLinkLocal(a) || !m.attachedLocked(i, k) {
-		m.unrefineLocked(i, a)
+		m.deleteHostRouteLocked(i, a)
 		return
 	}
-	var paths []Path
-	if e := m.entryLocked(k); e != nil {
-		paths = e.sources[SourceAdjacency].paths
-	}
+	old, _ := m.routeLocked(k, SourceAdjacency)
 	path := Path{Interface: i.Index, NextHop: a, Weight: 1}
-	if !slices.ContainsFunc(paths, path.same) {
-		m.setLocked(k, SourceAdjacency, fibRoute{paths: append(slices.Clone(paths), path), attached: true})
+	if !slices.ContainsFunc(old.paths, path.same) {
+		m.setRouteLocked(k, SourceAdjacency, fibRoute{paths: append(slices.Clone(old.paths), path), attached: true})
 	}
 }
 
-// unrefineLocked ends the host route by way of the interface, if there is one.
-func (m *Model) unrefineLocked(i *iface, a netip.Addr) {
+// deleteHostRouteLocked deletes the path over the interface from the host route of a neighbour.
+func (m *Model) deleteHostRouteLocked(i *iface, a netip.Addr) {
 	k := adjacencyKey(i, a)
-	e := m.entryLocked(k)
-	if e == nil {
-		return
-	}
-	old, ok := e.sources[SourceAdjacency]
+	old, ok := m.routeLocked(k, SourceAdjacency)
 	if !ok {
 		return
 	}
 	left := slices.DeleteFunc(slices.Clone(old.paths), func(p Path) bool { return p.Interface == i.Index })
 	switch {
 	case len(left) == 0:
-		m.dropLocked(k, SourceAdjacency)
+		m.deleteRouteLocked(k, SourceAdjacency)
 	case len(left) < len(old.paths):
-		m.setLocked(k, SourceAdjacency, fibRoute{paths: left, attached: true})
+		m.setRouteLocked(k, SourceAdjacency, fibRoute{paths: left, attached: true})
 	}
 }
 
@@ -186,7 +167,7 @@ func adjacencyKey(i *iface, a netip.Addr) routeKey {
 	return routeKey{i.table(forward.FamilyOf(a)), netip.PrefixFrom(a, a.BitLen())}
 }
 
-// attachedLocked says whether the prefix next around a neighbour of i is on i's link.
+// attachedLocked reports whether the longest prefix that covers a neighbour of i is attached to i or its donor.
 func (m *Model) attachedLocked(i *iface, k routeKey) bool {
 	for bits := k.prefix.Bits() - 1; bits >= 0; bits-- {
 		p, err := k.prefix.Addr().Prefix(bits)
@@ -206,7 +187,7 @@ func (m *Model) attachedLocked(i *iface, k routeKey) bool {
 	return false
 }
 
-// coverChangedLocked looks again at the neighbours that a prefix is around.
+// coverChangedLocked updates the host routes of the neighbours that a changed prefix covers.
 func (m *Model) coverChangedLocked(k routeKey) {
 	if k.prefix.IsSingleIP() {
 		return
@@ -217,7 +198,7 @@ func (m *Model) coverChangedLocked(k routeKey) {
 		}
 		for a := range i.neighbours {
 			if k.prefix.Contains(a) {
-				m.refineNeighbourLocked(i, a)
+				m.updateHostRouteLocked(i, a)
 			}
 		}
 	}

@@ -61,11 +61,11 @@ func TestALearnedNeighbourNeverChangesAStaticOne(t *testing.T) {
 	on := b.tap(t)
 	host := netip.MustParseAddr("10.0.0.9")
 	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: someMAC, Static: true}))
-	b.Take(forward.Event{Kind: forward.NeighbourLearned, Interface: on, Addr: host, MAC: frame.MAC{2, 6, 6, 6, 6, 6}})
+	b.Handle(forward.Event{Kind: forward.NeighbourLearned, Interface: on, Addr: host, MAC: frame.MAC{2, 6, 6, 6, 6, 6}})
 	if list := b.Neighbours(on, forward.IP4); len(list) != 1 || list[0].MAC != someMAC || !list[0].Static {
 		t.Fatalf("%+v", list)
 	}
-	if err := b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: frame.MAC{2, 6}}); !errors.Is(err, RefusedStatic) {
+	if err := b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: frame.MAC{2, 6}}); !errors.Is(err, errStaticNeighbour) {
 		t.Fatal(err)
 	}
 }
@@ -74,7 +74,7 @@ func TestLearnedNeighboursAreForgottenWithTheirPrefixAndTheLink(t *testing.T) {
 	b := newBench()
 	on := b.loopback(t, "10.0.0.1/24", "10.1.0.1/24")
 	learn := func(a string) {
-		b.Take(forward.Event{Kind: forward.NeighbourLearned, Interface: on, Addr: netip.MustParseAddr(a), MAC: someMAC})
+		b.Handle(forward.Event{Kind: forward.NeighbourLearned, Interface: on, Addr: netip.MustParseAddr(a), MAC: someMAC})
 	}
 	learn("10.0.0.9")
 	learn("10.1.0.9")
@@ -98,7 +98,7 @@ func TestLearnedNeighboursAreForgottenWithTheirPrefixAndTheLink(t *testing.T) {
 func TestAnEventAboutAnInterfaceThatIsGoneIsNothing(t *testing.T) {
 	b := newBench()
 	for _, kind := range []forward.EventKind{forward.PortDown, forward.PortUp, forward.NeighbourLearned} {
-		b.Take(forward.Event{Kind: kind, Interface: 99, Addr: netip.MustParseAddr("10.0.0.9")})
+		b.Handle(forward.Event{Kind: kind, Interface: 99, Addr: netip.MustParseAddr("10.0.0.9")})
 	}
 	if len(b.events) != 0 {
 		t.Fatalf("%+v", b.events)
@@ -115,7 +115,7 @@ func TestAFailedPortTakesTheLinkDownAndBack(t *testing.T) {
 	on := b.tap(t)
 	b.events = nil
 	for _, kind := range []forward.EventKind{forward.PortDown, forward.PortDown, forward.PortUp} {
-		b.Take(forward.Event{Kind: kind, Interface: on, Err: errors.New("of the port")})
+		b.Handle(forward.Event{Kind: kind, Interface: on, Err: errors.New("of the port")})
 	}
 	if want := []InterfaceEvent{{Index: on}, {Index: on, LinkUp: true}}; !slices.Equal(b.events, want) {
 		t.Fatalf("%+v, wanted %+v", b.events, want)

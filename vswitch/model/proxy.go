@@ -9,7 +9,7 @@ import (
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
-// AddProxyARP lets the interfaces with proxy ARP answer for a range; one that is there is no error.
+// AddProxyARP adds a range of addresses for which interfaces with proxy ARP answer. It succeeds if the range exists.
 func (m *Model) AddProxyARP(r forward.ProxyRange) error {
 	defer m.change()()
 	if m.tables[forward.TableKey{Family: forward.IP4, ID: r.Table}] == nil {
@@ -17,12 +17,12 @@ func (m *Model) AddProxyARP(r forward.ProxyRange) error {
 	}
 	if !slices.Contains(m.proxyARPs, r) {
 		m.proxyARPs = append(m.proxyARPs, r)
-		m.showProxiesLocked()
+		m.syncProxiesLocked()
 	}
 	return nil
 }
 
-// DeleteProxyARP ends that for exactly this range.
+// DeleteProxyARP deletes a range, which must match exactly.
 func (m *Model) DeleteProxyARP(r forward.ProxyRange) error {
 	defer m.change()()
 	if m.tables[forward.TableKey{Family: forward.IP4, ID: r.Table}] == nil {
@@ -33,84 +33,70 @@ func (m *Model) DeleteProxyARP(r forward.ProxyRange) error {
 		return NoSuchEntry
 	}
 	m.proxyARPs = slices.Delete(m.proxyARPs, at, at+1)
-	m.showProxiesLocked()
+	m.syncProxiesLocked()
 	return nil
 }
 
-// ProxyARPs lists the ranges in the order they were added in.
+// ProxyARPs lists the ranges in the order of AddProxyARP.
 func (m *Model) ProxyARPs() []forward.ProxyRange {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.proxyARPs)
 }
 
-// SetProxyARP lets an interface answer for the ranges of its table, or not.
+// SetProxyARP enables or disables proxy ARP for the ranges of the interface's VRF.
 func (m *Model) SetProxyARP(index uint32, on bool) error {
 	return m.setProxy(index, func(i *iface) { i.proxyARP = on })
 }
 
-// SetProxyND lets an interface answer for every IPv6 address that a host with a global address asks for, or not.
+// SetProxyND enables or disables answers to neighbour solicitations for all IPv6 addresses from hosts with global addresses.
 func (m *Model) SetProxyND(index uint32, on bool) error {
 	return m.setProxy(index, func(i *iface) { i.proxyND = on })
 }
 
 func (m *Model) setProxy(index uint32, set func(*iface)) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	set(i)
-	m.setEngineLocked(i)
-	return nil
-}
-
-// ProxyARPInterfaces are the indexes of the interfaces with proxy ARP.
-func (m *Model) ProxyARPInterfaces() []uint32 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.DeleteFunc(m.indexesLocked(), func(n uint32) bool { return !m.interfaces[n].proxyARP })
-}
-
-// AddProxyND makes a route to a host behind an interface, and lets the other interfaces of its table answer for the host.
-func (m *Model) AddProxyND(index uint32, a netip.Addr) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	if _, ok := i.proxyHosts[a]; ok {
+	return m.withInterface(index, func(i *iface) error {
+		set(i)
+		m.syncLocked(i)
 		return nil
-	}
-	if i.proxyHosts == nil {
-		i.proxyHosts = map[netip.Addr]forward.TableKey{}
-	}
-	table := i.table(forward.IP6)
-	i.proxyHosts[a] = table
-	m.routeProxyLocked(table, a)
-	m.showProxiesLocked()
-	return nil
+	})
 }
 
-// DeleteProxyND ends that, and forgets the neighbour; a host that is not proxied is no error.
+// ProxyARPInterfaces lists the indexes of the interfaces with proxy ARP.
+func (m *Model) ProxyARPInterfaces() []uint32 {
+	return listInterfaces(m, NoIndex, func(i *iface) (uint32, bool) { return i.Index, i.proxyARP })
+}
+
+// AddProxyND adds a route to a host behind an interface. The other interfaces of its VRF answer for the host.
+func (m *Model) AddProxyND(index uint32, a netip.Addr) error {
+	return m.withInterface(index, func(i *iface) error {
+		if _, ok := i.proxyHosts[a]; ok {
+			return nil
+		}
+		table := i.table(forward.IP6)
+		i.proxyHosts[a] = table
+		m.updateProxyRouteLocked(table, a)
+		m.syncProxiesLocked()
+		return nil
+	})
+}
+
+// DeleteProxyND deletes the route to a host and the neighbour. It succeeds if the host is not proxied.
 func (m *Model) DeleteProxyND(index uint32, a netip.Addr) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	if table, ok := i.proxyHosts[a]; ok {
-		delete(i.proxyHosts, a)
-		m.routeProxyLocked(table, a)
-		m.showProxiesLocked()
-	}
-	if i.neighbours[a] != nil {
-		m.delNeighbourLocked(i, a)
-	}
-	return nil
+	return m.withInterface(index, func(i *iface) error {
+		if table, ok := i.proxyHosts[a]; ok {
+			delete(i.proxyHosts, a)
+			m.updateProxyRouteLocked(table, a)
+			m.syncProxiesLocked()
+		}
+		if i.neighbours[a] != nil {
+			m.delNeighbourLocked(i, a)
+		}
+		return nil
+	})
 }
 
-// ProxyNDs lists the hosts by table and address.
+// ProxyNDs lists the proxied hosts by VRF and address.
 func (m *Model) ProxyNDs() []forward.ProxyHost {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,8 +116,8 @@ func (m *Model) proxyHostsLocked() []forward.ProxyHost {
 	return list
 }
 
-// routeProxyLocked brings the route to a proxied host in line with the interfaces that it is behind.
-func (m *Model) routeProxyLocked(table forward.TableKey, a netip.Addr) {
+// updateProxyRouteLocked updates the route to a proxied host, which has a path over each interface of the host.
+func (m *Model) updateProxyRouteLocked(table forward.TableKey, a netip.Addr) {
 	k := routeKey{table, netip.PrefixFrom(a, a.BitLen())}
 	var paths []Path
 	for _, n := range m.indexesLocked() {
@@ -140,42 +126,42 @@ func (m *Model) routeProxyLocked(table forward.TableKey, a netip.Addr) {
 		}
 	}
 	if len(paths) == 0 || m.tables[table] == nil {
-		m.dropLocked(k, SourceProxyND)
+		m.deleteRouteLocked(k, SourceProxyND)
 		return
 	}
-	m.setLocked(k, SourceProxyND, fibRoute{paths: paths})
+	m.setRouteLocked(k, SourceProxyND, fibRoute{paths: paths})
 }
 
-// endProxiesLocked ends what an interface that goes is a proxy for.
-func (m *Model) endProxiesLocked(i *iface) {
+// deleteProxiesLocked deletes the proxy state of a deleted interface.
+func (m *Model) deleteProxiesLocked(i *iface) {
 	hosts := i.proxyHosts
 	i.proxyHosts, i.proxyARP, i.proxyND = nil, false, false
-	for a, table := range maps.All(hosts) {
-		m.routeProxyLocked(table, a)
+	for a, table := range hosts {
+		m.updateProxyRouteLocked(table, a)
 	}
 	if len(hosts) > 0 {
-		m.showProxiesLocked()
+		m.syncProxiesLocked()
 	}
 }
 
-// dropProxiesLocked forgets the ranges and hosts of a table that goes.
-func (m *Model) dropProxiesLocked(k forward.TableKey) {
+// deleteTableProxiesLocked deletes the ranges and hosts of a deleted VRF.
+func (m *Model) deleteTableProxiesLocked(k forward.TableKey) {
 	if k.Family == forward.IP4 {
 		m.proxyARPs = slices.DeleteFunc(m.proxyARPs, func(r forward.ProxyRange) bool { return r.Table == k.ID })
 	}
 	for _, i := range m.interfaces {
 		maps.DeleteFunc(i.proxyHosts, func(_ netip.Addr, table forward.TableKey) bool { return table == k })
 	}
-	m.showProxiesLocked()
+	m.syncProxiesLocked()
 }
 
-func (m *Model) showProxiesLocked() {
+func (m *Model) syncProxiesLocked() {
 	m.engine.SetProxies(forward.Proxies{ARP: slices.Clone(m.proxyARPs), ND: m.proxyHostsLocked()})
 }
 
-// PuntRedirect sends packets for the dataplane itself that it does not take elsewhere: see forward.Redirect.
+// PuntRedirect redirects packets that are addressed to the dataplane itself and that it does not handle; see forward.Redirect.
 type PuntRedirect struct {
-	Rx     uint32 // the interface that receives them; NoIndex: each that has no redirect of its own
+	Rx     uint32 // receiving interface; NoIndex: all interfaces without own redirect
 	Family forward.Family
 	Path   Path
 }
@@ -185,8 +171,8 @@ type redirectKey struct {
 	family forward.Family
 }
 
-// SetPuntRedirect adds a redirect, in the place of the one that may be there. As in VPP it does not matter whether the
-// receiving interface exists. One path is served, by an interface.
+// SetPuntRedirect adds or replaces a redirect. As in VPP the receiving interface need not exist. It supports one path over
+// an interface.
 func (m *Model) SetPuntRedirect(rx uint32, f forward.Family, paths []Path) error {
 	defer m.change()()
 	if len(paths) != 1 || paths[0].Kind != PathNormal {
@@ -196,18 +182,18 @@ func (m *Model) SetPuntRedirect(rx uint32, f forward.Family, paths []Path) error
 		return InvalidSwIfIndex
 	}
 	m.redirects[redirectKey{rx, f}] = paths[0]
-	m.showRedirectsLocked()
+	m.syncRedirectsLocked()
 	return nil
 }
 
-// DeletePuntRedirect removes a redirect; a missing one is no error.
+// DeletePuntRedirect deletes a redirect. It succeeds if the redirect is missing.
 func (m *Model) DeletePuntRedirect(rx uint32, f forward.Family) {
 	defer m.change()()
 	delete(m.redirects, redirectKey{rx, f})
-	m.showRedirectsLocked()
+	m.syncRedirectsLocked()
 }
 
-// PuntRedirects lists the redirect of an interface, or all for NoIndex.
+// PuntRedirects lists the redirect of a receiving interface, or all for NoIndex.
 func (m *Model) PuntRedirects(rx uint32, f forward.Family) []PuntRedirect {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -221,26 +207,26 @@ func (m *Model) PuntRedirects(rx uint32, f forward.Family) []PuntRedirect {
 	return list
 }
 
-// SetPuntUDP has UDP to ports that nothing listens on redirected too, or refused.
+// SetPuntUDP sets whether redirects apply to UDP packets to ports without listener. Otherwise these are rejected.
 func (m *Model) SetPuntUDP(f forward.Family, on bool) {
 	defer m.change()()
 	m.puntUDP[f] = on
-	m.showRedirectsLocked()
+	m.syncRedirectsLocked()
 }
 
-func (m *Model) showRedirectsLocked() {
+func (m *Model) syncRedirectsLocked() {
 	for _, n := range m.indexesLocked() {
-		m.setEngineLocked(m.interfaces[n])
+		m.syncLocked(m.interfaces[n])
 	}
 }
 
-// redirectLocked is what the engine needs of an interface's redirect.
+// redirectLocked returns the redirect of an interface for the engine, or nil.
 func (m *Model) redirectLocked(i *iface, f forward.Family) *forward.Redirect {
-	path, is := m.redirects[redirectKey{i.Index, f}]
-	if !is {
-		path, is = m.redirects[redirectKey{NoIndex, f}]
+	path, ok := m.redirects[redirectKey{i.Index, f}]
+	if !ok {
+		path, ok = m.redirects[redirectKey{NoIndex, f}]
 	}
-	if !is {
+	if !ok {
 		return nil
 	}
 	next := path.NextHop

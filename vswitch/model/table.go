@@ -12,22 +12,21 @@ import (
 
 var families = [...]forward.Family{forward.IP4, forward.IP6}
 
-// Table is a VRF's table of one family.
+// Table is the table of a VRF for one family.
 type Table struct {
 	forward.TableKey
 	Name string
 }
 
-// table is a Table with its routes. It lives while the API or anything else holds it.
+// table is a Table with its routes. It exists while it is added by the API or has users.
 type table struct {
 	Table
-	byAPI   bool // the API made it and has not deleted it
-	users   int  // interfaces in it and paths that look up in it
+	byAPI   bool // added by the API
+	users   int  // interfaces, tunnels and paths that use it
 	entries map[netip.Prefix]*entry
 }
 
-// AddTable makes a table, or takes hold again of one that the API had deleted while it was in use.
-// Table 0 is always there. A name is kept from the first time.
+// AddTable adds a table. A table that still exists because it has users keeps its name. Table 0 always exists.
 func (m *Model) AddTable(k forward.TableKey, name string) {
 	defer m.change()()
 	if k.ID == 0 {
@@ -35,22 +34,22 @@ func (m *Model) AddTable(k forward.TableKey, name string) {
 	}
 	if m.tables[k] == nil {
 		m.makeTableLocked(k, cutTag(name))
-		m.reviewLookupsLocked(k)
+		m.reinstallLookupsLocked(k)
 	}
 	m.tables[k].byAPI = true
 }
 
-// DeleteTable lets go of a table. It stays, with its routes, while interfaces are in it.
-// One that does not exist is no error, nor is table 0, which stays.
+// DeleteTable deletes a table. A table with users keeps existing, with its routes, until it has none. Unknown tables and
+// table 0 are ignored.
 func (m *Model) DeleteTable(k forward.TableKey) {
 	defer m.change()()
 	if t := m.tables[k]; t != nil && t.byAPI {
 		t.byAPI = false
-		m.collectTableLocked(t)
+		m.deleteUnusedTableLocked(t)
 	}
 }
 
-// Tables lists the tables by family and number.
+// Tables lists the tables by family and id.
 func (m *Model) Tables() []Table {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,35 +63,25 @@ func (m *Model) Tables() []Table {
 	return list
 }
 
-// SetTable moves an interface to a VRF. It is refused while the interface, or the one whose
-// addresses it uses, has addresses of the family.
+// SetTable moves an interface to a VRF. It fails while the interface or its donor has addresses of the family.
 func (m *Model) SetTable(index uint32, k forward.TableKey) error {
-	defer m.change()()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return err
-	}
-	if m.tables[k] == nil {
-		return NoSuchFIB
-	}
-	for _, p := range m.addressesLocked(i) {
-		if forward.FamilyOf(p.Addr()) == k.Family {
+	return m.withInterface(index, func(i *iface) error {
+		if m.tables[k] == nil {
+			return NoSuchFIB
+		}
+		if slices.ContainsFunc(m.addressesLocked(i), func(p netip.Prefix) bool { return forward.FamilyOf(p.Addr()) == k.Family }) {
 			return AddressFoundForInterface
 		}
-	}
-	m.bindLocked(i, k)
-	return nil
+		m.setTableLocked(i, k)
+		return nil
+	})
 }
 
-// TableOf is the VRF of an interface.
-func (m *Model) TableOf(index uint32, f forward.Family) (uint32, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	i, err := m.interfaceLocked(index)
-	if err != nil {
-		return NoIndex, err
-	}
-	return i.table(f).ID, nil
+// TableOf returns the VRF of an interface, or NoIndex with an error.
+func (m *Model) TableOf(index uint32, f forward.Family) (id uint32, err error) {
+	id = NoIndex
+	err = m.withInterface(index, func(i *iface) error { id = i.vrfs[f]; return nil })
+	return id, err
 }
 
 func (m *Model) makeTableLocked(k forward.TableKey, name string) {
@@ -101,18 +90,17 @@ func (m *Model) makeTableLocked(k forward.TableKey, name string) {
 	}
 	m.tables[k] = &table{Table: Table{TableKey: k, Name: name}, entries: map[netip.Prefix]*entry{}}
 	m.engine.AddTable(k)
-	for _, s := range specials[k.Family] {
+	for _, s := range specialRoutes[k.Family] {
 		path := dropPath
 		path.Kind = s.kind
-		m.setLocked(routeKey{k, netip.MustParsePrefix(s.prefix)}, s.source, fibRoute{paths: []Path{path}})
+		m.setRouteLocked(routeKey{k, netip.MustParsePrefix(s.prefix)}, s.source, fibRoute{paths: []Path{path}})
 	}
 }
 
-// dropPath drops.
 var dropPath = Path{Kind: PathDrop, Interface: NoIndex, Weight: 1}
 
-// specials are the routes that VPP puts into each table.
-var specials = map[forward.Family][]struct {
+// specialRoutes are the routes that VPP adds to each table.
+var specialRoutes = map[forward.Family][]struct {
 	prefix string
 	source Source
 	kind   PathKind
@@ -124,49 +112,49 @@ var specials = map[forward.Family][]struct {
 	forward.IP6: {{"::/0", SourceDefault, PathDrop}, {"fe80::/10", SourceSpecial, PathLinkLocal}},
 }
 
-// bindLocked moves the interface, its neighbours' routes with it.
-func (m *Model) bindLocked(i *iface, k forward.TableKey) {
+// setTableLocked moves an interface and the host routes of its neighbours to a VRF.
+func (m *Model) setTableLocked(i *iface, k forward.TableKey) {
 	old := i.table(k.Family)
 	if old == k {
 		return
 	}
 	for a := range i.neighbours {
 		if forward.FamilyOf(a) == k.Family {
-			m.unrefineLocked(i, a)
+			m.deleteHostRouteLocked(i, a)
 		}
 	}
 	m.tables[k].users++
-	i.setTable(k)
-	m.setEngineLocked(i)
+	i.vrfs[k.Family] = k.ID
+	m.syncLocked(i)
 	m.releaseTableLocked(old)
-	m.refineLocked(i)
+	m.updateHostRoutesLocked(i)
 }
 
 func (m *Model) releaseTableLocked(k forward.TableKey) {
 	if t := m.tables[k]; t != nil {
 		t.users--
-		m.collectTableLocked(t)
+		m.deleteUnusedTableLocked(t)
 	}
 }
 
-// collectTableLocked removes an unused table with its remaining routes.
-func (m *Model) collectTableLocked(t *table) {
+// deleteUnusedTableLocked deletes a table without users, with its remaining routes.
+func (m *Model) deleteUnusedTableLocked(t *table) {
 	if t.ID == 0 || t.byAPI || t.users > 0 {
 		return
 	}
 	for _, p := range slices.Collect(maps.Keys(t.entries)) {
 		for s := range t.entries[p].sources {
-			m.dropLocked(routeKey{t.TableKey, p}, s)
+			m.deleteRouteLocked(routeKey{t.TableKey, p}, s)
 		}
 	}
-	m.dropProxiesLocked(t.TableKey)
+	m.deleteTableProxiesLocked(t.TableKey)
 	delete(m.tables, t.TableKey)
 	m.engine.DelTable(t.TableKey)
-	m.reviewLookupsLocked(t.TableKey)
+	m.reinstallLookupsLocked(t.TableKey)
 }
 
-// reviewLookupsLocked installs again the routes whose next hops are looked up in a table that has come or gone.
-func (m *Model) reviewLookupsLocked(k forward.TableKey) {
+// reinstallLookupsLocked installs the routes that look up in a table, after it was added or deleted.
+func (m *Model) reinstallLookupsLocked(k forward.TableKey) {
 	for other, t := range m.tables {
 		for p, e := range t.entries {
 			_, r := e.best()

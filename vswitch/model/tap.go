@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"math/bits"
@@ -8,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/frame"
 	"github.com/weftnet/weft/vswitch/port"
 )
@@ -17,53 +17,53 @@ const (
 	maxTapID    = 8192 // VPP's TAP_MAX_INSTANCE
 	defaultRing = 256
 	maxRing     = 32 << 10
-	// maxQueues bounds what one interface costs. VPP takes more.
+	// maxQueues bounds the resources of one interface. VPP accepts more.
 	maxQueues = 16
-	// maxHostName is what the kernel takes as an interface's name.
+	// maxHostName is the kernel's maximum length of an interface name.
 	maxHostName = 15
 	minHostMTU  = 68
 	maxHostMTU  = 65521
 )
 
-// TapFlags are tap_create_v3's.
+// TapFlags are the flags of tap_create_v3.
 type TapFlags uint32
 
-// The flags that are served; others are refused.
+// The supported flags.
 const (
 	TapGSO      TapFlags = 1
 	TapChecksum TapFlags = 2
 )
 
-// Tap says what tap to make, in tap_create_v3's words.
+// Tap holds the fields of tap_create_v3.
 type Tap struct {
 	ID          uint32     // NoIndex: the lowest free one
 	MAC         *frame.MAC // nil: a random one
-	Queues      int        // pairs of them; 0: one
+	Queues      int        // number of queue pairs; 0: one
 	RxRing      uint16     // 0: 256
 	TxRing      uint16
 	Flags       TapFlags
 	Tag         string
 	Host        HostEnd
-	Unsupported bool // a bridge or a gateway is asked for
+	Unsupported bool // a bridge or a gateway is requested
 }
 
 // HostEnd is the kernel's side of a tap.
 type HostEnd struct {
 	Name      string       // empty: the kernel chooses
-	Namespace string       // an absolute path, pid:<number>, or a name below /var/run/netns; empty: our own
+	Namespace string       // an absolute path, pid:<number>, or a name below /var/run/netns; empty: that of the dataplane
 	MAC       frame.MAC    // zero: the kernel chooses
 	MTU       uint32       // 0: the kernel's default
-	IP4, IP6  netip.Prefix // valid: added to it
+	IP4, IP6  netip.Prefix // added if valid
 }
 
-// TapDetails is what sw_interface_tap_v2_details tells.
+// TapDetails holds the fields of sw_interface_tap_v2_details.
 type TapDetails struct {
 	Tap
 	Index   uint32
 	DevName string
 }
 
-// AddTap makes tap<id> and its host side and returns its index. The host side is up.
+// AddTap creates tap<id> and its host side, which is up, and returns its index.
 func (m *Model) AddTap(t Tap) (uint32, error) {
 	defer m.change()()
 	if err := m.completeTapLocked(&t); err != nil {
@@ -79,54 +79,27 @@ func (m *Model) AddTap(t Tap) (uint32, error) {
 	}
 	info, err := m.engine.OpenTap(index, config)
 	if err != nil {
-		m.log.Warn("tap not made", "interface", t.Host.Name, "netns", t.Host.Namespace, "err", err)
+		m.log.Warn("tap not created", "interface", t.Host.Name, "netns", t.Host.Namespace, "err", err)
 		return NoIndex, tapRetval(err)
 	}
 	t.Host.Name, t.Host.MAC = info.Name, info.HostMAC
 	i := newEthernet(Interface{Index: index, Name: "tap" + strconv.Itoa(int(t.ID)), DevType: "virtio",
 		Tag: cutTag(t.Tag), MAC: *t.MAC, LinkUp: true})
-	i.tap = &t
-	if err := m.addLocked(i); err != nil {
-		return NoIndex, errors.Join(err, m.engine.ClosePort(index))
-	}
-	return index, nil
+	i.kind = &t
+	return m.addLocked(i)
 }
 
-// DeleteTap removes a tap with its host side; another interface is InvalidSwIfIndex.
-func (m *Model) DeleteTap(index uint32) error {
-	defer m.change()()
-	i, ok := m.interfaces[index]
-	if !ok || i.tap == nil {
-		return InvalidSwIfIndex
-	}
-	if err := m.engine.ClosePort(index); err != nil && !errors.Is(err, forward.ErrNoPort) {
-		m.log.Error("port not closed", "interface", i.Name, "err", err)
-	}
-	m.removeLocked(i)
-	return nil
-}
+// DeleteTap deletes a tap and its host side. For other interfaces it returns InvalidSwIfIndex.
+func (m *Model) DeleteTap(index uint32) error { return deleteKind[Tap](m, index) }
 
-// Taps lists the tap of that index, or all for NoIndex.
+// Taps lists the tap of the given index, or all for NoIndex.
 func (m *Model) Taps(index uint32) []TapDetails {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var list []TapDetails
-	for _, n := range m.indexesLocked() {
-		if i := m.interfaces[n]; i.tap != nil && (index == NoIndex || index == n) {
-			list = append(list, TapDetails{Tap: *i.tap, Index: n, DevName: i.Name})
-		}
-	}
-	return list
+	return listKind(m, index, func(i *iface, t *Tap) TapDetails { return TapDetails{Tap: *t, Index: i.Index, DevName: i.Name} })
 }
 
-// completeTapLocked fills in defaults and refuses what cannot be had.
+// completeTapLocked sets defaults and validates the tap.
 func (m *Model) completeTapLocked(t *Tap) error {
-	if t.RxRing == 0 {
-		t.RxRing = defaultRing
-	}
-	if t.TxRing == 0 {
-		t.TxRing = defaultRing
-	}
+	t.RxRing, t.TxRing = cmp.Or(t.RxRing, defaultRing), cmp.Or(t.TxRing, defaultRing)
 	switch {
 	case t.Unsupported || t.Flags&^(TapGSO|TapChecksum) != 0:
 		return Unsupported
@@ -135,44 +108,30 @@ func (m *Model) completeTapLocked(t *Tap) error {
 	case !ringSize(t.RxRing) || !ringSize(t.TxRing):
 		return InitFailed
 	}
-	if t.MAC == nil {
-		mac := randomMAC()
-		t.MAC = &mac
-	}
-	return m.chooseTapIDLocked(t)
-}
-
-func (m *Model) chooseTapIDLocked(t *Tap) error {
-	taken := map[uint32]bool{}
-	for _, i := range m.interfaces {
-		if i.tap != nil {
-			taken[i.tap.ID] = true
-		}
-	}
-	if t.ID != NoIndex && taken[t.ID] {
+	t.MAC = orRandomMAC(t.MAC)
+	id, free := chooseInstance(m, t.ID, func(t *Tap) uint32 { return t.ID })
+	switch {
+	case !free:
 		return InvalidInterface
-	}
-	for n := uint32(0); t.ID == NoIndex; n++ {
-		if !taken[n] {
-			t.ID = n
-		}
-	}
-	if t.ID > maxTapID {
+	case id > maxTapID:
 		return Unspecified
 	}
+	t.ID = id
 	return nil
 }
 
 func ringSize(n uint16) bool { return n <= maxRing && bits.OnesCount16(n) == 1 }
 
-// randomMAC is one of VPP's: 02:fe and four random bytes.
-func randomMAC() frame.MAC {
-	mac := frame.MAC{0x02, 0xfe}
-	_, _ = rand.Read(mac[2:]) // never fails
+// orRandomMAC returns mac, or for nil a random MAC with VPP's prefix 02:fe.
+func orRandomMAC(mac *frame.MAC) *frame.MAC {
+	if mac == nil {
+		mac = &frame.MAC{0x02, 0xfe}
+		_, _ = rand.Read(mac[2:]) // never fails
+	}
 	return mac
 }
 
-// config is the order to the engine.
+// config returns the configuration for the engine.
 func (t *Tap) config() (port.TapConfig, error) {
 	h := t.Host
 	netns, err := namespacePath(h.Namespace)
@@ -194,7 +153,7 @@ func (t *Tap) config() (port.TapConfig, error) {
 	return c, nil
 }
 
-// namespacePath reads a namespace's name as VPP does.
+// namespacePath returns the path of a network namespace, which VPP names in several ways.
 func namespacePath(name string) (string, error) {
 	if name == "" || strings.HasPrefix(name, "/") {
 		return name, nil
@@ -211,7 +170,7 @@ func namespacePath(name string) (string, error) {
 	return "/var/run/netns/" + name, nil
 }
 
-// tapRetval is what VPP answers when the kernel refuses.
+// tapRetval returns VPP's retval for an error of the kernel.
 func tapRetval(err error) Retval {
 	if errors.Is(err, port.ErrNamespaceGone) {
 		return SyscallError2
@@ -219,25 +178,25 @@ func tapRetval(err error) Retval {
 	return SyscallError3
 }
 
-// AFPacketFlags are af_packet_create_v3's. As in VPP others mean nothing.
+// AFPacketFlags are the flags of af_packet_create_v3. Unknown flags are ignored, as in VPP.
 type AFPacketFlags uint32
 
-// The flags. That for TPACKET_V2 changes nothing here: there is no ring.
+// The supported flags. The flag for TPACKET_V2 has no effect because there is no ring.
 const (
 	AFPacketQdiscBypass AFPacketFlags = 1
 	AFPacketOffload     AFPacketFlags = 2
 )
 
-// AFPacket says which link of the machine to attach to, in af_packet_create_v3's words.
+// AFPacket holds the fields of af_packet_create_v3.
 type AFPacket struct {
-	HostName string     // of a link in the dataplane's own namespace
-	MAC      *frame.MAC // of the interface, not of the link; nil: a random one
+	HostName string     // name of a link in the dataplane's network namespace
+	MAC      *frame.MAC // MAC of the interface, not of the link; nil: random
 	Mode     uint32     // VPP's: 1 Ethernet, 2 IP
 	Flags    AFPacketFlags
-	Queues   int // the larger of both directions, which the link has for others: here one socket serves all of them
+	Queues   int // larger number of both directions; one socket serves all queues
 }
 
-// AFPacketDetails is what af_packet_details tells.
+// AFPacketDetails holds the fields of af_packet_details.
 type AFPacketDetails struct {
 	Index    uint32
 	HostName string
@@ -248,11 +207,11 @@ const (
 	modeIP       = 2
 )
 
-// AddAFPacket attaches to a link, sets it up, makes host-<its name> and returns that interface's index. For a link that is
-// attached to already the index is its interface's, beside the error IfAlreadyExists.
+// AddAFPacket sets up a link, creates the interface host-<link> on it and returns the interface's index. If the link has
+// an interface, it returns the index of that with the error IfAlreadyExists.
 func (m *Model) AddAFPacket(p AFPacket) (uint32, error) {
 	defer m.change()()
-	if i := m.linkedLocked(p.HostName); i != nil {
+	if i := m.afPacketLocked(p.HostName); i != nil {
 		return i.Index, IfAlreadyExists
 	}
 	switch {
@@ -263,10 +222,7 @@ func (m *Model) AddAFPacket(p AFPacket) (uint32, error) {
 	case p.HostName == "" || len(p.HostName) > maxHostName:
 		return NoIndex, InvalidInterface
 	}
-	if p.MAC == nil {
-		mac := randomMAC()
-		p.MAC = &mac
-	}
+	p.MAC = orRandomMAC(p.MAC)
 	index, err := m.freeIndexLocked()
 	if err != nil {
 		return NoIndex, err
@@ -274,54 +230,42 @@ func (m *Model) AddAFPacket(p AFPacket) (uint32, error) {
 	config := port.AFPacketConfig{Name: p.HostName, Offload: p.Flags&AFPacketOffload != 0,
 		QdiscBypass: p.Flags&AFPacketQdiscBypass != 0, SetUp: true}
 	if _, err := m.engine.OpenAFPacket(index, config); err != nil {
-		m.log.Warn("link not attached", "interface", p.HostName, "err", err)
+		m.log.Warn("af_packet interface not created", "interface", p.HostName, "err", err)
 		return NoIndex, afPacketRetval(err)
 	}
 	i := newEthernet(Interface{Index: index, Name: "host-" + p.HostName, DevType: "af-packet", MAC: *p.MAC, LinkUp: true})
-	i.afPacket = &p
-	if err := m.addLocked(i); err != nil {
-		return NoIndex, errors.Join(err, m.engine.ClosePort(index))
-	}
-	return index, nil
+	i.kind = &p
+	return m.addLocked(i)
 }
 
-// DeleteAFPacket lets a link go, which stays; one that is not attached is SyscallError1, as in VPP.
+// DeleteAFPacket deletes the interface of a link. As in VPP the error is SyscallError1 if the link has none.
 func (m *Model) DeleteAFPacket(hostName string) error {
 	defer m.change()()
-	i := m.linkedLocked(hostName)
+	i := m.afPacketLocked(hostName)
 	if i == nil {
 		return SyscallError1
 	}
-	if err := m.engine.ClosePort(i.Index); err != nil && !errors.Is(err, forward.ErrNoPort) {
-		m.log.Error("port not closed", "interface", i.Name, "err", err)
-	}
-	m.removeLocked(i)
+	m.deleteLocked(i)
 	return nil
 }
 
-// AFPackets lists the links that are attached, by index.
+// AFPackets lists the interfaces of links by index.
 func (m *Model) AFPackets() []AFPacketDetails {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var list []AFPacketDetails
-	for _, n := range m.indexesLocked() {
-		if p := m.interfaces[n].afPacket; p != nil {
-			list = append(list, AFPacketDetails{Index: n, HostName: p.HostName})
-		}
-	}
-	return list
+	return listKind(m, NoIndex, func(i *iface, p *AFPacket) AFPacketDetails {
+		return AFPacketDetails{Index: i.Index, HostName: p.HostName}
+	})
 }
 
-func (m *Model) linkedLocked(hostName string) *iface {
+func (m *Model) afPacketLocked(hostName string) *iface {
 	for _, i := range m.interfaces {
-		if i.afPacket != nil && i.afPacket.HostName == hostName {
+		if p := kindOf[AFPacket](i); p != nil && p.HostName == hostName {
 			return i
 		}
 	}
 	return nil
 }
 
-// afPacketRetval is what VPP answers when the kernel refuses.
+// afPacketRetval returns VPP's retval for an error of the kernel.
 func afPacketRetval(err error) Retval {
 	if errors.Is(err, port.ErrNoLink) {
 		return InvalidInterface

@@ -9,42 +9,39 @@ import (
 )
 
 const (
-	// vxlanPort is IANA's.
+	// vxlanPort is the IANA port of VXLAN.
 	vxlanPort = 4789
-	// decapToBridge is VPP's number of the node that takes what is in an envelope: l2-input.
+	// decapToBridge is VPP's index of the node l2-input, which receives the inner frames.
 	decapToBridge = 1
 )
 
-// VXLAN says what tunnel to make, in vxlan_add_del_tunnel_v3's words.
+// VXLAN holds the fields of vxlan_add_del_tunnel_v3.
 type VXLAN struct {
 	Instance            uint32 // NoIndex: the lowest free one
 	Source, Destination netip.Addr
-	SourcePort          uint16 // that envelopes come to; 0: 4789
+	SourcePort          uint16 // receiving port; 0: 4789
 	DestinationPort     uint16 // 0: 4789
 	VRF                 uint32
 	VNI                 uint32
-	DecapNext           uint32 // NoIndex: to the bridge domain; another than that is refused
-	MulticastInterface  uint32 // looked at only where Destination is a group
-	L3                  bool   // refused
+	DecapNext           uint32 // NoIndex: the bridge domain; others are unsupported
+	MulticastInterface  uint32 // only for a multicast Destination
+	L3                  bool   // unsupported
 }
 
-// VXLANDetails is what vxlan_tunnel_v2_details tells.
+// VXLANDetails holds the fields of vxlan_tunnel_v2_details.
 type VXLANDetails struct {
 	VXLAN
 	Index uint32
 }
 
-// vxlan is a tunnel at work.
-type vxlan struct{ VXLAN }
-
-// AddVXLAN makes vxlan_tunnel<instance>, which is up, as in VPP, and returns its index. Its envelopes go by the routes of the
-// VRF, whatever addresses the dataplane has there: without a route to the destination they are dropped. What comes back is
-// the tunnel's once its source is an address of an interface in the VRF.
+// AddVXLAN creates vxlan_tunnel<instance>, which is up, as in VPP, and returns its index. The routes of the VRF forward the outer
+// packets, whatever addresses the dataplane has there; without a route they are dropped. The tunnel receives packets if its
+// source is an address of an interface in the VRF.
 //
-// The errors are those of vxlan_add_del_tunnel_clean_input and vnet_vxlan_add_del_tunnel (VPP 25.10, src/plugins/vxlan), in
-// their order: an unknown VRF, two families, the same address twice, a group on no interface, a tunnel that exists,
-// another next node than there are, an instance that is taken. VPP would make a tunnel of whatever VNI and address: those
-// that cannot work are INVALID_VALUE here. Groups, tunnels of IP packets and other next nodes are UNSUPPORTED.
+// The errors and their order are those of vxlan_add_del_tunnel_clean_input and vnet_vxlan_add_del_tunnel (VPP 25.10,
+// src/plugins/vxlan): an unknown VRF, two families, equal addresses, a group without interface, an existing tunnel, an
+// unknown next node, an instance in use. Unlike VPP it rejects a VNI or an address that cannot work (INVALID_VALUE), and
+// groups, tunnels of IP packets and other next nodes (UNSUPPORTED).
 func (m *Model) AddVXLAN(v VXLAN) (uint32, error) {
 	defer m.change()()
 	v.complete()
@@ -56,9 +53,9 @@ func (m *Model) AddVXLAN(v VXLAN) (uint32, error) {
 		return NoIndex, err
 	}
 	i := newEthernet(Interface{Index: index, Name: "vxlan_tunnel" + strconv.FormatUint(uint64(v.Instance), 10), DevType: "VXLAN",
-		MAC: randomMAC(), AdminUp: true, LinkUp: true})
-	i.vxlan = &vxlan{v}
-	if err := m.addLocked(i); err != nil {
+		MAC: *orRandomMAC(nil), AdminUp: true, LinkUp: true})
+	i.kind = &v
+	if _, err := m.addLocked(i); err != nil {
 		return NoIndex, err
 	}
 	m.tables[v.table()].users++
@@ -66,7 +63,7 @@ func (m *Model) AddVXLAN(v VXLAN) (uint32, error) {
 	return index, nil
 }
 
-// DeleteVXLAN removes the tunnel between two addresses, of a VNI, a VRF and a source port.
+// DeleteVXLAN deletes the tunnel with the given addresses, VNI, VRF and source port, and returns its index.
 func (m *Model) DeleteVXLAN(v VXLAN) (uint32, error) {
 	defer m.change()()
 	v.complete()
@@ -77,24 +74,16 @@ func (m *Model) DeleteVXLAN(v VXLAN) (uint32, error) {
 	if i == nil {
 		return NoIndex, NoSuchEntry
 	}
-	m.removeLocked(i)
-	m.releaseTableLocked(v.table())
+	m.deleteLocked(i)
 	return i.Index, nil
 }
 
-// VXLANs lists the tunnel of that index, or all for NoIndex.
+// VXLANs lists the tunnel of the given index, or all for NoIndex.
 func (m *Model) VXLANs(index uint32) []VXLANDetails {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var list []VXLANDetails
-	for _, n := range m.indexesLocked() {
-		if i := m.interfaces[n]; i.vxlan != nil && (index == NoIndex || index == n) {
-			list = append(list, VXLANDetails{VXLAN: i.vxlan.VXLAN, Index: n})
-		}
-	}
-	return list
+	return listKind(m, index, func(i *iface, v *VXLAN) VXLANDetails { return VXLANDetails{VXLAN: *v, Index: i.Index} })
 }
 
+// complete sets defaults.
 func (v *VXLAN) complete() {
 	if v.SourcePort == 0 {
 		v.SourcePort = vxlanPort
@@ -107,12 +96,12 @@ func (v *VXLAN) complete() {
 	}
 }
 
-// table is where envelopes are routed.
+// table returns the VRF of the outer packets.
 func (v *VXLAN) table() forward.TableKey {
 	return forward.TableKey{Family: forward.FamilyOf(v.Source), ID: v.VRF}
 }
 
-// checkEndsLocked is what VPP checks of a request to delete, too.
+// checkEndsLocked validates the fields that VPP validates for add and delete.
 func (m *Model) checkEndsLocked(v VXLAN) error {
 	switch {
 	case m.tables[v.table()] == nil:
@@ -127,7 +116,7 @@ func (m *Model) checkEndsLocked(v VXLAN) error {
 	return nil
 }
 
-// checkVXLANLocked refuses what cannot be had, and chooses the instance.
+// checkVXLANLocked validates a new tunnel and allocates the instance.
 func (m *Model) checkVXLANLocked(v *VXLAN) error {
 	if err := m.checkEndsLocked(*v); err != nil {
 		return err
@@ -142,34 +131,21 @@ func (m *Model) checkVXLANLocked(v *VXLAN) error {
 	case v.DecapNext != decapToBridge:
 		return InvalidDecapNext
 	}
-	return m.chooseVXLANInstanceLocked(v)
-}
-
-// isHost says that an envelope can come from a and go to it.
-func isHost(a netip.Addr) bool { return !a.IsUnspecified() && !a.IsMulticast() && !a.Is4In6() }
-
-func (m *Model) chooseVXLANInstanceLocked(v *VXLAN) error {
-	taken := map[uint32]bool{}
-	for _, i := range m.interfaces {
-		if i.vxlan != nil {
-			taken[i.vxlan.Instance] = true
-		}
-	}
-	if v.Instance != NoIndex && taken[v.Instance] {
+	instance, free := chooseInstance(m, v.Instance, func(v *VXLAN) uint32 { return v.Instance })
+	if !free {
 		return InstanceInUse
 	}
-	for n := uint32(0); v.Instance == NoIndex; n++ {
-		if !taken[n] {
-			v.Instance = n
-		}
-	}
+	v.Instance = instance
 	return nil
 }
 
-// vxlanLocked finds the tunnel that takes the same envelopes.
+// isHost reports whether a can be the source and destination of packets.
+func isHost(a netip.Addr) bool { return !a.IsUnspecified() && !a.IsMulticast() && !a.Is4In6() }
+
+// vxlanLocked returns the tunnel that receives the same packets.
 func (m *Model) vxlanLocked(v VXLAN) *iface {
 	for _, i := range m.interfaces {
-		if o := i.vxlan; o != nil && o.VNI == v.VNI && o.Destination == v.Destination && o.Source == v.Source &&
+		if o := kindOf[VXLAN](i); o != nil && o.VNI == v.VNI && o.Destination == v.Destination && o.Source == v.Source &&
 			o.SourcePort == v.SourcePort && o.VRF == v.VRF {
 			return i
 		}
@@ -177,8 +153,8 @@ func (m *Model) vxlanLocked(v VXLAN) *iface {
 	return nil
 }
 
-// tunnel is the tunnel as the engine needs it.
-func (v *vxlan) tunnel() *forward.Tunnel {
+// tunnel returns the tunnel for the engine.
+func (v *VXLAN) tunnel() *forward.Tunnel {
 	return &forward.Tunnel{Source: netip.AddrPortFrom(v.Source, v.SourcePort), VNI: v.VNI, Table: v.VRF,
 		Destination: netip.AddrPortFrom(v.Destination, v.DestinationPort)}
 }
