@@ -93,7 +93,7 @@ func TestAFPacketRetvals(t *testing.T) {
 		{"the kernel refuses", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "x"}, errors.New("no"), api.SYSCALL_ERROR_1, noInterface},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			r.engine.FailTap(c.fail)
+			r.engine.FailPorts(c.fail)
 			reply, err := invoke(t, a, a.links().AfPacketCreateV3, &c.request)
 			if !errors.Is(err, c.want) || reply.SwIfIndex != c.index {
 				t.Errorf("got %v, index %d", err, reply.SwIfIndex)

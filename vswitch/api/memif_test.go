@@ -209,9 +209,9 @@ func TestMemifRetvals(t *testing.T) {
 		"a loopback is not deleted as memif":           {func() error { return a.deleteMemif(t, a.loopback(t)) }, api.INVALID_SW_IF_INDEX},
 		"a memif in mode IP cannot be a bridge member": {func() error { return a.bridgeBareMemif(t, 4) }, api.NON_ETHERNET},
 	})
-	r.engine.FailTap(errors.New("no such directory"))
+	r.engine.FailPorts(errors.New("no such directory"))
 	checkRefusals(t, map[string]refusal{"a socket that cannot be bound": {create(binapi.MemifCreateV2{SocketID: 1, ID: 8}), api.SYSCALL_ERROR_4}})
-	r.engine.FailTap(nil)
+	r.engine.FailPorts(nil)
 	if index, err := a.memif(t, binapi.MemifCreateV2{SocketID: 1, ID: 8}); err != nil {
 		t.Error("the rejected memif left state:", err)
 	} else if err := a.deleteMemif(t, index); err != nil {

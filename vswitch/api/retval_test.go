@@ -178,14 +178,14 @@ func TestTapRetvals(t *testing.T) {
 func TestTapRejectedByThePacketPathLeavesNoState(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
-	r.engine.FailTap(forward.ErrNoPort)
+	r.engine.FailPorts(forward.ErrNoPort)
 	if _, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 1}); err != api.SYSCALL_ERROR_3 { //nolint:errorlint // the number itself
 		t.Fatal(err)
 	}
 	if list := a.interfaces(t); len(list) != 1 {
 		t.Fatalf("interfaces: %v", list)
 	}
-	r.engine.FailTap(nil)
+	r.engine.FailPorts(nil)
 	if _, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 1}); err != nil {
 		t.Fatal("its id is still in use:", err)
 	}

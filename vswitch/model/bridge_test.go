@@ -9,16 +9,16 @@ import (
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
 
-// bridged makes a tap in bridge domain 1.
-func (b *bench) bridged(t *testing.T) uint32 {
+// bridged creates a tap in bridge domain 1.
+func (b *testModel) bridged(t *testing.T) uint32 {
 	t.Helper()
 	index := b.tap(t)
 	do(t, b.JoinBridge(Join{Interface: index, Bridge: 1}))
 	return index
 }
 
-// only is the one entry of bridge domain 1.
-func (b *bench) only(t *testing.T) L2Entry {
+// only returns the only entry of bridge domain 1.
+func (b *testModel) only(t *testing.T) L2Entry {
 	t.Helper()
 	list := b.L2Entries(1)
 	if len(list) != 1 {
@@ -27,21 +27,21 @@ func (b *bench) only(t *testing.T) L2Entry {
 	return list[0]
 }
 
-func TestAnEntryThatIsNotStaticGivesWayToWhatIsLearned(t *testing.T) {
-	b := newBench()
+func TestLearningReplacesDynamicL2Entry(t *testing.T) {
+	b := newTestModel()
 	one, two := b.bridged(t), b.bridged(t)
 	set := L2Entry{Bridge: 1, MAC: someMAC, Interface: one}
 	do(t, b.AddL2Entry(set))
 	if e := b.only(t); e != set {
-		t.Errorf("set %+v", e)
+		t.Errorf("configured: %+v", e)
 	}
 	b.engine.Learn(1, someMAC, two)
 	if e := b.only(t); !e.Learned || e.Interface != two {
-		t.Errorf("after it was seen elsewhere: %+v", e)
+		t.Errorf("after learning on another interface: %+v", e)
 	}
 	do(t, b.AddL2Entry(set))
 	if e := b.only(t); e != set {
-		t.Errorf("set again: %+v", e)
+		t.Errorf("configured again: %+v", e)
 	}
 	b.engine.Learn(1, someMAC, two)
 	if err := b.DeleteL2Entry(L2Entry{Bridge: 1, MAC: someMAC, Interface: 77}); !errors.Is(err, NoSuchEntry) {
@@ -53,8 +53,8 @@ func TestAnEntryThatIsNotStaticGivesWayToWhatIsLearned(t *testing.T) {
 	}
 }
 
-func TestALearnedMACIsDeletedAsAnyOther(t *testing.T) {
-	b := newBench()
+func TestDeleteL2EntryDeletesLearnedMAC(t *testing.T) {
+	b := newTestModel()
 	index := b.bridged(t)
 	b.engine.Learn(1, someMAC, index)
 	if err := b.DeleteL2Entry(L2Entry{Bridge: 1, MAC: someMAC, Interface: NoIndex}); !errors.Is(err, NoSuchEntry) {
@@ -66,19 +66,19 @@ func TestALearnedMACIsDeletedAsAnyOther(t *testing.T) {
 	}
 }
 
-func TestWhatEndsTheMACsLearnedOnAnInterface(t *testing.T) {
-	for rule, end := range map[string]func(*bench, uint32) error{
-		"setting it down":        func(b *bench, i uint32) error { return b.SetAdminUp(i, false) },
-		"leaving":                (*bench).LeaveBridge,
-		"joining the same again": func(b *bench, i uint32) error { return b.JoinBridge(Join{Interface: i, Bridge: 1}) },
-		"joining another":        func(b *bench, i uint32) error { return b.JoinBridge(Join{Interface: i, Bridge: 2}) },
-		"deleting it":            (*bench).DeleteTap,
-		"flushing it":            (*bench).FlushInterface,
-		"flushing everything":    func(b *bench, _ uint32) error { b.FlushBridges(); return nil },
-		"flushing the bridge":    func(b *bench, _ uint32) error { return b.FlushBridge(1) },
+func TestChangesThatDeleteTheMACsLearnedOnAnInterface(t *testing.T) {
+	for rule, end := range map[string]func(*testModel, uint32) error{
+		"set interface down":         func(b *testModel, i uint32) error { return b.SetAdminUp(i, false) },
+		"leave bridge":               (*testModel).LeaveBridge,
+		"join the same bridge again": func(b *testModel, i uint32) error { return b.JoinBridge(Join{Interface: i, Bridge: 1}) },
+		"join another bridge":        func(b *testModel, i uint32) error { return b.JoinBridge(Join{Interface: i, Bridge: 2}) },
+		"delete interface":           (*testModel).DeleteTap,
+		"flush interface":            (*testModel).FlushInterface,
+		"flush all":                  func(b *testModel, _ uint32) error { b.FlushBridges(); return nil },
+		"flush bridge":               func(b *testModel, _ uint32) error { return b.FlushBridge(1) },
 	} {
 		t.Run(rule, func(t *testing.T) {
-			b := newBench()
+			b := newTestModel()
 			index := b.bridged(t)
 			b.engine.Learn(1, someMAC, index)
 			do(t, end(b, index))
@@ -92,8 +92,8 @@ func TestWhatEndsTheMACsLearnedOnAnInterface(t *testing.T) {
 	}
 }
 
-func TestAStaticMACOutlivesItsInterfaceAndNotItsBridge(t *testing.T) {
-	b := newBench()
+func TestStaticMACIsDeletedWithItsBridgeAndNotWithItsInterface(t *testing.T) {
+	b := newTestModel()
 	index := b.bridged(t)
 	do(t, b.AddL2Entry(L2Entry{Bridge: 1, MAC: someMAC, Interface: index, Static: true}))
 	do(t, b.DeleteTap(index))
@@ -103,12 +103,12 @@ func TestAStaticMACOutlivesItsInterfaceAndNotItsBridge(t *testing.T) {
 	do(t, b.DeleteBridge(1))
 	b.bridged(t)
 	if list := b.L2Entries(1); len(list) != 0 {
-		t.Errorf("the next bridge domain has %+v", list)
+		t.Errorf("the new bridge domain has %+v", list)
 	}
 }
 
-func TestAnInterfaceIsInOneBridgeOnly(t *testing.T) {
-	b := newBench()
+func TestJoinRemovesInterfaceFromFormerBridge(t *testing.T) {
+	b := newTestModel()
 	index := b.bridged(t)
 	do(t, b.JoinBridge(Join{Interface: index, Bridge: 2, SplitHorizon: 3}))
 	b.engine.Look(func(s modeltest.State) {
@@ -122,8 +122,8 @@ func TestAnInterfaceIsInOneBridgeOnly(t *testing.T) {
 	do(t, b.DeleteBridge(1))
 }
 
-func TestBridgesAreListedInTheOrderOfTheirIndexesWhichAreUsedAgain(t *testing.T) {
-	b := newBench()
+func TestBridgesAreListedByIndexAndIndexesAreReused(t *testing.T) {
+	b := newTestModel()
 	add := func(id uint32) {
 		t.Helper()
 		if _, err := b.AddBridge(Bridge{ID: id}); err != nil {
@@ -142,8 +142,8 @@ func TestBridgesAreListedInTheOrderOfTheirIndexesWhichAreUsedAgain(t *testing.T)
 	}
 }
 
-func TestABVIThatIsRemovedTakesItsMACAlongAndNoOther(t *testing.T) {
-	b := newBench()
+func TestDeletedBVIDeletesOnlyItsOwnL2Entry(t *testing.T) {
+	b := newTestModel()
 	loop := b.loopback(t)
 	do(t, b.JoinBridge(Join{Interface: loop, Bridge: 1, BVI: true}))
 	filter := L2Entry{Bridge: 1, MAC: frame.MAC{6}, Filter: true}

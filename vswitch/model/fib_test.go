@@ -1,16 +1,15 @@
 package model
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
-
-	"net/netip"
 
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
-func TestARouteUsesThePathsThatAreUpOfTheLowestPreference(t *testing.T) {
-	b := newBench()
+func TestRouteUsesUsablePathsOfLowestPreference(t *testing.T) {
+	b := newTestModel()
 	one, two, spare := b.tap(t), b.tap(t), b.tap(t)
 	b.route(t, "10.1.0.0/16", Path{Interface: one}, Path{Interface: two}, Path{Interface: spare, Preference: 1})
 	check := func(when string, want ...uint32) {
@@ -24,24 +23,24 @@ func TestARouteUsesThePathsThatAreUpOfTheLowestPreference(t *testing.T) {
 	do(t, b.SetAdminUp(one, false))
 	check("one down", two)
 	b.Handle(forward.Event{Kind: forward.PortDown, Interface: two})
-	check("the other's port failed", spare)
+	check("port of two failed", spare)
 	do(t, b.SetAdminUp(spare, false))
 	check("all down")
 	b.Handle(forward.Event{Kind: forward.PortUp, Interface: two})
-	check("the port is back", two)
+	check("port of two recovered", two)
 }
 
-func TestARouteOverADeletedInterfaceStaysAndLeadsNowhere(t *testing.T) {
-	b := newBench()
+func TestRouteOverDeletedInterfaceStaysAndDrops(t *testing.T) {
+	b := newTestModel()
 	index := b.tap(t)
 	b.route(t, "10.1.0.0/16", Path{Interface: index})
 	do(t, b.DeleteTap(index))
-	b.lastIndex = index - 1 // as after 65,536 others
+	b.lastIndex = index - 1 // as after 65,536 more interfaces
 	if again := b.tap(t); again != index {
-		t.Fatalf("index %d is not taken again but %d", index, again)
+		t.Fatalf("index is %d, want %d", again, index)
 	}
 	if r, ok := b.forwarded(0, "10.1.0.0/16"); !ok || r.Action != forward.Drop {
-		t.Fatalf("the route leads to another interface of the number: %+v", r)
+		t.Fatalf("the route uses the new interface of the index: %+v", r)
 	}
 	routes := b.Routes(forward.TableKey{Family: forward.IP4}, SourceAPI)
 	if len(routes) != 1 || routes[0].Paths[0].Interface != index {
@@ -49,23 +48,23 @@ func TestARouteOverADeletedInterfaceStaysAndLeadsNowhere(t *testing.T) {
 	}
 }
 
-func TestATableLivesWhileARouteLooksUpInIt(t *testing.T) {
-	b := newBench()
+func TestTableExistsWhileARouteLooksUpInIt(t *testing.T) {
+	b := newTestModel()
 	k := forward.TableKey{Family: forward.IP4, ID: 5}
 	b.AddTable(k, "")
 	b.route(t, "10.1.0.0/16", Path{Interface: NoIndex, Table: 5})
 	b.DeleteTable(k)
 	if len(b.Tables()) != 3 {
-		t.Fatal("the table went while a route looks up in it")
+		t.Fatal("the table was deleted while a route looks up in it")
 	}
 	do(t, b.DeleteRoute(RouteChange{Table: forward.TableKey{Family: forward.IP4}, Prefix: netip.MustParsePrefix("10.1.0.0/16")}))
 	if len(b.Tables()) != 2 {
-		t.Fatal("the table stayed")
+		t.Fatal("the table was not deleted")
 	}
 }
 
-func TestANextHopInATableThatWentIsDroppedUntilTheTableIsBack(t *testing.T) {
-	b := newBench()
+func TestNextHopInDeletedTableDropsUntilTableIsAddedAgain(t *testing.T) {
+	b := newTestModel()
 	k := forward.TableKey{Family: forward.IP4, ID: 5}
 	b.AddTable(k, "")
 	b.route(t, "10.1.0.0/16", Path{Interface: NoIndex, Table: 5, NextHop: netip.MustParseAddr("10.5.0.1")})
@@ -79,8 +78,8 @@ func TestANextHopInATableThatWentIsDroppedUntilTheTableIsBack(t *testing.T) {
 	}
 }
 
-func TestAnAddressMakesItsRoutesWhileTheInterfaceIsUp(t *testing.T) {
-	b := newBench()
+func TestAddressHasConnectedRoutesWhileInterfaceIsUp(t *testing.T) {
+	b := newTestModel()
 	index := b.loopback(t, "10.0.0.1/24", "10.0.9.0/31")
 	want := map[string]forward.Action{"10.0.0.1/32": forward.Local, "10.0.0.0/24": forward.Forward, "10.0.0.0/32": forward.Drop,
 		"10.0.0.255/32": forward.Drop, "10.0.9.0/32": forward.Local, "10.0.9.1/32": forward.Forward, "10.0.9.0/31": forward.Forward}
@@ -97,19 +96,19 @@ func TestAnAddressMakesItsRoutesWhileTheInterfaceIsUp(t *testing.T) {
 	}
 }
 
-func TestTheAPIsRouteIsUsedWhereNoBetterSourceHasOne(t *testing.T) {
-	b := newBench()
+func TestRouteOfTheAPIIsUsedUnlessABetterSourceHasOne(t *testing.T) {
+	b := newTestModel()
 	index := b.loopback(t, "10.0.0.1/24")
 	b.route(t, "10.0.0.0/24", Path{Kind: PathUnreachable, Interface: NoIndex})
 	b.route(t, "0.0.0.0/0", Path{Kind: PathUnreachable, Interface: NoIndex})
 	if r, _ := b.forwarded(0, "10.0.0.0/24"); r.Action != forward.Forward {
-		t.Error("over the connected route:", r)
+		t.Error("not the connected route:", r)
 	}
 	if r, _ := b.forwarded(0, "0.0.0.0/0"); r.Action != forward.Unreachable {
-		t.Error("not over the default:", r)
+		t.Error("not the route of the API:", r)
 	}
 	do(t, b.DeleteAddresses(index))
 	if r, _ := b.forwarded(0, "10.0.0.0/24"); r.Action != forward.Unreachable {
-		t.Error("not after the connected one went:", r)
+		t.Error("not the route of the API after delete of the address:", r)
 	}
 }

@@ -14,22 +14,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is a model over an engine that remembers, with the events that it told.
-type bench struct {
+// testModel is a model on a fake engine. It records the interface events.
+type testModel struct {
 	*Model
 	engine *modeltest.Engine
 	events []InterfaceEvent
 }
 
-func newBench() *bench {
-	b := &bench{engine: modeltest.New()}
+func newTestModel() *testModel {
+	b := &testModel{engine: modeltest.New()}
 	b.Model = New(b.engine, slog.New(slog.DiscardHandler))
 	b.Notify(func(e InterfaceEvent) { b.events = append(b.events, e) })
 	return b
 }
 
-// tap makes one that is up.
-func (b *bench) tap(t *testing.T) uint32 {
+// tap creates a tap and sets it up.
+func (b *testModel) tap(t *testing.T) uint32 {
 	t.Helper()
 	index, err := b.AddTap(Tap{ID: NoIndex})
 	if err != nil {
@@ -39,8 +39,8 @@ func (b *bench) tap(t *testing.T) uint32 {
 	return index
 }
 
-// loopback makes one that is up, with addresses.
-func (b *bench) loopback(t *testing.T, addresses ...string) uint32 {
+// loopback creates a loopback with addresses and sets it up.
+func (b *testModel) loopback(t *testing.T, addresses ...string) uint32 {
 	t.Helper()
 	index, err := b.AddLoopback(Loopback{})
 	if err != nil {
@@ -53,7 +53,7 @@ func (b *bench) loopback(t *testing.T, addresses ...string) uint32 {
 	return index
 }
 
-func (b *bench) route(t *testing.T, prefix string, paths ...Path) {
+func (b *testModel) route(t *testing.T, prefix string, paths ...Path) {
 	t.Helper()
 	p := netip.MustParsePrefix(prefix)
 	if _, err := b.AddRoute(RouteChange{Table: forward.TableKey{Family: forward.FamilyOf(p.Addr())}, Prefix: p, Paths: paths}); err != nil {
@@ -61,15 +61,15 @@ func (b *bench) route(t *testing.T, prefix string, paths ...Path) {
 	}
 }
 
-// forwarded is what the engine has for a prefix of an IPv4 table.
-func (b *bench) forwarded(table uint32, prefix string) (route forward.Route, ok bool) {
+// forwarded returns the engine's route to a prefix of an IPv4 table.
+func (b *testModel) forwarded(table uint32, prefix string) (route forward.Route, ok bool) {
 	b.engine.Look(func(s modeltest.State) {
 		route, ok = s.Tables[forward.TableKey{Family: forward.IP4, ID: table}][netip.MustParsePrefix(prefix)]
 	})
 	return route, ok
 }
 
-// over are the interfaces that a route's paths lead over.
+// over returns the interfaces of a route's paths.
 func over(r forward.Route) []uint32 {
 	var list []uint32
 	for _, p := range r.Paths {

@@ -11,34 +11,34 @@ import (
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
 
-func TestANeighbourMakesARouteOnlyWhereItsPrefixIsAttached(t *testing.T) {
+func TestNeighbourHasHostRouteOnlyIfItsPrefixIsAttached(t *testing.T) {
 	host := netip.MustParseAddr("10.0.0.9")
 	for name, c := range map[string]struct {
-		prepare func(t *testing.T, b *bench, on uint32)
+		prepare func(t *testing.T, b *testModel, on uint32)
 		want    bool
 	}{
-		"nothing around it": {func(*testing.T, *bench, uint32) {}, false},
-		"the interface's own prefix": {func(t *testing.T, b *bench, on uint32) {
+		"no covering prefix": {func(*testing.T, *testModel, uint32) {}, false},
+		"the interface's own prefix": {func(t *testing.T, b *testModel, on uint32) {
 			do(t, b.AddAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
 		}, true},
-		"another interface's prefix": {func(t *testing.T, b *bench, _ uint32) { b.loopback(t, "10.0.0.1/24") }, false},
-		"the donor's prefix": {func(t *testing.T, b *bench, on uint32) {
+		"another interface's prefix": {func(t *testing.T, b *testModel, _ uint32) { b.loopback(t, "10.0.0.1/24") }, false},
+		"the donor's prefix": {func(t *testing.T, b *testModel, on uint32) {
 			do(t, b.SetUnnumbered(on, b.loopback(t, "10.0.0.1/24")))
 		}, true},
-		"a route attached to the interface": {func(t *testing.T, b *bench, on uint32) {
+		"a route attached to the interface": {func(t *testing.T, b *testModel, on uint32) {
 			b.route(t, "10.0.0.0/24", Path{Interface: on})
 		}, true},
-		"a route by way of the interface": {func(t *testing.T, b *bench, on uint32) {
+		"a route with a next hop on the interface": {func(t *testing.T, b *testModel, on uint32) {
 			b.route(t, "10.0.0.0/24", Path{Interface: on, NextHop: netip.MustParseAddr("10.0.0.2")})
 		}, false},
-		"attached, but inside a prefix that is not": {func(t *testing.T, b *bench, on uint32) {
+		"an attached prefix with a longer drop prefix": {func(t *testing.T, b *testModel, on uint32) {
 			do(t, b.AddAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
 			b.route(t, "10.0.0.8/30", Path{Kind: PathDrop, Interface: NoIndex})
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, neighbourFirst := range []bool{true, false} {
-				b := newBench()
+				b := newTestModel()
 				on := b.tap(t)
 				if !neighbourFirst {
 					c.prepare(t, b, on)
@@ -56,8 +56,8 @@ func TestANeighbourMakesARouteOnlyWhereItsPrefixIsAttached(t *testing.T) {
 	}
 }
 
-func TestALearnedNeighbourNeverChangesAStaticOne(t *testing.T) {
-	b := newBench()
+func TestLearnedNeighbourDoesNotChangeStaticOne(t *testing.T) {
+	b := newTestModel()
 	on := b.tap(t)
 	host := netip.MustParseAddr("10.0.0.9")
 	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: someMAC, Static: true}))
@@ -70,8 +70,8 @@ func TestALearnedNeighbourNeverChangesAStaticOne(t *testing.T) {
 	}
 }
 
-func TestLearnedNeighboursAreForgottenWithTheirPrefixAndTheLink(t *testing.T) {
-	b := newBench()
+func TestLearnedNeighboursAreDeletedWithTheirPrefixAndOnLinkDown(t *testing.T) {
+	b := newTestModel()
 	on := b.loopback(t, "10.0.0.1/24", "10.1.0.1/24")
 	learn := func(a string) {
 		b.Handle(forward.Event{Kind: forward.NeighbourLearned, Interface: on, Addr: netip.MustParseAddr(a), MAC: someMAC})
@@ -87,16 +87,16 @@ func TestLearnedNeighboursAreForgottenWithTheirPrefixAndTheLink(t *testing.T) {
 	}
 	do(t, b.DeleteAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
 	if got := left(); !slices.Equal(got, []string{"10.0.0.8", "10.1.0.9"}) {
-		t.Fatal("after the address went:", got)
+		t.Fatal("after delete of the address:", got)
 	}
 	do(t, b.SetAdminUp(on, false))
 	if got := left(); !slices.Equal(got, []string{"10.0.0.8"}) {
-		t.Fatal("after it was set down:", got)
+		t.Fatal("after set down:", got)
 	}
 }
 
-func TestAnEventAboutAnInterfaceThatIsGoneIsNothing(t *testing.T) {
-	b := newBench()
+func TestEventsOfDeletedInterfacesAreIgnored(t *testing.T) {
+	b := newTestModel()
 	for _, kind := range []forward.EventKind{forward.PortDown, forward.PortUp, forward.NeighbourLearned} {
 		b.Handle(forward.Event{Kind: kind, Interface: 99, Addr: netip.MustParseAddr("10.0.0.9")})
 	}
@@ -110,20 +110,20 @@ func TestAnEventAboutAnInterfaceThatIsGoneIsNothing(t *testing.T) {
 	})
 }
 
-func TestAFailedPortTakesTheLinkDownAndBack(t *testing.T) {
-	b := newBench()
+func TestPortFailureSetsLinkDownAndRecoveryUp(t *testing.T) {
+	b := newTestModel()
 	on := b.tap(t)
 	b.events = nil
 	for _, kind := range []forward.EventKind{forward.PortDown, forward.PortDown, forward.PortUp} {
-		b.Handle(forward.Event{Kind: kind, Interface: on, Err: errors.New("of the port")})
+		b.Handle(forward.Event{Kind: kind, Interface: on, Err: errors.New("port error")})
 	}
 	if want := []InterfaceEvent{{Index: on}, {Index: on, LinkUp: true}}; !slices.Equal(b.events, want) {
 		t.Fatalf("%+v, wanted %+v", b.events, want)
 	}
 }
 
-func TestTheNumberOfNeighboursIsBounded(t *testing.T) {
-	b := newBench()
+func TestNumberOfNeighboursIsLimited(t *testing.T) {
+	b := newTestModel()
 	on := b.tap(t)
 	b.Model.neighbours[forward.IP4] = maxNeighbours - 1
 	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: someMAC}))

@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-func TestANamespaceIsNamedAsVPPNamesIt(t *testing.T) {
+func TestNamespaceNamesAreThoseOfVPP(t *testing.T) {
 	for name, want := range map[string]string{
 		"":                   "",
 		"/var/run/netns/pod": "/var/run/netns/pod",
@@ -30,7 +30,7 @@ func TestANamespaceIsNamedAsVPPNamesIt(t *testing.T) {
 	}
 }
 
-// FuzzNamespace reads any name of a network namespace. A relative name stays below /proc or /var/run/netns.
+// FuzzNamespace checks that a relative name results in a path below /proc or /var/run/netns.
 func FuzzNamespace(f *testing.F) {
 	for _, name := range []string{"", "pod", "/run/netns/pod", "pid:17", "pid:1/../2", "..", "pid:", "pid:+1"} {
 		f.Add(name)
@@ -46,9 +46,9 @@ func FuzzNamespace(f *testing.F) {
 	})
 }
 
-func TestTheHostSideIsUpAndOffloadsOnlyIfSegmentationIsAskedFor(t *testing.T) {
+func TestTapHostSideIsUpAndOffloadsOnlyWithGSO(t *testing.T) {
 	for flags, offload := range map[TapFlags]bool{0: false, TapChecksum: false, TapGSO: true, TapGSO | TapChecksum: true} {
-		b := newBench()
+		b := newTestModel()
 		index, err := b.AddTap(Tap{ID: 3, Flags: flags})
 		do(t, err)
 		b.engine.Look(func(s modeltest.State) {
@@ -59,34 +59,34 @@ func TestTheHostSideIsUpAndOffloadsOnlyIfSegmentationIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestATapHasAsManyQueuesAsAreAskedFor(t *testing.T) {
+func TestTapHasRequestedNumberOfQueues(t *testing.T) {
 	for _, queues := range []int{0, 1, 16} {
-		b := newBench()
+		b := newTestModel()
 		index, err := b.AddTap(Tap{ID: 3, Queues: queues})
 		do(t, err)
 		b.engine.Look(func(s modeltest.State) {
 			if c := s.Taps[index]; c.Queues != queues {
-				t.Errorf("asked for %d: %+v", queues, c)
+				t.Errorf("requested %d: %+v", queues, c)
 			}
 		})
 	}
 }
 
-func TestAMissingNamespaceAndANameInUseAreVPPsErrors(t *testing.T) {
+func TestTapErrorsAreVPPRetvals(t *testing.T) {
 	for cause, want := range map[error]Retval{port.ErrNamespaceGone: SyscallError2, port.ErrNameInUse: SyscallError3, errors.New("other"): SyscallError3} {
-		b := newBench()
-		b.engine.FailTap(cause)
+		b := newTestModel()
+		b.engine.FailPorts(cause)
 		if _, err := b.AddTap(Tap{ID: NoIndex}); !errors.Is(err, want) {
 			t.Errorf("%v: %v, wanted %v", cause, err, want)
 		}
 	}
 }
 
-func TestIndexesRunThroughTheirRangeAndSkipWhatIsTaken(t *testing.T) {
-	b := newBench()
+func TestInterfaceIndexesWrapAroundAndSkipUsedOnes(t *testing.T) {
+	b := newTestModel()
 	kept := b.tap(t)
 	b.lastIndex = 1<<16 - 1
 	if next := b.tap(t); next == 0 || next == kept {
-		t.Fatalf("index %d is taken", next)
+		t.Fatalf("index %d is in use", next)
 	}
 }

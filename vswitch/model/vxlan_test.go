@@ -10,41 +10,41 @@ import (
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
 
-// vxlanBetween is a tunnel between two addresses.
+// vxlanBetween returns a tunnel between two addresses.
 func vxlanBetween(source, destination string) VXLAN {
 	return VXLAN{Instance: NoIndex, Source: netip.MustParseAddr(source), Destination: netip.MustParseAddr(destination), VNI: 10,
 		DecapNext: NoIndex, MulticastInterface: NoIndex}
 }
 
-func (b *bench) vxlan(t *testing.T, v VXLAN) uint32 {
+func (b *testModel) vxlan(t *testing.T, v VXLAN) uint32 {
 	t.Helper()
 	index, err := b.AddVXLAN(v)
 	do(t, err)
 	return index
 }
 
-func TestTunnelsAreRefusedAsVPPRefusesThem(t *testing.T) {
+func TestVXLANRetvals(t *testing.T) {
 	good := vxlanBetween("192.0.2.1", "192.0.2.2")
 	for rule, c := range map[string]struct {
 		change func(*VXLAN)
 		want   Retval
 	}{
-		"a VRF that does not exist": {func(v *VXLAN) { v.VRF, v.Destination = 7, v.Source }, NoSuchFIB},
+		"an unknown VRF":            {func(v *VXLAN) { v.VRF, v.Destination = 7, v.Source }, NoSuchFIB},
 		"two families":              {func(v *VXLAN) { v.Destination = netip.MustParseAddr("2001:db8::2") }, InvalidValue},
 		"the same address twice":    {func(v *VXLAN) { v.Destination = v.Source }, SameSrcDst},
-		"a group on no interface":   {func(v *VXLAN) { v.Destination = netip.MustParseAddr("239.1.1.1") }, InvalidSwIfIndex},
+		"a group without interface": {func(v *VXLAN) { v.Destination = netip.MustParseAddr("239.1.1.1") }, InvalidSwIfIndex},
 		"a group": {func(v *VXLAN) { v.Destination, v.MulticastInterface = netip.MustParseAddr("239.1.1.1"), 0 },
 			Unsupported},
-		"IP packets":                {func(v *VXLAN) { v.L3 = true }, Unsupported},
-		"no VNI":                    {func(v *VXLAN) { v.VNI = 0 }, InvalidValue},
-		"a VNI of 25 bits":          {func(v *VXLAN) { v.VNI = 1 << 24 }, InvalidValue},
-		"no source":                 {func(v *VXLAN) { v.Source = netip.IPv4Unspecified() }, InvalidValue},
-		"a tunnel that exists":      {func(v *VXLAN) { v.Instance, v.DestinationPort = 9, 1 }, TunnelExist},
-		"an instance that is taken": {func(v *VXLAN) { v.Instance, v.VNI = 0, 11 }, InstanceInUse},
-		"a next node":               {func(v *VXLAN) { v.DecapNext, v.VNI = 5, 11 }, InvalidDecapNext},
+		"IP packets":         {func(v *VXLAN) { v.L3 = true }, Unsupported},
+		"no VNI":             {func(v *VXLAN) { v.VNI = 0 }, InvalidValue},
+		"a VNI of 25 bits":   {func(v *VXLAN) { v.VNI = 1 << 24 }, InvalidValue},
+		"no source":          {func(v *VXLAN) { v.Source = netip.IPv4Unspecified() }, InvalidValue},
+		"an existing tunnel": {func(v *VXLAN) { v.Instance, v.DestinationPort = 9, 1 }, TunnelExist},
+		"an instance in use": {func(v *VXLAN) { v.Instance, v.VNI = 0, 11 }, InstanceInUse},
+		"another next node":  {func(v *VXLAN) { v.DecapNext, v.VNI = 5, 11 }, InvalidDecapNext},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			b := newBench()
+			b := newTestModel()
 			b.vxlan(t, good)
 			v := good
 			c.change(&v)
@@ -52,14 +52,14 @@ func TestTunnelsAreRefusedAsVPPRefusesThem(t *testing.T) {
 				t.Errorf("%d, %v, wanted %v", index, err, c.want)
 			}
 			if len(b.VXLANs(NoIndex)) != 1 {
-				t.Error("something was made")
+				t.Error("the rejected tunnel exists")
 			}
 		})
 	}
 }
 
-func TestATunnelIsUpAndNamedByItsInstance(t *testing.T) {
-	b := newBench()
+func TestVXLANIsUpAndNamedByItsInstance(t *testing.T) {
+	b := newTestModel()
 	v := vxlanBetween("192.0.2.1", "192.0.2.2")
 	v.Instance = 1
 	b.vxlan(t, v)
@@ -89,9 +89,9 @@ func TestATunnelIsUpAndNamedByItsInstance(t *testing.T) {
 	}
 }
 
-// VPP makes a tunnel whatever addresses it has, and says that its link is up.
-func TestATunnelIsTheSameWhetherItsSourceIsOursOrNot(t *testing.T) {
-	b := newBench()
+// In VPP the link of a tunnel is up whether or not its source is an address of the dataplane.
+func TestVXLANDoesNotDependOnAddressesOfTheDataplane(t *testing.T) {
+	b := newTestModel()
 	table := forward.TableKey{Family: forward.IP4, ID: 7}
 	b.AddTable(table, "")
 	loop := b.loopback(t)
@@ -104,7 +104,7 @@ func TestATunnelIsTheSameWhetherItsSourceIsOursOrNot(t *testing.T) {
 	b.events = nil
 	for what, change := range map[string]func() error{
 		"nothing": func() error { return nil },
-		"an address comes and goes": func() error {
+		"an address is added and deleted": func() error {
 			return errors.Join(b.AddAddress(loop, own), b.DeleteAddress(loop, own), b.AddAddress(loop, own))
 		},
 	} {
@@ -127,6 +127,6 @@ func TestATunnelIsTheSameWhetherItsSourceIsOursOrNot(t *testing.T) {
 		t.Error(err)
 	}
 	if slices.ContainsFunc(b.Tables(), func(t Table) bool { return t.ID == 7 }) {
-		t.Error("the VRF is left behind")
+		t.Error("the VRF was not deleted")
 	}
 }

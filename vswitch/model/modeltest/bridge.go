@@ -8,20 +8,20 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// BridgedMAC names an entry of a bridge domain's MAC table.
+// BridgedMAC is the key of a learned MAC.
 type BridgedMAC struct {
 	Bridge uint32
 	MAC    frame.MAC
 }
 
-// Learn lets a bridge domain have seen a MAC on an interface.
+// Learn makes a bridge domain learn a MAC on an interface.
 func (e *Engine) Learn(bridge uint32, m frame.MAC, on uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.state.Learned[BridgedMAC{bridge, m}] = on
 }
 
-// SetBridge remembers the bridge domain.
+// SetBridge records a bridge domain.
 func (e *Engine) SetBridge(b forward.Bridge) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -36,11 +36,11 @@ func (e *Engine) SetBridge(b forward.Bridge) error {
 	}
 	b.Members, b.Configured = slices.Clone(b.Members), slices.Clone(b.Configured)
 	e.state.Bridges[b.ID] = b
-	e.unshown = true
+	e.unpublished = true
 	return nil
 }
 
-// DelBridge forgets the bridge domain and what it has learned.
+// DelBridge deletes a bridge domain and its learned MACs.
 func (e *Engine) DelBridge(id uint32) {
 	e.FlushMACs(forward.MACFilter{Bridge: id, Interface: forward.NoInterface})
 	e.mu.Lock()
@@ -48,7 +48,7 @@ func (e *Engine) DelBridge(id uint32) {
 	delete(e.state.Bridges, id)
 }
 
-// FlushMACs forgets what was learned, and publishes.
+// FlushMACs deletes learned MACs, and publishes.
 func (e *Engine) FlushMACs(f forward.MACFilter) {
 	e.Publish()
 	e.mu.Lock()
@@ -58,7 +58,7 @@ func (e *Engine) FlushMACs(f forward.MACFilter) {
 	})
 }
 
-// ForgetMAC forgets one MAC that was learned, and publishes.
+// ForgetMAC deletes a learned MAC, and publishes.
 func (e *Engine) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
 	e.Publish()
 	e.mu.Lock()
@@ -71,7 +71,7 @@ func (e *Engine) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
 	return true
 }
 
-// LearnedMACs lists what was learned.
+// LearnedMACs lists the learned MACs.
 func (e *Engine) LearnedMACs(bridge uint32) []forward.LearnedMAC {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package modeltest has a packet path that only remembers what it was told.
+// Package modeltest has a fake packet path.
 package modeltest
 
 import (
@@ -18,7 +18,7 @@ type Neighbour struct {
 	Static bool
 }
 
-// State is what an engine was told and not told to forget.
+// State is the configuration that an Engine has received.
 type State struct {
 	Taps       map[uint32]port.TapConfig
 	AFPackets  map[uint32]port.AFPacketConfig
@@ -28,19 +28,18 @@ type State struct {
 	Neighbours map[uint32]map[netip.Addr]Neighbour
 	Tables     map[forward.TableKey]map[netip.Prefix]forward.Route
 	Bridges    map[uint32]forward.Bridge
-	Learned    map[BridgedMAC]uint32 // the interface of each
+	Learned    map[BridgedMAC]uint32 // interface of each MAC
 }
 
-// Engine is a model.Engine that keeps State instead of forwarding. Its zero value is not of use: call New.
+// Engine is a model.Engine that records its configuration. It forwards nothing.
 type Engine struct {
-	mu        sync.Mutex
-	state     State
-	failTap   error
-	unshown   bool
-	published int
+	mu          sync.Mutex
+	state       State
+	portErr     error
+	unpublished bool
 }
 
-// New makes an engine that has the two tables 0 and nothing else.
+// New returns an engine with the default VRFs.
 func New() *Engine {
 	return &Engine{state: State{
 		Taps:       map[uint32]port.TapConfig{},
@@ -56,47 +55,80 @@ func New() *Engine {
 	}}
 }
 
-// FailTap makes OpenTap, OpenAFPacket and OpenMemif fail with err until it is called with nil.
-func (e *Engine) FailTap(err error) {
+// FailPorts makes OpenTap, OpenAFPacket and OpenMemif return err, until it is called with nil.
+func (e *Engine) FailPorts(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.failTap = err
+	e.portErr = err
 }
 
-// Look calls f with the state, which f must not keep.
+// Look calls f with the state. f must not keep it.
 func (e *Engine) Look(f func(State)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f(e.state)
 }
 
-// Unpublished says whether there are changes that Publish has not shown.
+// change calls f to change the state, which Publish then publishes.
+func (e *Engine) change(f func(s *State)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f(&e.state)
+	e.unpublished = true
+}
+
+// Unpublished reports whether there are changes after the last Publish.
 func (e *Engine) Unpublished() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.unshown
+	return e.unpublished
 }
 
-// OpenTap remembers the tap.
-func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
+// Publish publishes all changes.
+func (e *Engine) Publish() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.failTap != nil {
-		return port.TapInfo{}, e.failTap
-	}
-	for _, other := range e.state.Taps {
-		if c.Name != "" && other.Name == c.Name && other.Namespace == c.Namespace {
-			return port.TapInfo{}, port.ErrNameInUse
+	e.unpublished = false
+}
+
+// OpenTap records a tap. Names must be unique in their network namespace.
+func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
+	err := e.open(index, func() error {
+		for _, other := range e.state.Taps {
+			if c.Name != "" && other.Name == c.Name && other.Namespace == c.Namespace {
+				return port.ErrNameInUse
+			}
 		}
+		e.state.Taps[index] = c
+		return nil
+	})
+	if err != nil {
+		return port.TapInfo{}, err
 	}
-	if _, ok := e.state.Taps[index]; ok {
-		return port.TapInfo{}, forward.ErrPortExists
-	}
-	e.state.Taps[index] = c
 	return tapInfo(index, c), nil
 }
 
-// tapInfo fills in what the kernel would choose.
+// open calls record unless the interface has a port or FailPorts has set an error.
+func (e *Engine) open(index uint32, record func() error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.portErr != nil {
+		return e.portErr
+	}
+	if e.hasPortLocked(index) {
+		return forward.ErrPortExists
+	}
+	return record()
+}
+
+func (e *Engine) hasPortLocked(index uint32) bool {
+	_, tap := e.state.Taps[index]
+	_, link := e.state.AFPackets[index]
+	_, memif := e.state.Memifs[index]
+	return tap || link || memif
+}
+
+// tapInfo returns the configuration with the values that the kernel would choose.
 func tapInfo(index uint32, c port.TapConfig) port.TapInfo {
 	info := port.TapInfo{Name: c.Name, Ifindex: int(index) + 1, HostMAC: c.HostMAC, HostMTU: c.HostMTU}
 	if info.Name == "" {
@@ -111,7 +143,20 @@ func tapInfo(index uint32, c port.TapConfig) port.TapInfo {
 	return info
 }
 
-// ClosePort forgets the tap or memif, or lets the link go.
+// OpenAFPacket records an af_packet port. Any link exists.
+func (e *Engine) OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error) {
+	if err := e.open(index, func() error { e.state.AFPackets[index] = c; return nil }); err != nil {
+		return port.AFPacketInfo{}, err
+	}
+	return port.AFPacketInfo{Ifindex: int(index) + 1, MTU: 1500}, nil
+}
+
+// OpenMemif records a memif. A test connects a client with the event forward.PeerConnected.
+func (e *Engine) OpenMemif(index uint32, c port.MemifConfig) error {
+	return e.open(index, func() error { e.state.Memifs[index] = c; return nil })
+}
+
+// ClosePort deletes the port of an interface.
 func (e *Engine) ClosePort(index uint32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -124,119 +169,103 @@ func (e *Engine) ClosePort(index uint32) error {
 	return nil
 }
 
-// SetInterface remembers the interface.
+// SetInterface records an interface.
 func (e *Engine) SetInterface(index uint32, i forward.Interface) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if index >= forward.MaxInterfaces {
 		return forward.ErrNoInterface
 	}
 	i.Addresses = slices.Clone(i.Addresses)
-	e.state.Interfaces[index] = i
-	e.unshown = true
+	e.change(func(s *State) { s.Interfaces[index] = i })
 	return nil
 }
 
-// DelInterface forgets the interface with its neighbours.
+// DelInterface deletes an interface and its neighbours.
 func (e *Engine) DelInterface(index uint32) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.state.Interfaces, index)
-	delete(e.state.Neighbours, index)
-	e.unshown = true
+	e.change(func(s *State) {
+		delete(s.Interfaces, index)
+		delete(s.Neighbours, index)
+	})
 }
 
-// SetNeighbour remembers the neighbour by the real engine's rule: static entries stay.
-func (e *Engine) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bool) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if _, ok := e.state.Interfaces[index]; !ok {
-		return forward.ErrNoInterface
-	}
-	if e.state.Neighbours[index] == nil {
-		e.state.Neighbours[index] = map[netip.Addr]Neighbour{}
-	}
-	if old, ok := e.state.Neighbours[index][a]; !ok || static || !old.Static {
-		e.state.Neighbours[index][a] = Neighbour{MAC: m, Static: static}
-	}
-	e.unshown = true
-	return nil
+// SetNeighbour records a neighbour. As in the real engine a dynamic neighbour does not replace a static one.
+func (e *Engine) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bool) (err error) {
+	e.change(func(s *State) {
+		if _, ok := s.Interfaces[index]; !ok {
+			err = forward.ErrNoInterface
+			return
+		}
+		if s.Neighbours[index] == nil {
+			s.Neighbours[index] = map[netip.Addr]Neighbour{}
+		}
+		if old, ok := s.Neighbours[index][a]; !ok || static || !old.Static {
+			s.Neighbours[index][a] = Neighbour{MAC: m, Static: static}
+		}
+	})
+	return err
 }
 
-// DelNeighbour forgets the neighbour.
+// DelNeighbour deletes a neighbour.
 func (e *Engine) DelNeighbour(index uint32, a netip.Addr) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.state.Neighbours[index], a)
-	if len(e.state.Neighbours[index]) == 0 {
-		delete(e.state.Neighbours, index)
-	}
-	e.unshown = true
+	e.change(func(s *State) {
+		delete(s.Neighbours[index], a)
+		if len(s.Neighbours[index]) == 0 {
+			delete(s.Neighbours, index)
+		}
+	})
 }
 
-// Publish counts.
-func (e *Engine) Publish() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.unshown = false
-	e.published++
-}
-
-// AddTable makes an empty table, or keeps the one there is.
+// AddTable adds an empty table, if it does not exist.
 func (e *Engine) AddTable(k forward.TableKey) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.state.Tables[k] == nil {
-		e.state.Tables[k] = map[netip.Prefix]forward.Route{}
-	}
-	e.unshown = true
+	e.change(func(s *State) {
+		if s.Tables[k] == nil {
+			s.Tables[k] = map[netip.Prefix]forward.Route{}
+		}
+	})
 }
 
-// DelTable forgets the table.
+// DelTable deletes a table.
 func (e *Engine) DelTable(k forward.TableKey) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.state.Tables, k)
-	e.unshown = true
+	e.change(func(s *State) { delete(s.Tables, k) })
 }
 
-// SetRoute remembers the route.
-func (e *Engine) SetRoute(k forward.TableKey, p netip.Prefix, r forward.Route) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case e.state.Tables[k] == nil:
-		return forward.ErrNoTable
-	case !p.IsValid() || p != p.Masked() || forward.FamilyOf(p.Addr()) != k.Family:
-		return forward.ErrBadRoute
-	case r.Action == forward.Forward && (len(r.Paths) == 0 || len(r.Paths) > 64):
-		return forward.ErrBadRoute
-	}
+// SetRoute records a route.
+func (e *Engine) SetRoute(k forward.TableKey, p netip.Prefix, r forward.Route) (err error) {
 	r.Paths = slices.Clone(r.Paths)
-	e.state.Tables[k][p] = r
-	e.unshown = true
-	return nil
+	e.change(func(s *State) {
+		switch {
+		case s.Tables[k] == nil:
+			err = forward.ErrNoTable
+		case !p.IsValid() || p != p.Masked() || forward.FamilyOf(p.Addr()) != k.Family,
+			r.Action == forward.Forward && (len(r.Paths) == 0 || len(r.Paths) > 64):
+			err = forward.ErrBadRoute
+		default:
+			s.Tables[k][p] = r
+		}
+	})
+	return err
 }
 
-// DelRoute forgets the route.
+// DelRoute deletes a route.
 func (e *Engine) DelRoute(k forward.TableKey, p netip.Prefix) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.state.Tables[k], p)
-	e.unshown = true
+	e.change(func(s *State) { delete(s.Tables[k], p) })
 }
 
-// Counters are nothing but an index's own number of packets, to be told apart.
+// SetProxies records the proxied addresses.
+func (e *Engine) SetProxies(p forward.Proxies) {
+	e.change(func(s *State) { s.Proxies = p })
+}
+
+// Counters returns values that depend on the index.
 func (e *Engine) Counters(index uint32) forward.Counters {
 	return forward.Counters{RxPackets: uint64(index), RxBytes: 100 * uint64(index)}
 }
 
-// Drops are always the same.
+// Drops returns a fixed value.
 func (e *Engine) Drops() map[string]uint64 {
 	return map[string]uint64{"ethernet-input/unknown ethernet type": 7}
 }
 
-// Trace is always one line.
+// Trace returns one line.
 func (e *Engine) Trace(index uint32, n int) []string {
 	return []string{fmt.Sprintf("a frame on %d, of %d at most", index, n)}
 }
