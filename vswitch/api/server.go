@@ -10,8 +10,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -45,15 +43,9 @@ type Limits struct {
 }
 
 func (l *Limits) setDefaults() {
-	if l.Clients == 0 {
-		l.Clients = 64
-	}
-	if l.Handshake == 0 {
-		l.Handshake = 10 * time.Second
-	}
-	if l.Write == 0 {
-		l.Write = 10 * time.Second
-	}
+	l.Clients = cmp.Or(l.Clients, 64)
+	l.Handshake = cmp.Or(l.Handshake, 10*time.Second)
+	l.Write = cmp.Or(l.Write, 10*time.Second)
 }
 
 // Server serves VPP's binary API. It answers the requests of one connection in order.
@@ -243,14 +235,9 @@ func apiVersions() []memclnt.ModuleVersion {
 
 // moduleVersion parses a version such as "1.2.3".
 func moduleVersion(file, version string) memclnt.ModuleVersion {
-	var n [3]uint32
-	for i, part := range strings.SplitN(version, ".", len(n)) {
-		v, err := strconv.ParseUint(part, 10, 32)
-		if err == nil {
-			n[i] = uint32(v)
-		}
-	}
-	return memclnt.ModuleVersion{Major: n[0], Minor: n[1], Patch: n[2], Name: file + ".api"}
+	v := memclnt.ModuleVersion{Name: file + ".api"}
+	_, _ = fmt.Sscanf(version, "%d.%d.%d", &v.Major, &v.Minor, &v.Patch) // versions are constants of govpp
+	return v
 }
 
 // fixedIDs are the message ids of memclnt.api, equal in all VPP releases. Clients hard-code the id of sockclnt_create.

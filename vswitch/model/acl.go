@@ -46,14 +46,8 @@ type aclSet[R, F any] struct {
 	next    uint32
 }
 
-func newACLs() aclSet[forward.ACLRule, forward.ACLFilter] {
-	return aclSet[forward.ACLRule, forward.ACLFilter]{limit: 1 << 12, check: checkRule, compile: forward.NewACLFilter,
-		acls: map[uint32]*compiledACL[forward.ACLRule, forward.ACLFilter]{}}
-}
-
-func newMACIPs() aclSet[forward.MACIPRule, forward.MACIPFilter] {
-	return aclSet[forward.MACIPRule, forward.MACIPFilter]{limit: 1 << 16, check: checkMACIPRule, compile: forward.NewMACIPFilter,
-		acls: map[uint32]*compiledACL[forward.MACIPRule, forward.MACIPFilter]{}}
+func newACLSet[R, F any](limit int, check func(R) error, compile func([]R) *F) aclSet[R, F] {
+	return aclSet[R, F]{limit: limit, check: check, compile: compile, acls: map[uint32]*compiledACL[R, F]{}}
 }
 
 // add adds an ACL and returns its index. Indexes are not reused soon.

@@ -113,13 +113,16 @@ func (m *Model) withInterface(index uint32, f func(i *iface) error) error {
 func listInterfaces[D any](m *Model, index uint32, details func(i *iface) (d D, ok bool)) []D {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	indexes := []uint32{index}
+	if index == NoIndex {
+		indexes = m.indexesLocked()
+	}
 	var list []D
-	for _, n := range m.indexesLocked() {
-		if index != NoIndex && index != n {
-			continue
-		}
-		if d, ok := details(m.interfaces[n]); ok {
-			list = append(list, d)
+	for _, n := range indexes {
+		if i := m.interfaces[n]; i != nil {
+			if d, ok := details(i); ok {
+				list = append(list, d)
+			}
 		}
 	}
 	return list

@@ -45,7 +45,8 @@ type Model struct {
 func New(engine Engine, log *slog.Logger) *Model {
 	m := &Model{engine: engine, log: log, now: time.Now, notify: func(InterfaceEvent) {},
 		interfaces: map[uint32]*iface{}, tables: map[forward.TableKey]*table{}, neighbours: map[forward.Family]int{},
-		bridges: map[uint32]*bridge{}, macips: newMACIPs(), acls: newACLs(),
+		bridges: map[uint32]*bridge{}, macips: newACLSet(1<<16, checkMACIPRule, forward.NewMACIPFilter),
+		acls:    newACLSet(1<<12, checkRule, forward.NewACLFilter),
 		sockets: map[uint32]*memifSocket{}, redirects: map[redirectKey]Path{}, puntUDP: map[forward.Family]bool{}}
 	defer m.change()()
 	for _, family := range families {

@@ -215,8 +215,8 @@ func (m *Model) SetPuntUDP(f forward.Family, on bool) {
 }
 
 func (m *Model) syncRedirectsLocked() {
-	for _, n := range m.indexesLocked() {
-		m.syncLocked(m.interfaces[n])
+	for _, i := range m.interfaces {
+		m.syncLocked(i)
 	}
 }
 
