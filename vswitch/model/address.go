@@ -33,7 +33,7 @@ func (m *Model) AddAddress(index uint32, p netip.Prefix) error {
 			i.enableIP6(netip.Addr{})
 		}
 		m.syncWithUnnumberedLocked(i)
-		m.updateConnectedLocked(i)
+		m.fib.updateConnected(i)
 		return nil
 	})
 }
@@ -113,7 +113,7 @@ func (m *Model) deleteAddressLocked(i *iface, p netip.Prefix) {
 		i.ip6.disable()
 	}
 	m.syncWithUnnumberedLocked(i)
-	m.updateConnectedLocked(i)
+	m.fib.updateConnected(i)
 }
 
 // addressesLocked returns the addresses that an interface uses: its own or those of its donor.
@@ -243,7 +243,7 @@ func (m *Model) ClearUnnumbered(index uint32) error {
 func (m *Model) setDonorLocked(i *iface, donor uint32) {
 	i.donor = donor
 	m.syncLocked(i)
-	m.updateHostRoutesLocked(i)
+	m.fib.updateHostRoutes(i)
 }
 
 // Unnumbered lists the interface of the given index if it is unnumbered, or all unnumbered interfaces for NoIndex.
@@ -260,8 +260,8 @@ func (m *Model) isDonorLocked(i *iface) bool {
 	return false
 }
 
-// updateConnectedLocked updates the connected routes of an interface. As in VPP they exist while it is admin up.
-func (m *Model) updateConnectedLocked(i *iface) {
+// updateConnected updates the connected routes of an interface. As in VPP they exist while it is admin up.
+func (fb *fib) updateConnected(i *iface) {
 	want := map[routeKey]fibRoute{}
 	if i.AdminUp {
 		want = i.connectedRoutes()
@@ -269,13 +269,13 @@ func (m *Model) updateConnectedLocked(i *iface) {
 	for k := range i.connected {
 		if _, ok := want[k]; !ok {
 			delete(i.connected, k)
-			m.deleteRouteLocked(k, SourceInterface)
+			fb.delete(k, SourceInterface)
 		}
 	}
 	for k, r := range want {
 		if old, ok := i.connected[k]; !ok || !old.equal(r) {
 			i.connected[k] = r
-			m.setRouteLocked(k, SourceInterface, r)
+			fb.set(k, SourceInterface, r)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -78,6 +79,16 @@ func (r fibRoute) equal(s fibRoute) bool {
 	return r.attached == s.attached && slices.Equal(r.paths, s.paths)
 }
 
+// fib is the state of all tables. The lock of the Model guards it.
+type fib struct {
+	engine       Fibs
+	log          *slog.Logger
+	interfaces   map[uint32]*iface // those of the Model
+	tables       map[forward.TableKey]*table
+	lastEntry    uint32 // last allocated number of an entry
+	tableDeleted func(forward.TableKey)
+}
+
 // entry is the FIB entry of a prefix.
 type entry struct {
 	number  uint32       // stats index
@@ -101,13 +112,13 @@ func (e *entry) uses(index uint32) bool {
 	return false
 }
 
-// setRouteLocked sets the route of a source in an existing table.
-func (m *Model) setRouteLocked(k routeKey, s Source, r fibRoute) *entry {
-	t := m.tables[k.table]
+// set sets the route of a source in an existing table.
+func (fb *fib) set(k routeKey, s Source, r fibRoute) *entry {
+	t := fb.tables[k.table]
 	e := t.entries[k.prefix]
 	if e == nil {
-		m.lastEntry++
-		e = &entry{number: m.lastEntry, written: k.prefix, sources: map[Source]fibRoute{}}
+		fb.lastEntry++
+		e = &entry{number: fb.lastEntry, written: k.prefix, sources: map[Source]fibRoute{}}
 		if r.written.IsValid() {
 			e.written = r.written
 		}
@@ -116,88 +127,88 @@ func (m *Model) setRouteLocked(k routeKey, s Source, r fibRoute) *entry {
 	old := e.sources[s]
 	e.sources[s] = r
 	for _, p := range r.paths {
-		m.attachPathLocked(k, p)
+		fb.attachPath(k, p)
 	}
-	m.detachPathsLocked(k, old.paths)
-	m.installLocked(k)
-	m.coverChangedLocked(k)
+	fb.detachPaths(k, old.paths)
+	fb.install(k)
+	fb.coverChanged(k)
 	return e
 }
 
-// deleteRouteLocked deletes the route of a source, if it exists.
-func (m *Model) deleteRouteLocked(k routeKey, s Source) {
-	old, ok := m.routeLocked(k, s)
+// delete deletes the route of a source, if it exists.
+func (fb *fib) delete(k routeKey, s Source) {
+	old, ok := fb.route(k, s)
 	if !ok {
 		return
 	}
-	delete(m.entryLocked(k).sources, s)
-	m.installLocked(k)
-	m.detachPathsLocked(k, old.paths)
-	m.coverChangedLocked(k)
+	delete(fb.entry(k).sources, s)
+	fb.install(k)
+	fb.detachPaths(k, old.paths)
+	fb.coverChanged(k)
 }
 
-func (m *Model) entryLocked(k routeKey) *entry {
-	if t := m.tables[k.table]; t != nil {
+func (fb *fib) entry(k routeKey) *entry {
+	if t := fb.tables[k.table]; t != nil {
 		return t.entries[k.prefix]
 	}
 	return nil
 }
 
-// routeLocked returns the route of a source.
-func (m *Model) routeLocked(k routeKey, s Source) (r fibRoute, ok bool) {
-	if e := m.entryLocked(k); e != nil {
+// route returns the route of a source.
+func (fb *fib) route(k routeKey, s Source) (r fibRoute, ok bool) {
+	if e := fb.entry(k); e != nil {
 		r, ok = e.sources[s]
 	}
 	return r, ok
 }
 
-// attachPathLocked registers the route at the interface or table of a path.
-func (m *Model) attachPathLocked(k routeKey, p Path) {
-	if i := m.interfaces[p.Interface]; i != nil && !p.gone {
+// attachPath registers the route at the interface or table of a path.
+func (fb *fib) attachPath(k routeKey, p Path) {
+	if i := fb.interfaces[p.Interface]; i != nil && !p.gone {
 		i.routes[k] = struct{}{}
 	}
 	if p.looksUp() {
-		m.tables[forward.TableKey{Family: k.table.Family, ID: p.Table}].users++
+		fb.tables[forward.TableKey{Family: k.table.Family, ID: p.Table}].users++
 	}
 }
 
-func (m *Model) detachPathsLocked(k routeKey, paths []Path) {
-	e := m.entryLocked(k)
+func (fb *fib) detachPaths(k routeKey, paths []Path) {
+	e := fb.entry(k)
 	for _, p := range paths {
-		if i := m.interfaces[p.Interface]; i != nil && (e == nil || !e.uses(p.Interface)) {
+		if i := fb.interfaces[p.Interface]; i != nil && (e == nil || !e.uses(p.Interface)) {
 			delete(i.routes, k)
 		}
 		if p.looksUp() {
-			m.releaseTableLocked(forward.TableKey{Family: k.table.Family, ID: p.Table})
+			fb.release(forward.TableKey{Family: k.table.Family, ID: p.Table})
 		}
 	}
 }
 
-// installLocked writes the best route of a prefix to the engine, or deletes the prefix.
-func (m *Model) installLocked(k routeKey) {
-	e := m.entryLocked(k)
+// install writes the best route of a prefix to the engine, or deletes the prefix.
+func (fb *fib) install(k routeKey) {
+	e := fb.entry(k)
 	if e == nil {
 		return
 	}
 	if len(e.sources) == 0 {
-		delete(m.tables[k.table].entries, k.prefix)
-		m.engine.DelRoute(k.table, k.prefix)
+		delete(fb.tables[k.table].entries, k.prefix)
+		fb.engine.DelRoute(k.table, k.prefix)
 		return
 	}
 	_, r := e.best()
-	if err := m.engine.SetRoute(k.table, k.prefix, m.resolveLocked(k, r)); err != nil {
-		m.log.Error("packet path rejected a route", "prefix", k.prefix, "table", k.table.ID, "err", err)
+	if err := fb.engine.SetRoute(k.table, k.prefix, fb.resolve(k, r)); err != nil {
+		fb.log.Error("packet path rejected a route", "prefix", k.prefix, "table", k.table.ID, "err", err)
 	}
 }
 
-// resolveLocked returns the route with the usable paths of the lowest preference. checkPaths ensures that a path that does
+// resolve returns the route with the usable paths of the lowest preference. checkPaths ensures that a path that does
 // not forward is the only one of its preference.
-func (m *Model) resolveLocked(k routeKey, r fibRoute) forward.Route {
+func (fb *fib) resolve(k routeKey, r fibRoute) forward.Route {
 	drop := forward.Route{Action: forward.Drop}
 	var usable []Path
 	for _, p := range r.paths {
 		switch {
-		case !m.usableLocked(k.table.Family, p):
+		case !fb.usable(k.table.Family, p):
 		case len(usable) > 0 && p.Preference > usable[0].Preference:
 		case len(usable) > 0 && p.Preference < usable[0].Preference:
 			usable = append(usable[:0], p)
@@ -227,35 +238,35 @@ var actions = [...]forward.Action{
 	PathLinkLocal:   forward.Drop,
 }
 
-func (m *Model) usableLocked(f forward.Family, p Path) bool {
+func (fb *fib) usable(f forward.Family, p Path) bool {
 	if p.Kind != PathNormal {
 		return true
 	}
 	if p.Interface == NoIndex {
-		return m.tables[forward.TableKey{Family: f, ID: p.Table}] != nil
+		return fb.tables[forward.TableKey{Family: f, ID: p.Table}] != nil
 	}
-	i := m.interfaces[p.Interface]
+	i := fb.interfaces[p.Interface]
 	return i != nil && !p.gone && i.AdminUp && i.LinkUp
 }
 
-// reinstallRoutesLocked installs the routes over an interface after a change of its state.
-func (m *Model) reinstallRoutesLocked(i *iface) {
+// reinstall installs the routes over an interface after a change of its state.
+func (fb *fib) reinstall(i *iface) {
 	for k := range i.routes {
-		m.installLocked(k)
+		fb.install(k)
 	}
 }
 
-// detachRoutesLocked disables the paths over a deleted interface. As in VPP the routes stay until their owner deletes them.
-func (m *Model) detachRoutesLocked(i *iface) {
+// detach disables the paths over a deleted interface. As in VPP the routes stay until their owner deletes them.
+func (fb *fib) detach(i *iface) {
 	for k := range i.routes {
-		for s, r := range m.entryLocked(k).sources {
+		for s, r := range fb.entry(k).sources {
 			paths := slices.Clone(r.paths)
 			for n := range paths {
 				paths[n].gone = paths[n].gone || paths[n].Interface == i.Index
 			}
-			m.entryLocked(k).sources[s] = fibRoute{paths: paths, attached: r.attached}
+			fb.entry(k).sources[s] = fibRoute{paths: paths, attached: r.attached}
 		}
-		m.installLocked(k)
+		fb.install(k)
 	}
 	clear(i.routes)
 }
@@ -283,7 +294,7 @@ type Route struct {
 func (m *Model) AddRoute(c RouteChange) (uint32, error) {
 	defer m.change()()
 	written := c.Prefix
-	if err := m.checkRouteLocked(&c); err != nil {
+	if err := m.fib.checkRoute(&c); err != nil {
 		return NoIndex, err
 	}
 	if len(c.Paths) == 0 {
@@ -291,7 +302,7 @@ func (m *Model) AddRoute(c RouteChange) (uint32, error) {
 	}
 	k := routeKey{c.Table, c.Prefix}
 	paths := c.Paths
-	if e := m.entryLocked(k); c.Multipath && e != nil {
+	if e := m.fib.entry(k); c.Multipath && e != nil {
 		paths = mergePaths(e.sources[SourceAPI].paths, paths)
 	}
 	if err := checkPaths(paths); err != nil {
@@ -300,33 +311,33 @@ func (m *Model) AddRoute(c RouteChange) (uint32, error) {
 	attached := slices.ContainsFunc(paths, func(p Path) bool {
 		return p.Kind == PathNormal && p.Interface != NoIndex && !p.NextHop.IsValid()
 	})
-	return m.setRouteLocked(k, SourceAPI, fibRoute{paths: paths, attached: attached, written: written}).number, nil
+	return m.fib.set(k, SourceAPI, fibRoute{paths: paths, attached: attached, written: written}).number, nil
 }
 
 // DeleteRoute deletes a route of the source API, or with Multipath some of its paths. Missing routes and paths are ignored.
 func (m *Model) DeleteRoute(c RouteChange) error {
 	defer m.change()()
-	if err := m.checkRouteLocked(&c); err != nil {
+	if err := m.fib.checkRoute(&c); err != nil {
 		return err
 	}
 	k := routeKey{c.Table, c.Prefix}
 	if !c.Multipath {
-		m.deleteRouteLocked(k, SourceAPI)
+		m.fib.delete(k, SourceAPI)
 		return nil
 	}
 	if len(c.Paths) == 0 {
 		return NoPathsInRoute
 	}
-	old, ok := m.routeLocked(k, SourceAPI)
+	old, ok := m.fib.route(k, SourceAPI)
 	if !ok {
 		return nil
 	}
 	left := slices.DeleteFunc(slices.Clone(old.paths), func(p Path) bool { return slices.ContainsFunc(c.Paths, p.same) })
 	if len(left) == 0 {
-		m.deleteRouteLocked(k, SourceAPI)
+		m.fib.delete(k, SourceAPI)
 		return nil
 	}
-	m.setRouteLocked(k, SourceAPI, fibRoute{paths: left, attached: old.attached})
+	m.fib.set(k, SourceAPI, fibRoute{paths: left, attached: old.attached})
 	return nil
 }
 
@@ -334,7 +345,7 @@ func (m *Model) DeleteRoute(c RouteChange) error {
 func (m *Model) Routes(k forward.TableKey, s Source) []Route {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t := m.tables[k]
+	t := m.fib.tables[k]
 	if t == nil {
 		return nil
 	}
@@ -352,13 +363,13 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// checkRouteLocked validates a change in VPP's order: table, paths, prefix. It removes the host bits of the prefix.
-func (m *Model) checkRouteLocked(c *RouteChange) error {
-	if m.tables[c.Table] == nil {
+// checkRoute validates a change in VPP's order: table, paths, prefix. It removes the host bits of the prefix.
+func (fb *fib) checkRoute(c *RouteChange) error {
+	if fb.tables[c.Table] == nil {
 		return NoSuchFIB
 	}
 	for n := range c.Paths {
-		if err := m.checkPathLocked(c.Table.Family, &c.Paths[n]); err != nil {
+		if err := fb.checkPath(c.Table.Family, &c.Paths[n]); err != nil {
 			return err
 		}
 	}
@@ -382,7 +393,7 @@ func (p *Path) completeHost(host netip.Prefix) {
 	}
 }
 
-func (m *Model) checkPathLocked(f forward.Family, p *Path) error {
+func (fb *fib) checkPath(f forward.Family, p *Path) error {
 	p.Weight = max(p.Weight, 1)
 	if p.Kind != PathNormal {
 		return nil
@@ -392,12 +403,12 @@ func (m *Model) checkPathLocked(f forward.Family, p *Path) error {
 	}
 	if p.Interface != NoIndex {
 		p.Table = 0
-		if m.interfaces[p.Interface] == nil {
+		if fb.interfaces[p.Interface] == nil {
 			return NoMatchingInterface
 		}
 		return nil
 	}
-	if m.tables[forward.TableKey{Family: f, ID: p.Table}] == nil {
+	if fb.tables[forward.TableKey{Family: f, ID: p.Table}] == nil {
 		return NoSuchFIB
 	}
 	return nil

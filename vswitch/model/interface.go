@@ -253,14 +253,14 @@ func (m *Model) deleteLocked(i *iface) {
 		m.delNeighbourLocked(i, a)
 	}
 	i.addresses, i.donor, i.AdminUp = nil, NoIndex, false
-	m.updateConnectedLocked(i)
+	m.fib.updateConnected(i)
 	for _, other := range m.interfaces {
 		if other.donor == i.Index {
 			m.setDonorLocked(other, NoIndex)
 		}
 	}
 	m.deleteProxiesLocked(i)
-	m.detachRoutesLocked(i)
+	m.fib.detach(i)
 	for _, f := range families {
 		m.setTableLocked(i, forward.TableKey{Family: f})
 	}
@@ -268,7 +268,7 @@ func (m *Model) deleteLocked(i *iface) {
 	m.engine.DelInterface(i.Index)
 	m.notify(InterfaceEvent{Index: i.Index, Deleted: true})
 	if v := kindOf[VXLAN](i); v != nil {
-		m.releaseTableLocked(v.table())
+		m.fib.release(v.table())
 	}
 }
 
@@ -287,8 +287,8 @@ func (m *Model) SetAdminUp(index uint32, up bool) error {
 			m.deleteLearnedLocked(i, func(netip.Addr) bool { return true })
 		}
 		m.syncLocked(i)
-		m.updateConnectedLocked(i)
-		m.reinstallRoutesLocked(i)
+		m.fib.updateConnected(i)
+		m.fib.reinstall(i)
 		if !up {
 			m.flushLocked(i.bridge, i)
 		}

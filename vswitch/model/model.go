@@ -27,7 +27,7 @@ type Model struct {
 	notify     func(InterfaceEvent)
 	interfaces map[uint32]*iface
 	lastIndex  uint32
-	tables     map[forward.TableKey]*table
+	fib        *fib
 	neighbours map[forward.Family]int // number of neighbours
 	bridges    map[uint32]*bridge
 	macips     aclSet[forward.MACIPRule, forward.MACIPFilter]
@@ -37,20 +37,20 @@ type Model struct {
 	proxyARPs  []forward.ProxyRange
 	redirects  map[redirectKey]Path
 	puntUDP    map[forward.Family]bool
-	lastEntry  uint32 // last allocated number of a FIB entry
-	traced     int    // maximum number of frames per port in Traces
+	traced     int // maximum number of frames per port in Traces
 }
 
 // New returns a model with local0 and the default VRFs.
 func New(engine Engine, log *slog.Logger) *Model {
 	m := &Model{engine: engine, log: log, now: time.Now, notify: func(InterfaceEvent) {},
-		interfaces: map[uint32]*iface{}, tables: map[forward.TableKey]*table{}, neighbours: map[forward.Family]int{},
+		interfaces: map[uint32]*iface{}, neighbours: map[forward.Family]int{},
 		bridges: map[uint32]*bridge{}, macips: newACLSet(1<<16, checkMACIPRule, forward.NewMACIPFilter),
 		acls:    newACLSet(1<<12, checkRule, forward.NewACLFilter),
 		sockets: map[uint32]*memifSocket{}, redirects: map[redirectKey]Path{}, puntUDP: map[forward.Family]bool{}}
+	m.fib = &fib{engine: engine, log: log, interfaces: m.interfaces, tables: map[forward.TableKey]*table{}, tableDeleted: m.deleteTableProxiesLocked}
 	defer m.change()()
 	for _, family := range families {
-		m.makeTableLocked(forward.TableKey{Family: family}, "")
+		m.fib.makeTable(forward.TableKey{Family: family}, "")
 	}
 	m.interfaces[0] = newIface(Interface{Name: "local0", DevType: "local"})
 	m.syncLocked(m.interfaces[0])
@@ -253,7 +253,7 @@ func (m *Model) setPortLocked(i *iface, failed bool) {
 	i.portFailed = failed
 	// As in VPP the link of a memif is up while a client is connected, even if the interface is down.
 	i.LinkUp = !failed && (i.AdminUp || kindOf[Memif](i) != nil)
-	m.reinstallRoutesLocked(i)
+	m.fib.reinstall(i)
 	m.notify(InterfaceEvent{Index: i.Index, LinkUp: i.LinkUp})
 }
 

@@ -103,7 +103,7 @@ func (m *Model) addNeighbourLocked(i *iface, n Neighbour) error {
 		m.neighbours[forward.FamilyOf(n.Addr)]++
 	}
 	old.mac, old.static, old.updated = n.MAC, static, m.now()
-	m.updateHostRouteLocked(i, n.Addr)
+	m.fib.updateHostRoute(i, n.Addr)
 	return nil
 }
 
@@ -111,7 +111,7 @@ func (m *Model) delNeighbourLocked(i *iface, a netip.Addr) {
 	delete(i.neighbours, a)
 	m.neighbours[forward.FamilyOf(a)]--
 	m.engine.DelNeighbour(i.Index, a)
-	m.deleteHostRouteLocked(i, a)
+	m.fib.deleteHostRoute(i, a)
 }
 
 // deleteLearnedLocked deletes the dynamic neighbours that match.
@@ -123,43 +123,43 @@ func (m *Model) deleteLearnedLocked(i *iface, match func(netip.Addr) bool) {
 	}
 }
 
-// updateHostRoutesLocked updates the host routes of all neighbours of an interface.
-func (m *Model) updateHostRoutesLocked(i *iface) {
+// updateHostRoutes updates the host routes of all neighbours of an interface.
+func (fb *fib) updateHostRoutes(i *iface) {
 	for a := range i.neighbours {
-		m.updateHostRouteLocked(i, a)
+		fb.updateHostRoute(i, a)
 	}
 }
 
-// updateHostRouteLocked adds or deletes the host route of a neighbour. As in VPP (fib_entry_src_adj) a neighbour has a host
+// updateHostRoute adds or deletes the host route of a neighbour. As in VPP (fib_entry_src_adj) a neighbour has a host
 // route if the prefix that covers it is attached to its interface or to the donor. Otherwise any host could attract traffic
 // by claiming an address.
-func (m *Model) updateHostRouteLocked(i *iface, a netip.Addr) {
+func (fb *fib) updateHostRoute(i *iface, a netip.Addr) {
 	n := i.neighbours[a]
 	k := adjacencyKey(i, a)
-	if n.noRoute || isLinkLocal(a) || !m.attachedLocked(i, k) {
-		m.deleteHostRouteLocked(i, a)
+	if n.noRoute || isLinkLocal(a) || !fb.attached(i, k) {
+		fb.deleteHostRoute(i, a)
 		return
 	}
-	old, _ := m.routeLocked(k, SourceAdjacency)
+	old, _ := fb.route(k, SourceAdjacency)
 	path := Path{Interface: i.Index, NextHop: a, Weight: 1}
 	if !slices.ContainsFunc(old.paths, path.same) {
-		m.setRouteLocked(k, SourceAdjacency, fibRoute{paths: append(slices.Clone(old.paths), path), attached: true})
+		fb.set(k, SourceAdjacency, fibRoute{paths: append(slices.Clone(old.paths), path), attached: true})
 	}
 }
 
-// deleteHostRouteLocked deletes the path over the interface from the host route of a neighbour.
-func (m *Model) deleteHostRouteLocked(i *iface, a netip.Addr) {
+// deleteHostRoute deletes the path over the interface from the host route of a neighbour.
+func (fb *fib) deleteHostRoute(i *iface, a netip.Addr) {
 	k := adjacencyKey(i, a)
-	old, ok := m.routeLocked(k, SourceAdjacency)
+	old, ok := fb.route(k, SourceAdjacency)
 	if !ok {
 		return
 	}
 	left := slices.DeleteFunc(slices.Clone(old.paths), func(p Path) bool { return p.Interface == i.Index })
 	switch {
 	case len(left) == 0:
-		m.deleteRouteLocked(k, SourceAdjacency)
+		fb.delete(k, SourceAdjacency)
 	case len(left) < len(old.paths):
-		m.setRouteLocked(k, SourceAdjacency, fibRoute{paths: left, attached: true})
+		fb.set(k, SourceAdjacency, fibRoute{paths: left, attached: true})
 	}
 }
 
@@ -167,14 +167,14 @@ func adjacencyKey(i *iface, a netip.Addr) routeKey {
 	return routeKey{i.table(forward.FamilyOf(a)), netip.PrefixFrom(a, a.BitLen())}
 }
 
-// attachedLocked reports whether the longest prefix that covers a neighbour of i is attached to i or its donor.
-func (m *Model) attachedLocked(i *iface, k routeKey) bool {
+// attached reports whether the longest prefix that covers a neighbour of i is attached to i or its donor.
+func (fb *fib) attached(i *iface, k routeKey) bool {
 	for bits := k.prefix.Bits() - 1; bits >= 0; bits-- {
 		p, err := k.prefix.Addr().Prefix(bits)
 		if err != nil {
 			return false
 		}
-		e := m.entryLocked(routeKey{k.table, p})
+		e := fb.entry(routeKey{k.table, p})
 		if e == nil {
 			continue
 		}
@@ -187,18 +187,18 @@ func (m *Model) attachedLocked(i *iface, k routeKey) bool {
 	return false
 }
 
-// coverChangedLocked updates the host routes of the neighbours that a changed prefix covers.
-func (m *Model) coverChangedLocked(k routeKey) {
+// coverChanged updates the host routes of the neighbours that a changed prefix covers.
+func (fb *fib) coverChanged(k routeKey) {
 	if k.prefix.IsSingleIP() {
 		return
 	}
-	for _, i := range m.interfaces {
+	for _, i := range fb.interfaces {
 		if i.table(k.table.Family) != k.table {
 			continue
 		}
 		for a := range i.neighbours {
 			if k.prefix.Contains(a) {
-				m.updateHostRouteLocked(i, a)
+				fb.updateHostRoute(i, a)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // AddProxyARP adds a range of addresses for which interfaces with proxy ARP answer. It succeeds if the range exists.
 func (m *Model) AddProxyARP(r forward.ProxyRange) error {
 	defer m.change()()
-	if m.tables[forward.TableKey{Family: forward.IP4, ID: r.Table}] == nil {
+	if m.fib.tables[forward.TableKey{Family: forward.IP4, ID: r.Table}] == nil {
 		return NoSuchFIB
 	}
 	if !slices.Contains(m.proxyARPs, r) {
@@ -25,7 +25,7 @@ func (m *Model) AddProxyARP(r forward.ProxyRange) error {
 // DeleteProxyARP deletes a range, which must match exactly.
 func (m *Model) DeleteProxyARP(r forward.ProxyRange) error {
 	defer m.change()()
-	if m.tables[forward.TableKey{Family: forward.IP4, ID: r.Table}] == nil {
+	if m.fib.tables[forward.TableKey{Family: forward.IP4, ID: r.Table}] == nil {
 		return NoSuchFIB
 	}
 	at := slices.Index(m.proxyARPs, r)
@@ -125,11 +125,11 @@ func (m *Model) updateProxyRouteLocked(table forward.TableKey, a netip.Addr) {
 			paths = append(paths, Path{Interface: n, NextHop: a, Weight: 1})
 		}
 	}
-	if len(paths) == 0 || m.tables[table] == nil {
-		m.deleteRouteLocked(k, SourceProxyND)
+	if len(paths) == 0 || m.fib.tables[table] == nil {
+		m.fib.delete(k, SourceProxyND)
 		return
 	}
-	m.setRouteLocked(k, SourceProxyND, fibRoute{paths: paths})
+	m.fib.set(k, SourceProxyND, fibRoute{paths: paths})
 }
 
 // deleteProxiesLocked deletes the proxy state of a deleted interface.

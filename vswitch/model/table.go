@@ -32,20 +32,20 @@ func (m *Model) AddTable(k forward.TableKey, name string) {
 	if k.ID == 0 {
 		return
 	}
-	if m.tables[k] == nil {
-		m.makeTableLocked(k, cutTag(name))
-		m.reinstallLookupsLocked(k)
+	if m.fib.tables[k] == nil {
+		m.fib.makeTable(k, cutTag(name))
+		m.fib.reinstallLookups(k)
 	}
-	m.tables[k].byAPI = true
+	m.fib.tables[k].byAPI = true
 }
 
 // DeleteTable deletes a table. A table with users keeps existing, with its routes, until it has none. Unknown tables and
 // table 0 are ignored.
 func (m *Model) DeleteTable(k forward.TableKey) {
 	defer m.change()()
-	if t := m.tables[k]; t != nil && t.byAPI {
+	if t := m.fib.tables[k]; t != nil && t.byAPI {
 		t.byAPI = false
-		m.deleteUnusedTableLocked(t)
+		m.fib.deleteUnused(t)
 	}
 }
 
@@ -54,7 +54,7 @@ func (m *Model) Tables() []Table {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var list []Table
-	for _, t := range m.tables {
+	for _, t := range m.fib.tables {
 		list = append(list, t.Table)
 	}
 	slices.SortFunc(list, func(a, b Table) int {
@@ -66,7 +66,7 @@ func (m *Model) Tables() []Table {
 // SetTable moves an interface to a VRF. It fails while the interface or its donor has addresses of the family.
 func (m *Model) SetTable(index uint32, k forward.TableKey) error {
 	return m.withInterface(index, func(i *iface) error {
-		if m.tables[k] == nil {
+		if m.fib.tables[k] == nil {
 			return NoSuchFIB
 		}
 		if slices.ContainsFunc(m.addressesLocked(i), func(p netip.Prefix) bool { return forward.FamilyOf(p.Addr()) == k.Family }) {
@@ -84,16 +84,16 @@ func (m *Model) TableOf(index uint32, f forward.Family) (id uint32, err error) {
 	return id, err
 }
 
-func (m *Model) makeTableLocked(k forward.TableKey, name string) {
+func (fb *fib) makeTable(k forward.TableKey, name string) {
 	if name == "" {
 		name = fmt.Sprintf("ipv%d-VRF:%d", k.Family, k.ID)
 	}
-	m.tables[k] = &table{Table: Table{TableKey: k, Name: name}, entries: map[netip.Prefix]*entry{}}
-	m.engine.AddTable(k)
+	fb.tables[k] = &table{Table: Table{TableKey: k, Name: name}, entries: map[netip.Prefix]*entry{}}
+	fb.engine.AddTable(k)
 	for _, s := range specialRoutes[k.Family] {
 		path := dropPath
 		path.Kind = s.kind
-		m.setRouteLocked(routeKey{k, netip.MustParsePrefix(s.prefix)}, s.source, fibRoute{paths: []Path{path}})
+		fb.set(routeKey{k, netip.MustParsePrefix(s.prefix)}, s.source, fibRoute{paths: []Path{path}})
 	}
 }
 
@@ -120,48 +120,48 @@ func (m *Model) setTableLocked(i *iface, k forward.TableKey) {
 	}
 	for a := range i.neighbours {
 		if forward.FamilyOf(a) == k.Family {
-			m.deleteHostRouteLocked(i, a)
+			m.fib.deleteHostRoute(i, a)
 		}
 	}
-	m.tables[k].users++
+	m.fib.tables[k].users++
 	i.vrfs[k.Family] = k.ID
 	m.syncLocked(i)
-	m.releaseTableLocked(old)
-	m.updateHostRoutesLocked(i)
+	m.fib.release(old)
+	m.fib.updateHostRoutes(i)
 }
 
-func (m *Model) releaseTableLocked(k forward.TableKey) {
-	if t := m.tables[k]; t != nil {
+func (fb *fib) release(k forward.TableKey) {
+	if t := fb.tables[k]; t != nil {
 		t.users--
-		m.deleteUnusedTableLocked(t)
+		fb.deleteUnused(t)
 	}
 }
 
-// deleteUnusedTableLocked deletes a table without users, with its remaining routes.
-func (m *Model) deleteUnusedTableLocked(t *table) {
+// deleteUnused deletes a table without users, with its remaining routes.
+func (fb *fib) deleteUnused(t *table) {
 	if t.ID == 0 || t.byAPI || t.users > 0 {
 		return
 	}
 	for _, p := range slices.Collect(maps.Keys(t.entries)) {
 		for s := range t.entries[p].sources {
-			m.deleteRouteLocked(routeKey{t.TableKey, p}, s)
+			fb.delete(routeKey{t.TableKey, p}, s)
 		}
 	}
-	m.deleteTableProxiesLocked(t.TableKey)
-	delete(m.tables, t.TableKey)
-	m.engine.DelTable(t.TableKey)
-	m.reinstallLookupsLocked(t.TableKey)
+	fb.tableDeleted(t.TableKey)
+	delete(fb.tables, t.TableKey)
+	fb.engine.DelTable(t.TableKey)
+	fb.reinstallLookups(t.TableKey)
 }
 
-// reinstallLookupsLocked installs the routes that look up in a table, after it was added or deleted.
-func (m *Model) reinstallLookupsLocked(k forward.TableKey) {
-	for other, t := range m.tables {
+// reinstallLookups installs the routes that look up in a table, after it was added or deleted.
+func (fb *fib) reinstallLookups(k forward.TableKey) {
+	for other, t := range fb.tables {
 		for p, e := range t.entries {
 			_, r := e.best()
 			if other.Family == k.Family && slices.ContainsFunc(r.paths, func(p Path) bool {
 				return p.Kind == PathNormal && p.Interface == NoIndex && p.Table == k.ID
 			}) {
-				m.installLocked(routeKey{other, p})
+				fb.install(routeKey{other, p})
 			}
 		}
 	}

@@ -58,7 +58,7 @@ func (m *Model) AddVXLAN(v VXLAN) (uint32, error) {
 	if _, err := m.addLocked(i); err != nil {
 		return NoIndex, err
 	}
-	m.tables[v.table()].users++
+	m.fib.tables[v.table()].users++
 	m.notify(InterfaceEvent{Index: index, AdminUp: true})
 	return index, nil
 }
@@ -104,7 +104,7 @@ func (v *VXLAN) table() forward.TableKey {
 // checkEndsLocked validates the fields that VPP validates for add and delete.
 func (m *Model) checkEndsLocked(v VXLAN) error {
 	switch {
-	case m.tables[v.table()] == nil:
+	case m.fib.tables[v.table()] == nil:
 		return NoSuchFIB
 	case v.Source.Is4() != v.Destination.Is4():
 		return InvalidValue
