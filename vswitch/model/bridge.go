@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -60,28 +61,35 @@ type bridge struct {
 	fixed   map[frame.MAC]L2Entry // entries of the API and of the BVI
 }
 
+// bridges holds all bridge domains. The lock of the Model guards it.
+type bridges struct {
+	engine Bridges
+	log    *slog.Logger
+	byID   map[uint32]*bridge
+}
+
 // AddBridge adds a bridge domain and returns its id.
 func (m *Model) AddBridge(b Bridge) (uint32, error) {
 	defer m.change()()
 	if b.ID == NoIndex {
-		b.ID = m.freeBridgeLocked()
+		b.ID = m.bridges.freeID()
 	}
 	switch {
-	case b.ID == 0 || m.bridges[b.ID] != nil:
+	case b.ID == 0 || m.bridges.byID[b.ID] != nil:
 		return b.ID, BDAlreadyExists
 	case b.ID > maxBridgeID:
 		return b.ID, BDIDExceedMax
 	case b.Flags&bridgeARP != 0:
 		return b.ID, Unsupported
 	}
-	_, err := m.makeBridgeLocked(b)
+	_, err := m.bridges.add(b)
 	return b.ID, err
 }
 
 // DeleteBridge deletes a bridge domain without members. Unlike VPP it also deletes the static MACs.
 func (m *Model) DeleteBridge(id uint32) error {
 	defer m.change()()
-	b := m.bridges[id]
+	b := m.bridges.byID[id]
 	switch {
 	case id == 0:
 		return BDNotModifiable
@@ -90,7 +98,7 @@ func (m *Model) DeleteBridge(id uint32) error {
 	case len(b.members) > 0:
 		return BDInUse
 	}
-	delete(m.bridges, id)
+	delete(m.bridges.byID, id)
 	m.engine.DelBridge(id)
 	return nil
 }
@@ -104,7 +112,7 @@ func (m *Model) Bridges(id uint32) []BridgeDetails {
 		learned[l.Bridge]++
 	}
 	var list []BridgeDetails
-	for _, b := range m.bridges {
+	for _, b := range m.bridges.byID {
 		if id == NoIndex || id == b.ID {
 			list = append(list, BridgeDetails{Bridge: b.Bridge, Index: b.index, BVI: b.bvi, Members: slices.Clone(b.members),
 				Learned: learned[b.ID]})
@@ -117,7 +125,7 @@ func (m *Model) Bridges(id uint32) []BridgeDetails {
 // SetBridgeFlags enables or disables features and returns VPP's bitmap of the enabled ones.
 func (m *Model) SetBridgeFlags(id uint32, flags BridgeFlags, on bool) (uint32, error) {
 	defer m.change()()
-	b, err := m.bridgeLocked(id)
+	b, err := m.bridges.find(id)
 	if err != nil {
 		return 0, err
 	}
@@ -129,18 +137,18 @@ func (m *Model) SetBridgeFlags(id uint32, flags BridgeFlags, on bool) (uint32, e
 	} else {
 		b.Flags &^= flags
 	}
-	return b.Flags.bitmap(), m.setBridgeLocked(b)
+	return b.Flags.bitmap(), m.bridges.sync(b)
 }
 
 // SetBridgeAge sets the minutes until learned MACs expire.
 func (m *Model) SetBridgeAge(id uint32, minutes uint8) error {
 	defer m.change()()
-	b, err := m.bridgeLocked(id)
+	b, err := m.bridges.find(id)
 	if err != nil {
 		return err
 	}
 	b.Age = minutes
-	return m.setBridgeLocked(b)
+	return m.bridges.sync(b)
 }
 
 // bitmap returns VPP's feature bitmap, in which the bits of disabled features are 0 and all others 1.
@@ -155,45 +163,45 @@ func (f BridgeFlags) bitmap() uint32 {
 	return ^off
 }
 
-// bridgeLocked returns a bridge domain that can be changed.
-func (m *Model) bridgeLocked(id uint32) (*bridge, error) {
+// find returns a bridge domain other than 0.
+func (bs *bridges) find(id uint32) (*bridge, error) {
 	if id == 0 {
 		return nil, BDNotModifiable
 	}
-	b := m.bridges[id]
+	b := bs.byID[id]
 	if b == nil {
 		return nil, NoSuchEntry
 	}
 	return b, nil
 }
 
-func (m *Model) freeBridgeLocked() uint32 {
+func (bs *bridges) freeID() uint32 {
 	id := uint32(1)
-	for m.bridges[id] != nil {
+	for bs.byID[id] != nil {
 		id++
 	}
 	return id
 }
 
-func (m *Model) makeBridgeLocked(b Bridge) (*bridge, error) {
+func (bs *bridges) add(b Bridge) (*bridge, error) {
 	made := &bridge{Bridge: b, index: 1, bvi: NoIndex, fixed: map[frame.MAC]L2Entry{}}
 	made.Tag = cutTag(b.Tag)
 	taken := map[int]bool{}
-	for _, other := range m.bridges {
+	for _, other := range bs.byID {
 		taken[other.index] = true
 	}
 	for taken[made.index] {
 		made.index++
 	}
-	if err := m.setBridgeLocked(made); err != nil {
+	if err := bs.sync(made); err != nil {
 		return nil, err
 	}
-	m.bridges[b.ID] = made
+	bs.byID[b.ID] = made
 	return made, nil
 }
 
-// setBridgeLocked writes a bridge domain to the engine.
-func (m *Model) setBridgeLocked(b *bridge) error {
+// sync writes a bridge domain to the engine.
+func (bs *bridges) sync(b *bridge) error {
 	f := forward.Bridge{ID: b.ID, BVI: b.bvi, Age: time.Duration(b.Age) * time.Minute,
 		Learn: b.Flags&BridgeLearn != 0, Forward: b.Flags&BridgeForward != 0,
 		Flood: b.Flags&BridgeFlood != 0, UUFlood: b.Flags&BridgeUUFlood != 0}
@@ -206,7 +214,7 @@ func (m *Model) setBridgeLocked(b *bridge) error {
 		e := b.fixed[mac]
 		f.Configured = append(f.Configured, forward.ConfiguredMAC{MAC: mac, Interface: e.Interface, Static: e.Static, Filter: e.Filter})
 	}
-	err := m.engine.SetBridge(f)
+	err := bs.engine.SetBridge(f)
 	if errors.Is(err, forward.ErrTooManyBridges) {
 		return LimitExceeded
 	}
@@ -232,7 +240,7 @@ func (m *Model) JoinBridge(j Join) error {
 	if err != nil {
 		return err
 	}
-	b := m.bridges[j.Bridge]
+	b := m.bridges.byID[j.Bridge]
 	switch {
 	case j.Bridge > maxBridgeID:
 		return BDIDExceedMax
@@ -246,32 +254,32 @@ func (m *Model) JoinBridge(j Join) error {
 		return BDAlreadyHasBVI
 	}
 	if b == nil {
-		if b, err = m.makeBridgeLocked(Bridge{ID: j.Bridge, Flags: bridgeDefaults}); err != nil {
+		if b, err = m.bridges.add(Bridge{ID: j.Bridge, Flags: bridgeDefaults}); err != nil {
 			return err
 		}
 	}
 	// The flush publishes. Before the join the workers would see the interface on layer 3.
-	old := m.detachLocked(i)
-	defer m.flushLocked(old, i)
-	return m.joinLocked(i, b, j)
+	old := m.bridges.detach(i)
+	defer m.bridges.flush(old, i)
+	return m.bridges.join(i, b, j)
 }
 
 // LeaveBridge removes an interface from its bridge domain, if it is in one.
 func (m *Model) LeaveBridge(index uint32) error {
-	return m.withInterface(index, func(i *iface) error { m.leaveBridgeLocked(i); return nil })
+	return m.withInterface(index, func(i *iface) error { m.bridges.leave(i); return nil })
 }
 
-// joinLocked adds a member. A BVI gets a static entry.
-func (m *Model) joinLocked(i *iface, b *bridge, j Join) error {
+// join adds a member. A BVI gets a static entry.
+func (bs *bridges) join(i *iface, b *bridge, j Join) error {
 	member := BridgeMember{Interface: i.Index, SplitHorizon: j.SplitHorizon}
 	i.bridge = b
 	if !j.BVI {
 		b.members = append(b.members, member)
-		return m.setBridgeLocked(b)
+		return bs.sync(b)
 	}
 	b.bvi = i.Index
 	b.members = slices.Insert(b.members, 0, member)
-	return m.fixLocked(b, ownEntry(b, i))
+	return bs.fix(b, ownEntry(b, i))
 }
 
 // ownEntry returns the entry for the MAC of a BVI.
@@ -279,12 +287,12 @@ func ownEntry(b *bridge, i *iface) L2Entry {
 	return L2Entry{Bridge: b.ID, MAC: i.MAC, Interface: i.Index, Static: true, BVI: true}
 }
 
-// leaveBridgeLocked removes an interface from its bridge domain, if it is in one, and deletes the MACs learned on it. As in
+// leave removes an interface from its bridge domain, if it is in one, and deletes the MACs learned on it. As in
 // VPP static entries stay and drop their frames.
-func (m *Model) leaveBridgeLocked(i *iface) { m.flushLocked(m.detachLocked(i), i) }
+func (bs *bridges) leave(i *iface) { bs.flush(bs.detach(i), i) }
 
-// detachLocked removes an interface from its bridge domain and returns that, or nil.
-func (m *Model) detachLocked(i *iface) *bridge {
+// detach removes an interface from its bridge domain and returns that, or nil.
+func (bs *bridges) detach(i *iface) *bridge {
 	b := i.bridge
 	if b == nil {
 		return nil
@@ -295,16 +303,16 @@ func (m *Model) detachLocked(i *iface) *bridge {
 		b.bvi = NoIndex
 		b.unfix(i, i.MAC)
 	}
-	if err := m.setBridgeLocked(b); err != nil {
-		m.log.Error("packet path rejected a bridge domain", "bridge", b.ID, "err", err)
+	if err := bs.sync(b); err != nil {
+		bs.log.Error("packet path rejected a bridge domain", "bridge", b.ID, "err", err)
 	}
 	return b
 }
 
-// flushLocked deletes the MACs that a bridge domain has learned on an interface. b can be nil.
-func (m *Model) flushLocked(b *bridge, i *iface) {
+// flush deletes the MACs that a bridge domain has learned on an interface. b can be nil.
+func (bs *bridges) flush(b *bridge, i *iface) {
 	if b != nil {
-		m.engine.FlushMACs(forward.MACFilter{Bridge: b.ID, Interface: i.Index})
+		bs.engine.FlushMACs(forward.MACFilter{Bridge: b.ID, Interface: i.Index})
 	}
 }
 
@@ -315,15 +323,15 @@ func (b *bridge) unfix(i *iface, mac frame.MAC) {
 	}
 }
 
-// updateBVILocked replaces the entry of a BVI after a change of its MAC.
-func (m *Model) updateBVILocked(i *iface, old frame.MAC) {
+// updateBVI replaces the entry of a BVI after a change of its MAC.
+func (bs *bridges) updateBVI(i *iface, old frame.MAC) {
 	b := i.bridge
 	if b == nil || b.bvi != i.Index {
 		return
 	}
 	b.unfix(i, old)
-	if err := m.fixLocked(b, ownEntry(b, i)); err != nil {
-		m.log.Error("packet path rejected a bridge domain", "bridge", b.ID, "err", err)
+	if err := bs.fix(b, ownEntry(b, i)); err != nil {
+		bs.log.Error("packet path rejected a bridge domain", "bridge", b.ID, "err", err)
 	}
 }
 
@@ -343,7 +351,7 @@ type L2Entry struct {
 // the MAC are dropped.
 func (m *Model) AddL2Entry(e L2Entry) error {
 	defer m.change()()
-	b := m.bridges[e.Bridge]
+	b := m.bridges.byID[e.Bridge]
 	if b == nil {
 		return NoSuchEntry
 	}
@@ -352,13 +360,13 @@ func (m *Model) AddL2Entry(e L2Entry) error {
 	} else if i := m.interfaces[e.Interface]; i == nil || i.bridge == nil {
 		return InvalidSwIfIndex
 	}
-	return m.fixLocked(b, e)
+	return m.bridges.fix(b, e)
 }
 
 // DeleteL2Entry deletes a configured or learned entry. An interface other than 0 must match.
 func (m *Model) DeleteL2Entry(e L2Entry) error {
 	defer m.change()()
-	b := m.bridges[e.Bridge]
+	b := m.bridges.byID[e.Bridge]
 	if b == nil {
 		return NoSuchEntry
 	}
@@ -375,7 +383,7 @@ func (m *Model) DeleteL2Entry(e L2Entry) error {
 		return NoSuchEntry
 	}
 	delete(b.fixed, e.MAC)
-	return m.setBridgeLocked(b)
+	return m.bridges.sync(b)
 }
 
 // L2Entries lists the MAC table of a bridge domain, or all tables for NoIndex, by bridge domain and MAC.
@@ -387,7 +395,7 @@ func (m *Model) L2Entries(id uint32) []L2Entry {
 		mac    frame.MAC
 	}
 	all := map[key]L2Entry{}
-	for _, b := range m.bridges {
+	for _, b := range m.bridges.byID {
 		for mac, e := range b.fixed {
 			all[key{b.ID, mac}] = e
 		}
@@ -406,7 +414,7 @@ func (m *Model) L2Entries(id uint32) []L2Entry {
 // FlushBridge deletes the learned MACs of a bridge domain.
 func (m *Model) FlushBridge(id uint32) error {
 	defer m.change()()
-	if m.bridges[id] == nil && id != 0 {
+	if m.bridges.byID[id] == nil && id != 0 {
 		return NoSuchEntry
 	}
 	if id != 0 {
@@ -426,10 +434,10 @@ func (m *Model) FlushBridges() {
 	m.engine.FlushMACs(forward.MACFilter{Interface: NoIndex})
 }
 
-// fixLocked adds an entry and deletes the learned one of its MAC.
-func (m *Model) fixLocked(b *bridge, e L2Entry) error {
+// fix adds an entry and deletes the learned one of its MAC.
+func (bs *bridges) fix(b *bridge, e L2Entry) error {
 	b.fixed[e.MAC] = e
-	err := m.setBridgeLocked(b)
-	m.engine.ForgetMAC(b.ID, e.MAC, NoIndex)
+	err := bs.sync(b)
+	bs.engine.ForgetMAC(b.ID, e.MAC, NoIndex)
 	return err
 }

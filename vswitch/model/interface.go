@@ -246,9 +246,9 @@ func (m *Model) deleteLocked(i *iface) {
 		}
 	}
 	if c := kindOf[Memif](i); c != nil {
-		delete(m.sockets[c.Socket].memifs, c.ID)
+		delete(m.sockets.byID[c.Socket].memifs, c.ID)
 	}
-	m.leaveBridgeLocked(i)
+	m.bridges.leave(i)
 	for a := range i.neighbours {
 		m.delNeighbourLocked(i, a)
 	}
@@ -290,7 +290,7 @@ func (m *Model) SetAdminUp(index uint32, up bool) error {
 		m.fib.updateConnected(i)
 		m.fib.reinstall(i)
 		if !up {
-			m.flushLocked(i.bridge, i)
+			m.bridges.flush(i.bridge, i)
 		}
 		m.notify(InterfaceEvent{Index: index, AdminUp: up, LinkUp: i.LinkUp && !wasUp})
 		return nil
@@ -342,7 +342,7 @@ func (m *Model) SetMAC(index uint32, mac frame.MAC) error {
 		old := i.MAC
 		i.MAC = mac
 		m.syncLocked(i)
-		m.updateBVILocked(i, old)
+		m.bridges.updateBVI(i, old)
 		return nil
 	})
 }

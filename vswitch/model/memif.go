@@ -81,7 +81,7 @@ func (m *Model) AddMemif(c Memif) (uint32, error) {
 }
 
 func (m *Model) checkMemifLocked(c Memif) (*memifSocket, error) {
-	s := m.sockets[c.Socket]
+	s := m.sockets.byID[c.Socket]
 	switch {
 	case c.RingSize != 0 && bits.OnesCount32(c.RingSize) != 1, s == nil:
 		return nil, InvalidArgument
@@ -91,7 +91,7 @@ func (m *Model) checkMemifLocked(c Memif) (*memifSocket, error) {
 		return nil, SyscallError2
 	case c.Client:
 		return nil, Unsupported
-	case m.samePathLocked(c.Socket, s.path):
+	case m.sockets.pathInUse(c.Socket, s.path):
 		m.log.Warn("memif not created", "socket", s.path, "err", "another socket id has memifs on this path")
 		return nil, SyscallError4
 	}
@@ -163,12 +163,18 @@ type memifSocket struct {
 	memifs map[uint32]*iface // by id
 }
 
+// memifSockets holds all memif sockets. The lock of the Model guards it.
+type memifSockets struct {
+	runDir string // directory of relative paths, or empty
+	byID   map[uint32]*memifSocket
+}
+
 // SetRunDir sets the directory of relative socket paths, and adds socket 0 there. Without it relative paths are errors.
 func (m *Model) SetRunDir(dir string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.runDir = dir
-	m.sockets[0] = &memifSocket{path: filepath.Join(dir, defaultSocket), memifs: map[uint32]*iface{}}
+	m.sockets.runDir = dir
+	m.sockets.byID[0] = &memifSocket{path: filepath.Join(dir, defaultSocket), memifs: map[uint32]*iface{}}
 }
 
 // AddMemifSocket adds a socket id for a path and returns it. NoIndex allocates an id. As in VPP an id can be added again
@@ -180,19 +186,19 @@ func (m *Model) AddMemifSocket(id uint32, path string) (uint32, error) {
 		return id, InvalidArgument
 	}
 	if id == NoIndex {
-		id = m.freeSocketLocked()
+		id = m.sockets.freeID()
 	}
-	path, err := m.socketPathLocked(path)
+	path, err := m.sockets.path(path)
 	if err != nil {
 		return id, err
 	}
-	if old, ok := m.sockets[id]; ok {
+	if old, ok := m.sockets.byID[id]; ok {
 		if old.path == path {
 			return id, nil
 		}
 		return id, EntryAlreadyExists
 	}
-	m.sockets[id] = &memifSocket{path: path, memifs: map[uint32]*iface{}}
+	m.sockets.byID[id] = &memifSocket{path: path, memifs: map[uint32]*iface{}}
 	return id, nil
 }
 
@@ -200,14 +206,14 @@ func (m *Model) AddMemifSocket(id uint32, path string) (uint32, error) {
 func (m *Model) DeleteMemifSocket(id uint32) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s, ok := m.sockets[id]
+	s, ok := m.sockets.byID[id]
 	switch {
 	case !ok, id == 0:
 		return InvalidArgument
 	case len(s.memifs) > 0:
 		return UnexpectedInterfaceState
 	}
-	delete(m.sockets, id)
+	delete(m.sockets.byID, id)
 	return nil
 }
 
@@ -216,16 +222,16 @@ func (m *Model) MemifSockets() []MemifSocket {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var list []MemifSocket
-	for _, id := range slices.Sorted(maps.Keys(m.sockets)) {
-		s := m.sockets[id]
+	for _, id := range slices.Sorted(maps.Keys(m.sockets.byID)) {
+		s := m.sockets.byID[id]
 		list = append(list, MemifSocket{ID: id, Path: s.path, Listening: len(s.memifs) > 0})
 	}
 	return list
 }
 
-// socketPathLocked completes a path as VPP does. It rejects VPP's prefixes such as "abstract:", because abstract sockets have
+// path completes a path as VPP does. It rejects VPP's prefixes such as "abstract:", because abstract sockets have
 // no access control.
-func (m *Model) socketPathLocked(name string) (string, error) {
+func (ms *memifSockets) path(name string) (string, error) {
 	name, _, _ = strings.Cut(name, "\x00")
 	switch scheme, _, hasScheme := strings.Cut(name, ":"); {
 	case name == "":
@@ -234,25 +240,25 @@ func (m *Model) socketPathLocked(name string) (string, error) {
 		return name, nil
 	case hasScheme && !strings.Contains(scheme, "/"), strings.HasPrefix(name, "@"):
 		return "", Unsupported
-	case m.runDir == "":
+	case ms.runDir == "":
 		return "", SyscallError1
 	}
-	return filepath.Join(m.runDir, name), nil
+	return filepath.Join(ms.runDir, name), nil
 }
 
-// freeSocketLocked allocates a random id, as VPP does, so that ids are not reused soon.
-func (m *Model) freeSocketLocked() uint32 {
+// freeID allocates a random id, as VPP does, so that ids are not reused soon.
+func (ms *memifSockets) freeID() uint32 {
 	for {
 		id := rand.Uint32() //nolint:gosec // not a secret
-		if _, taken := m.sockets[id]; !taken && id != 0 && id != NoIndex {
+		if _, taken := ms.byID[id]; !taken && id != 0 && id != NoIndex {
 			return id
 		}
 	}
 }
 
-// samePathLocked reports whether another socket id has memifs on the path.
-func (m *Model) samePathLocked(id uint32, path string) bool {
-	for other, s := range m.sockets {
+// pathInUse reports whether another socket id has memifs on the path.
+func (ms *memifSockets) pathInUse(id uint32, path string) bool {
+	for other, s := range ms.byID {
 		if other != id && s.path == path && len(s.memifs) > 0 {
 			return true
 		}

@@ -29,11 +29,10 @@ type Model struct {
 	lastIndex  uint32
 	fib        *fib
 	neighbours map[forward.Family]int // number of neighbours
-	bridges    map[uint32]*bridge
+	bridges    *bridges
 	macips     aclSet[forward.MACIPRule, forward.MACIPFilter]
 	acls       aclSet[forward.ACLRule, forward.ACLFilter]
-	sockets    map[uint32]*memifSocket
-	runDir     string // directory of relative memif socket paths, or empty
+	sockets    memifSockets
 	proxyARPs  []forward.ProxyRange
 	redirects  map[redirectKey]Path
 	puntUDP    map[forward.Family]bool
@@ -43,10 +42,15 @@ type Model struct {
 // New returns a model with local0 and the default VRFs.
 func New(engine Engine, log *slog.Logger) *Model {
 	m := &Model{engine: engine, log: log, now: time.Now, notify: func(InterfaceEvent) {},
-		interfaces: map[uint32]*iface{}, neighbours: map[forward.Family]int{},
-		bridges: map[uint32]*bridge{}, macips: newACLSet(1<<16, checkMACIPRule, forward.NewMACIPFilter),
-		acls:    newACLSet(1<<12, checkRule, forward.NewACLFilter),
-		sockets: map[uint32]*memifSocket{}, redirects: map[redirectKey]Path{}, puntUDP: map[forward.Family]bool{}}
+		interfaces: map[uint32]*iface{},
+		neighbours: map[forward.Family]int{},
+		bridges:    &bridges{engine: engine, log: log, byID: map[uint32]*bridge{}},
+		macips:     newACLSet(1<<16, checkMACIPRule, forward.NewMACIPFilter),
+		acls:       newACLSet(1<<12, checkRule, forward.NewACLFilter),
+		sockets:    memifSockets{byID: map[uint32]*memifSocket{}},
+		redirects:  map[redirectKey]Path{},
+		puntUDP:    map[forward.Family]bool{},
+	}
 	m.fib = &fib{engine: engine, log: log, interfaces: m.interfaces, tables: map[forward.TableKey]*table{}, tableDeleted: m.deleteTableProxiesLocked}
 	defer m.change()()
 	for _, family := range families {
