@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -105,10 +106,7 @@ func (c *client) register(data []byte) error {
 	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("clear handshake deadline: %w", err)
 	}
-	c.name = strings.ToValidUTF8(req.Name, "?")
-	if c.name == "" {
-		c.name = "(unnamed)"
-	}
+	c.name = cmp.Or(strings.ToValidUTF8(req.Name, "?"), "(unnamed)")
 	c.server.log.Debug("client registered", "client", c.name, "index", c.index)
 	entries := c.server.table.entries()
 	reply := &memclnt.SockclntCreateReply{Index: c.index, Count: uint16(len(entries)), MessageTable: entries}
@@ -320,7 +318,7 @@ func (s *Server) InterfaceChanged(e model.InterfaceEvent) {
 			err = c.out.post(data)
 		}
 		if err != nil {
-			s.log.Debug("event not sent", "client", c.name, "err", err)
+			s.log.Debug("event not sent", "index", c.index, "err", err) // the goroutine of serve can change the name
 		}
 	}
 }

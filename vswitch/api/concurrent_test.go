@@ -7,6 +7,8 @@ import (
 
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/codec"
 
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/model"
@@ -68,3 +70,25 @@ func comeAndGo(t *testing.T, a *testClient, n int) {
 type errorer struct{ *testing.T }
 
 func (e errorer) Fatalf(format string, args ...any) { e.Errorf(format, args...) }
+
+// A client can register again while an event is sent to it.
+func TestRegisterAgainDuringEventsIsNoDataRace(t *testing.T) {
+	r := start(t, Limits{})
+	c := r.register(t)
+	c.sendFrame(t, c.request(r.Server, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 7}, 1))
+	c.receive(t)
+	create := appendFrame(nil, must(codec.EncodeMsg(&memclnt.SockclntCreate{Name: "again"}, fixedIDs["sockclnt_create"])))
+	go func() {
+		for err := error(nil); err == nil; {
+			_, err = c.Write(create)
+		}
+	}()
+	eventually(t, func() bool { // until the full queue closes the connection
+		for range 10000 {
+			r.InterfaceChanged(model.InterfaceEvent{Index: 1})
+		}
+		r.events.mu.Lock()
+		defer r.events.mu.Unlock()
+		return len(r.events.pids) == 0
+	})
+}
