@@ -18,6 +18,7 @@ import (
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/operations"
 	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/internal/unixsocket"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/podmanager"
 	"github.com/weftnet/weft/proto/serving"
@@ -68,7 +69,7 @@ func (a *Agent) listenAndServe(ctx context.Context, server *grpc.Server) error {
 	if err := os.MkdirAll(filepath.Dir(a.config.Socket), 0o755); err != nil {
 		return fmt.Errorf("directory of the socket: %w", err)
 	}
-	listener, err := podmanager.Listen(a.config.Socket)
+	listener, err := unixsocket.Listen(ctx, "unix", a.config.Socket)
 	if err != nil {
 		return err
 	}

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"sync"
 	"syscall"
 
 	"google.golang.org/grpc"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/weftnet/weft/internal/unixsocket"
 )
 
 // server serves the plugin on one socket file until it is stopped. A removed socket file needs a new server.
@@ -27,12 +28,10 @@ func serve(path string, p v1beta1.DevicePluginServer) (*server, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove old socket: %w", err)
 	}
-	listener, err := listenPrivately(path)
+	listener, err := unixsocket.Bind(context.Background(), "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("serve kubelet: %w", err)
 	}
-	// Another process may have replaced the file by then, so stop checks before it removes the file.
-	listener.SetUnlinkOnClose(false)
 	s := &server{grpc: grpc.NewServer(), path: path, file: fileIDOf(path), ended: make(chan struct{})}
 	v1beta1.RegisterDevicePluginServer(s.grpc, p)
 	go func() {
@@ -40,23 +39,6 @@ func serve(path string, p v1beta1.DevicePluginServer) (*server, error) {
 		_ = s.grpc.Serve(listener) // ends with stop; the next reconcile notices any other end
 	}()
 	return s, nil
-}
-
-// listenPrivately creates a socket that only root may connect to. Third-party plugins can write to the directory, so the
-// mode is not set by path: the file inherits the mode of the socket before bind, less the umask.
-func listenPrivately(path string) (*net.UnixListener, error) {
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var failed error
-		if err := c.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), 0o600) }); err != nil {
-			return err
-		}
-		return failed
-	}}
-	listener, err := config.Listen(context.Background(), "unix", path)
-	if err != nil {
-		return nil, err
-	}
-	return listener.(*net.UnixListener), nil
 }
 
 // isReachable reports whether kubelet can reach the server.

@@ -3,14 +3,10 @@ package podmanager
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime/debug"
-	"sync"
 	"syscall"
 	"time"
 
@@ -20,89 +16,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
-
-// Listen creates the agent's socket. From its creation only the owner may connect. Listen replaces a stale socket and fails
-// if path is another file. Closing the listener removes the socket.
-func Listen(path string) (net.Listener, error) {
-	if err := refuseOccupied(path); err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
-	}
-	listener, err := bindPrivately(path)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
-	}
-	listener.SetUnlinkOnClose(false) // it only knows the name of the bind
-	made, err := os.Lstat(path)
-	if err != nil {
-		_ = listener.Close()
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
-	}
-	return &socket{UnixListener: listener, path: path, made: made}, nil
-}
-
-// socket removes its file on Close unless the file was replaced.
-type socket struct {
-	*net.UnixListener
-	path   string
-	made   fs.FileInfo
-	remove sync.Once
-}
-
-// Close stops listening.
-func (s *socket) Close() error {
-	s.remove.Do(func() {
-		if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.made) {
-			_ = os.Remove(s.path)
-		}
-	})
-	return s.UnixListener.Close()
-}
-
-// refuseOccupied returns nil if path does not exist or is a stale socket.
-func refuseOccupied(path string) error {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("the path is not a socket: %s", info.Mode())
-	}
-	conn, err := net.DialTimeout("unix", path, time.Second)
-	switch {
-	case err == nil:
-		_ = conn.Close()
-		return errors.New("another process listens on it")
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
-		return nil
-	}
-	return err
-}
-
-// bindPrivately binds in a private directory and moves the socket into place after setting its mode. A umask would affect
-// all goroutines.
-func bindPrivately(path string) (*net.UnixListener, error) {
-	private, err := os.MkdirTemp(filepath.Dir(path), ".") // short: a socket path has at most 107 bytes
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(private) }()
-	temp := filepath.Join(private, "s")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	err = os.Chmod(temp, 0o600)
-	if err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		_ = listener.Close()
-		return nil, err
-	}
-	return listener, nil
-}
 
 // Limits of a call: callers are trusted but may have bugs.
 const (

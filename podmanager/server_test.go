@@ -3,7 +3,6 @@ package podmanager
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -20,83 +19,18 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/weftnet/weft/internal/unixsocket"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
 func listen(t *testing.T, path string) net.Listener {
 	t.Helper()
-	l, err := Listen(path)
+	l, err := unixsocket.Listen(t.Context(), "unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	return l
-}
-
-func TestOnlyTheOwnerMayUseTheSocket(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "agent.sock")
-	l := listen(t, path)
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode() != fs.ModeSocket|0o600 {
-		t.Errorf("mode is %s, %v", info.Mode(), err)
-	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
-}
-
-func TestListenReplacesStaleSocketButNotLiveOne(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "agent.sock")
-	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stale.SetUnlinkOnClose(false)
-	if err := stale.Close(); err != nil {
-		t.Fatal(err)
-	}
-	first := listen(t, path)
-	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "another process listens on it") {
-		t.Errorf("Listen on a live socket: %v", err)
-	}
-	if _, err := os.Lstat(path); err != nil {
-		t.Error(err)
-	}
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestListenFailsForExistingFileWithoutSocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "agent.sock")
-	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "the path is not a socket") {
-		t.Errorf("Listen: %v", err)
-	}
-	if b, err := os.ReadFile(path); err != nil || string(b) != "precious" {
-		t.Errorf("%q, %v", b, err)
-	}
-}
-
-func TestCloseKeepsTheSocketOfALaterListener(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "agent.sock")
-	first := listen(t, path)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	second := listen(t, path)
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Lstat(path); err != nil {
-		t.Errorf("the socket of %s is gone: %v", second.Addr(), err)
-	}
 }
 
 // strangerSocket, in the environment, makes the test binary a caller of that socket.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/internal/unixsocket"
 	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/vswitch/api"
 	"github.com/weftnet/weft/vswitch/forward"
@@ -89,7 +91,7 @@ func Run(ctx context.Context, c Config) error {
 // forwardPackets is the dataplane that holds the lock.
 func forwardPackets(ctx context.Context, c Config, broker *memif.Broker) error {
 	// The stats socket listens before the API socket: a client that reaches the API finds the counters.
-	counters, err := api.ListenOn(ctx, "unixpacket", cmp.Or(c.StatsSocket, StatsSocket(c.APISocket)))
+	counters, err := listenPrivately(ctx, "unixpacket", cmp.Or(c.StatsSocket, StatsSocket(c.APISocket)))
 	if err != nil {
 		return err
 	}
@@ -147,7 +149,7 @@ func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 func serve(ctx context.Context, c Config, m *model.Model) error {
 	server := api.New(m, c.Log, api.Limits{})
 	m.Notify(server.InterfaceChanged)
-	l, err := api.Listen(ctx, c.APISocket)
+	l, err := listenPrivately(ctx, "unix", c.APISocket)
 	if err != nil {
 		return err
 	}
@@ -155,6 +157,14 @@ func serve(ctx context.Context, c Config, m *model.Model) error {
 	err = server.Serve(ctx, l)
 	c.Log.Info("dataplane stopping", "socket", c.APISocket)
 	return err
+}
+
+// listenPrivately creates a socket and its directory for root only.
+func listenPrivately(ctx context.Context, network, path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make directory of %s: %w", path, err)
+	}
+	return unixsocket.Listen(ctx, network, path)
 }
 
 // TuneThreads lets the Go scheduler run as many threads as there are processors beside the workers: one that looks for

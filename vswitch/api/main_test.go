@@ -10,6 +10,7 @@ import (
 	"go.fd.io/govpp/core"
 	"go.uber.org/goleak"
 
+	"github.com/weftnet/weft/internal/unixsocket"
 	"github.com/weftnet/weft/vswitch/model"
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
@@ -39,7 +40,7 @@ func prepare(t testing.TB, limits Limits) testServer {
 
 func (r testServer) serve(t testing.TB) {
 	t.Helper()
-	l, err := Listen(context.Background(), r.path)
+	l, err := unixsocket.Listen(context.Background(), "unix", r.path)
 	if err != nil {
 		t.Fatal(err)
 	}
