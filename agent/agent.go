@@ -192,7 +192,7 @@ func (a *Agent) assemblePackages() (err error) {
 		Verify:    a.config.Verify,
 		OnRecord:  a.recorder().Event,
 	})
-	a.networks = cluster.NewNodeNetworks(a.config.Networks, a.loop, a.log)
+	a.networks = cluster.NewNodeNetworks(a.config.Addresses.Networks, a.loop, a.log)
 	a.external = external.New(a.config.External, a.loop, a.log)
 	if err := a.assembleDevices(); err != nil {
 		return err
@@ -244,17 +244,17 @@ func (a *Agent) assembleRecovery() {
 func (a *Agent) networkConfig() ipnet.Config {
 	m := a.config.Devices.Memif
 	var node cluster.Uplink
-	pools := a.config.Pools
+	pools := a.config.Addresses.Pools
 	if a.member != nil {
 		node, pools = a.member.Uplink, slices.Concat(pools, a.member.Ranges)
 	}
 	return ipnet.Config{
 		Networks: networks.Config{
 			Pools:          ipamPools(pools),
-			NamespacePools: a.config.NamespacePools,
-			NodePools:      a.config.NodePools,
-			CoolDown:       orNone(a.config.CoolDown),
-			MTU:            a.config.MTU,
+			NamespacePools: a.config.Addresses.NamespacePools,
+			NodePools:      a.config.Addresses.NodePools,
+			CoolDown:       orNone(a.config.Addresses.CoolDown),
+			MTU:            a.config.Pods.MTU,
 			Blocks:         a.member != nil,
 			Tunnel:         a.tunnelType(),
 			UplinkMTU:      node.MTU,
@@ -262,19 +262,19 @@ func (a *Agent) networkConfig() ipnet.Config {
 		},
 		Mesh: mesh.Config{
 			LinkTypes:     linkTypes(&a.config, ""),
-			HostLink:      a.config.HostLink,
+			HostLink:      a.config.Links.Host,
 			MaxSegment:    maxSegment(&a.config),
-			TunnelLink:    a.config.TunnelLink,
-			IPMasq:        a.config.IPMasq,
-			IPMasqExclude: a.config.IPMasqExclude,
+			TunnelLink:    a.config.Links.Tunnel,
+			IPMasq:        a.config.Masquerade.Enabled,
+			IPMasqExclude: a.config.Masquerade.Exclude,
 			Uplink:        node.Name,
 			Card:          a.uplink.Card(),
 		},
 		Pods: attach.Config{
-			PodQueues:         a.config.PodQueues,
-			MaxPodQueues:      a.config.MaxPodQueues,
-			AllowIPForwarding: a.config.AllowIPForwarding,
-			NoDefaultRoutes:   !a.config.IncludeDefaultRoutes,
+			PodQueues:         a.config.Pods.Queues,
+			MaxPodQueues:      a.config.Pods.MaxQueues,
+			AllowIPForwarding: a.config.Pods.AllowIPForwarding,
+			NoDefaultRoutes:   !a.config.Pods.IncludeDefaultRoutes,
 			Memif:             attach.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
 			Secret:            a.secret(),
 		},
@@ -336,7 +336,7 @@ func (a *Agent) start(ctx context.Context) error {
 	}
 	a.chooseLinkTypes(ctx)
 	rebuilder := &recovery.Rebuilder{
-		State: a.state, Dataplane: a.dataplane.Client, Network: a.network, Pods: a.pods, Devices: a.devices, Networks: a.config.Networks, Log: a.log,
+		State: a.state, Dataplane: a.dataplane.Client, Network: a.network, Pods: a.pods, Devices: a.devices, Networks: a.config.Addresses.Networks, Log: a.log,
 	}
 	isComplete, err := rebuilder.Rebuild(ctx)
 	if err != nil {

@@ -66,7 +66,7 @@ func (a *Agent) noteRefusedRebuild(err error) {
 // exhausted returns the pools of a family that have no address for another pod, if the configuration says that the node is unavailable
 // then. A cooling address counts as free.
 func (a *Agent) exhausted() string {
-	if !a.config.ExhaustedIsUnavailable {
+	if !a.config.Addresses.ExhaustedIsUnavailable {
 		return ""
 	}
 	byFamily := make(map[wire.Family][]ipam.Stats)

@@ -25,7 +25,7 @@ func linkTypes(c *config.Config, noTap string) mesh.LinkTypes {
 		}
 		return configured
 	}
-	return mesh.LinkTypes{Pod: resolve(c.PodInterface), Host: resolve(c.HostLinkType), NoTap: noTap}
+	return mesh.LinkTypes{Pod: resolve(c.Pods.Interface), Host: resolve(c.Links.HostType), NoTap: noTap}
 }
 
 // chooseLinkTypes asks the dataplane whether it can create taps, and sets the link types accordingly. VPP needs vhost-net for taps;

@@ -89,6 +89,6 @@ func (a *Agent) paused() (reason string, paused bool) {
 // settings returns the configuration in force: as read at the start, with the networks of now.
 func (a *Agent) settings() config.Config {
 	c := a.config
-	c.Networks = a.networks.Configured()
+	c.Addresses.Networks = a.networks.Configured()
 	return c
 }

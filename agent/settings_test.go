@@ -39,7 +39,7 @@ func TestARunningAgentTellsWhatItWasTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	told, tells := read(l.Config()), read(copied)
-	if got, want := tells.String(), told.String(); got != want || tells.CoolDown != 1234*time.Millisecond {
+	if got, want := tells.String(), told.String(); got != want || tells.Addresses.CoolDown != 1234*time.Millisecond {
 		t.Errorf("it runs with\n%s\nand was told\n%s", got, want)
 	}
 	if err := l.SetNetworks([]node.Network{{Name: "teal", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.7.0.0/24")}}}); err != nil {

@@ -65,7 +65,7 @@ func TestLinkTypesFollowWhatTheDataplaneCanCreate(t *testing.T) {
 		{pod.TypeVeth, config.Auto, "", mesh.LinkTypes{Pod: pod.TypeVeth, Host: pod.TypeTap}},
 		{pod.TypeTap, pod.TypeVeth, reason, mesh.LinkTypes{Pod: pod.TypeTap, Host: pod.TypeVeth, NoTap: reason}},
 	} {
-		c := config.Config{PodInterface: tt.pods, HostLinkType: tt.host}
+		c := config.Config{Pods: config.Pods{Interface: tt.pods}, Links: config.Links{HostType: tt.host}}
 		if got := linkTypes(&c, tt.noTap); got != tt.want {
 			t.Errorf("%+v: got %+v", tt, got)
 		}

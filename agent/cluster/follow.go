@@ -183,7 +183,7 @@ func (f *Follower) poolsOf(view *nodeview.View) *pod.SetPools {
 		}
 		return next
 	case f.Config.HasRanges() && len(view.Node.PodCIDRs) > 0:
-		return &pod.SetPools{Pools: podPools(RangesOf(view.Node)), NamespacePools: f.Config.NamespacePools, NodePools: f.Config.NodePools, From: "cluster"}
+		return &pod.SetPools{Pools: podPools(RangesOf(view.Node)), NamespacePools: f.Config.Addresses.NamespacePools, NodePools: f.Config.Addresses.NodePools, From: "cluster"}
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (f *Follower) parts(now *followed) []pod.NodePart {
 		held = now.blocks.Blocks
 	}
 	own := pod.NodePart{Network: pod.DefaultNetwork, Blocks: blocksOf("", held)}
-	for _, p := range f.Config.Pools {
+	for _, p := range f.Config.Addresses.Pools {
 		own.Blocks = append(own.Blocks, p.Prefix)
 	}
 	if f.Config.HasRanges() {

@@ -86,12 +86,12 @@ func (ns *NodeNetworks) FollowConfig(ctx context.Context, c config.Config, view 
 		case err != nil:
 			ns.log.Error("configuration not read again, the old one stays", "file", c.File, "err", err)
 			return
-		case reflect.DeepEqual(next.Networks, known.Networks):
+		case reflect.DeepEqual(next.Addresses.Networks, known.Addresses.Networks):
 			return
 		}
 		ns.log.Info("networks of the configuration changed", "file", c.File)
 		known = next
-		ns.configured.Store(&next.Networks)
+		ns.configured.Store(&next.Addresses.Networks)
 		ns.SetFirst(ctx, view())
 	})
 }

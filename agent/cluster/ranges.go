@@ -40,5 +40,5 @@ func WithRanges(c config.Config, ranges []config.Pool, kept networks.SavedPools)
 			pools = append(pools, p)
 		}
 	}
-	return &networks.SavedPools{Pools: pools, NamespacePools: c.NamespacePools, NodePools: c.NodePools}
+	return &networks.SavedPools{Pools: pools, NamespacePools: c.Addresses.NamespacePools, NodePools: c.Addresses.NodePools}
 }

@@ -33,37 +33,20 @@ const (
 // Config is the configuration. Each field is a key of the YAML file, a flag and an environment variable. Flags override the
 // environment, which overrides the file, which overrides the defaults.
 type Config struct {
-	Socket    string
-	StateDir  string
-	BootID    string // path of a file
-	Dataplane Dataplane
-	Pools     []Pool
-	Networks  []pod.Network
+	Socket   string
+	StateDir string
+	BootID   string // path of a file
 
-	NamespacePools map[string][]string // names of pools by namespace
-	NodePools      []string
-	PodInterface   string
-	PodQueues      int
-	MaxPodQueues   int
-
+	Dataplane  Dataplane
+	Addresses  Addresses
+	Pods       Pods
+	Links      Links
+	Masquerade Masquerade
 	Devices    Devices
 	Kubernetes Kubernetes
 	HTTP       HTTP
+	Log        Log
 
-	CoolDown     time.Duration
-	MTU          int
-	HostLink     string
-	HostLinkType string
-
-	TunnelLink string
-
-	AllowIPForwarding    bool
-	IncludeDefaultRoutes bool
-
-	IPMasq        bool
-	IPMasqExclude Prefixes
-
-	Log            Log
 	HealthFile     string
 	ReadinessGates []string // URLs
 	External       string   // directory of external configuration
@@ -72,27 +55,8 @@ type Config struct {
 	Audit          time.Duration
 	Drift          string
 
-	ExhaustedIsUnavailable bool // STATUS fails while no pool has a free address
-
 	File   string                 // path of the configuration file; "": none
 	Reload func() (Config, error) // reads the configuration again
-}
-
-// Dataplane selects and configures the dataplane.
-type Dataplane struct {
-	Type        string // embedded or vpp
-	Socket      string
-	StatsSocket string
-	External    bool   // of type embedded: another component, such as a DaemonSet, runs it instead of the agent
-	Program     string // of type embedded: the weft-vswitch to start
-	Log         string // of type embedded: file for its output
-
-	Uplink string // network card that the dataplane owns, with the node's addresses; "": the kernel owns it
-
-	ExpediteRCU    bool // expedite the kernel's RCU grace periods while VPP creates and deletes veths
-	VethsPerThread int  // of type vpp: maximum number of veths of a VPP thread; 0: no limit
-	VethRxFrames   int  // of type vpp: frames of 2 KiB in each receive block of a veth
-	VethTxFrames   int  // of type vpp: frames of 66 KiB in the transmit ring of a veth
 }
 
 // Log is the level and the format of the log.
@@ -101,190 +65,94 @@ type Log struct {
 	Format string
 }
 
-// Pool is a range of addresses for pods.
-type Pool struct {
-	Name       string       `json:"name"`
-	Prefix     netip.Prefix `json:"prefix"`
-	Disabled   bool         `json:"disabled,omitempty"`   // no new addresses; pods keep theirs
-	Namespaces []string     `json:"namespaces,omitempty"` // namespaces whose pods may use the pool; empty: all
-}
-
-// String returns NAME=PREFIX, the form of the flag.
-func (p Pool) String() string { return p.Name + "=" + p.Prefix.String() }
-
 // Auto selects a type of link that the dataplane can create, or the sockets of known container runtimes.
 const Auto = "auto"
-
-// Dataplane types.
-const (
-	Embedded = "embedded"
-	VPP      = "vpp"
-)
 
 // Flags defines a flag for every key. The flag's name is the key in kebab case.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Socket, "socket", "/run/weft/agent.sock", "socket of the agent, for weft-cni and weftctl; root only")
 	fs.StringVar(&c.StateDir, "state-dir", "/var/lib/weft", "directory of state.db and delete-queue")
 	fs.StringVar(&c.BootID, "boot-id", "/proc/sys/kernel/random/boot_id", "file whose content changes at each boot of the node")
-	fs.StringVar(&c.Dataplane.Type, "dataplane-type", Embedded, "embedded (weft-vswitch, started by the agent) or vpp (already running)")
-	fs.StringVar(&c.Dataplane.Socket, "dataplane-socket", "", "binary API socket; default /run/weft/vswitch-api.sock (embedded), /run/vpp/api.sock (vpp)")
-	fs.StringVar(&c.Dataplane.StatsSocket, "dataplane-stats-socket", "", "stats socket; default: path of the binary API socket with stats.sock instead of api.sock")
-	fs.BoolVar(&c.Dataplane.External, "dataplane-external", false, "another component, such as a DaemonSet, runs weft-vswitch: wait for it")
-	fs.StringVar(&c.Dataplane.Program, "dataplane-program", "", "weft-vswitch to start; default: in the agent's directory, else from PATH")
-	fs.StringVar(&c.Dataplane.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
-	fs.StringVar(&c.Dataplane.Uplink, "dataplane-uplink", "", "network card that the dataplane owns, with its addresses and routes; empty: the node's kernel owns it")
-	fs.BoolVar(&c.Dataplane.ExpediteRCU, "dataplane-expedite-rcu", true, "expedite the kernel's RCU grace periods (/sys/kernel/rcu_expedited) while VPP creates and deletes veths")
-	fs.IntVar(&c.Dataplane.VethsPerThread, "dataplane-veths-per-thread", vpp.MaxVethsPerThread, "with VPP: maximum number of veths of a VPP thread, 1 to 15; 0: no limit; VPP can hang then")
-	fs.IntVar(&c.Dataplane.VethRxFrames, "dataplane-veth-rx-frames", 6, "with VPP: frames of 2 KiB in each of the 160 receive blocks of a veth, an even number, 6 to 64")
-	fs.IntVar(&c.Dataplane.VethTxFrames, "dataplane-veth-tx-frames", 88, "with VPP: frames of 66 KiB in the transmit ring of a veth, an even number, 16 to 1024")
-	fs.Var((*poolsValue)(&c.Pools), "pools", "address pools, each NAME=PREFIX, comma separated; at least one")
-	fs.Var(&structured[[]pod.Network]{&c.Networks, "networks"}, "networks", "custom networks, a YAML list (docs/networking.md)")
-	fs.Var(&structured[map[string][]string]{&c.NamespacePools, "map"}, "namespace-pools", "names of pools by namespace, {NAMESPACE: [POOL, ...]}")
-	fs.StringSliceVar(&c.NodePools, "node-pools", nil, "names of pools for pods of other namespaces; default: all pools without namespaces")
-	fs.StringVar(&c.PodInterface, "pod-interface", Auto, "type of pods' main interface: tap, veth, or auto (tap if the dataplane can create taps, else veth)")
-	fs.IntVar(&c.PodQueues, "pod-queues", 1, "default number of queue pairs of pods' taps and veths, 1 to max-pod-queues")
-	fs.IntVar(&c.MaxPodQueues, "max-pod-queues", 4, "maximum number of queues in each direction of a pod's tap or veth, 1 to 16")
+	c.Dataplane.flags(fs)
+	c.Addresses.flags(fs)
+	c.Pods.flags(fs)
+	c.Links.flags(fs)
+	c.Masquerade.flags(fs)
 	c.Devices.flags(fs)
 	c.Kubernetes.flags(fs)
 	c.HTTP.flags(fs)
 	fs.StringVar(&c.External, "external-config", "", "directory of YAML files with external configuration (key: value), watched; owned by root and writable by root only")
-	fs.DurationVar(&c.CoolDown, "cool-down", 30*time.Second, "time before a released address can be allocated again, 0s to 1h")
-	fs.IntVar(&c.MTU, "mtu", 0, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool); 0: the uplink's less the overhead of tunnels, else 1500")
-	fs.StringVar(&c.HostLink, "host-link", "weft0", "name of the link between this node and the dataplane")
-	fs.StringVar(&c.HostLinkType, "host-link-type", Auto, "type of that link: tap, veth, or auto (tap if the dataplane can create taps, else veth)")
-	fs.StringVar(&c.TunnelLink, "tunnel-link", "weft-vtep0", "name of the link between this node and the dataplane for tunnelled packets")
-	fs.BoolVar(&c.AllowIPForwarding, "allow-ip-forwarding", false, "enable IP forwarding in pods' network namespaces, for pods that are routers")
-	fs.BoolVar(&c.IncludeDefaultRoutes, "include-default-routes", true, "pods have a default route on their main interface; off: only routes to the node's pools")
-	fs.BoolVar(&c.IPMasq, "ip-masq", true, "masquerade packets of pods to destinations outside of the cluster; disable it if Weft is not the main CNI")
-	fs.Var(&c.IPMasqExclude, "ip-masq-exclude", "destinations outside of the cluster without masquerading, prefixes, comma separated")
 	fs.StringVar(&c.Log.Level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&c.Log.Format, "log-format", "text", "text or json")
 	fs.StringVar(&c.HealthFile, "health-file", "", "file that exists while the agent is ready; empty: no file")
 	fs.StringSliceVar(&c.ReadinessGates, "readiness-gates", nil, "URLs (http, https), comma separated: pods are served only while all answer with a status of 200 to 299")
 	fs.BoolVar(&c.Verify, "verify", false, "rebuild and compare all objects after each event; slow, for tests")
 	fs.DurationVar(&c.GCGrace, "gc-grace", 30*time.Second, "minimum age of attachments that CNI GC deletes, 0s to 1h")
-	fs.BoolVar(&c.ExhaustedIsUnavailable, "exhausted-is-unavailable", false, "CNI STATUS fails, and the node is not ready, while no pool has a free address")
 	fs.DurationVar(&c.Audit, "audit", time.Minute, "interval of checks of all objects for drift, 1s to 24h; below 20s also of checks for deleted network namespaces")
 	fs.StringVar(&c.Drift, "drift", DriftRepair, "reaction to drift: repair, or report without changes")
 }
 
 // Validate sets defaults that depend on other values, and checks every value. The error has all invalid keys.
 func (c *Config) Validate() error {
-	c.fill()
+	c.Dataplane.fill()
+	c.Devices.Memif.Directory = cmp.Or(c.Devices.Memif.Directory, filepath.Join(filepath.Dir(c.Socket), "memif"))
 	return errors.Join(
 		absolute("socket", c.Socket), absolute("stateDir", c.StateDir), absolute("bootID", c.BootID),
-		absolute("dataplane.socket", c.Dataplane.Socket), absolute("dataplane.statsSocket", c.Dataplane.StatsSocket),
-		oneOf("dataplane.type", c.Dataplane.Type, Embedded, VPP),
-		oneOf("podInterface", c.PodInterface, Auto, pod.TypeTap, pod.TypeVeth),
-		oneOf("hostLinkType", c.HostLinkType, Auto, pod.TypeTap, pod.TypeVeth),
 		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, "text", "json"),
-		between("maxPodQueues", c.MaxPodQueues, 1, wire.MaxQueues), between("podQueues", c.PodQueues, 1, c.MaxPodQueues),
-		between("coolDown", c.CoolDown, 0, time.Hour),
 		between("gcGrace", c.GCGrace, 0, time.Hour),
 		between("audit", c.Audit, time.Second, 24*time.Hour),
 		oneOf("drift", c.Drift, DriftRepair, DriftReport),
-		between("dataplane.vethsPerThread", c.Dataplane.VethsPerThread, 0, vpp.MaxVethsPerThread),
-		even("dataplane.vethRxFrames", c.Dataplane.VethRxFrames, 6, 64), even("dataplane.vethTxFrames", c.Dataplane.VethTxFrames, 16, 1024),
-		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateLinks(), health.ValidateGates(c.ReadinessGates),
+		c.Dataplane.validate(), c.Addresses.validate(), c.Pods.validate(), c.validatePools(), c.validateMTU(), c.validateLinks(),
+		oneOf("hostLinkType", c.Links.HostType, Auto, pod.TypeTap, pod.TypeVeth),
+		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), health.ValidateGates(c.ReadinessGates),
 	)
-}
-
-func (c *Config) fill() {
-	socket := "/run/vpp/api.sock"
-	if c.Dataplane.Type == Embedded {
-		socket = "/run/weft/vswitch-api.sock"
-	}
-	c.Dataplane.Socket = cmp.Or(c.Dataplane.Socket, socket)
-	c.Dataplane.StatsSocket = cmp.Or(c.Dataplane.StatsSocket, vpp.StatsSocket(c.Dataplane.Socket))
-	c.Devices.Memif.Directory = cmp.Or(c.Devices.Memif.Directory, filepath.Join(filepath.Dir(c.Socket), "memif"))
 }
 
 func (c *Config) validatePools() error {
 	switch inPools := c.Kubernetes.Mode == InCluster && c.Kubernetes.Addresses == OfPools; {
-	case inPools && len(c.Pools) > 0:
+	case inPools && len(c.Addresses.Pools) > 0:
 		return errors.New("pools: must be empty, because kubernetes.addresses: pools uses the cluster's IPPools")
-	case len(c.Pools) == 0 && c.Kubernetes.Mode == InCluster:
+	case len(c.Addresses.Pools) == 0 && c.Kubernetes.Mode == InCluster:
 		return nil // the node's own ranges, or the cluster's pools
 	}
-	if len(c.Pools) == 0 {
+	if len(c.Addresses.Pools) == 0 {
 		return errors.New("pools: at least one is required, for example pools: [{name: pods, prefix: 10.1.0.0/24}]")
 	}
-	return ValidatePools(c.Pools)
-}
-
-// ValidatePools rejects duplicate names, overlapping pools and pools that are too small.
-func ValidatePools(pools []Pool) error {
-	var errs []error
-	names := map[string]bool{}
-	for i, p := range pools {
-		if names[p.Name] {
-			errs = append(errs, fmt.Errorf("pools: duplicate name %q", p.Name))
-		}
-		names[p.Name] = true
-		for _, other := range pools[:i] {
-			if other.Prefix.Overlaps(p.Prefix) {
-				errs = append(errs, fmt.Errorf("pools: %s and %s overlap", other, p))
-			}
-		}
-		if p.Prefix.Bits() > p.Prefix.Addr().BitLen()-2 {
-			errs = append(errs, fmt.Errorf("pools: %s is too small: a pool has at least 4 addresses", p))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (c *Config) validateNetworks() error {
-	var errs []error
-	names := map[string]bool{}
-	for _, n := range c.Networks {
-		if names[n.Name] {
-			errs = append(errs, fmt.Errorf("networks: duplicate name %q", n.Name))
-		}
-		names[n.Name] = true
-		if err := n.Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("networks: %w", err))
-		}
-		if n.Closed {
-			errs = append(errs, fmt.Errorf("networks: %q: unknown field \"closed\"", n.Name))
-		}
-	}
-	return errors.Join(errs...)
+	return ValidatePools(c.Addresses.Pools)
 }
 
 func (c *Config) validateMTU() error {
-	if c.MTU == 0 {
+	if c.Pods.MTU == 0 {
 		return nil
 	}
 	least := 576 // RFC 791: every IPv4 host accepts 576 bytes
-	if slices.ContainsFunc(c.Pools, func(p Pool) bool { return p.Prefix.Addr().Is6() }) {
+	if slices.ContainsFunc(c.Addresses.Pools, func(p Pool) bool { return p.Prefix.Addr().Is6() }) {
 		least = 1280 // RFC 8200, section 5
 	}
-	return between("mtu", c.MTU, least, 9000)
+	return between("mtu", c.Pods.MTU, least, 9000)
 }
 
 func (c *Config) validateLinks() error {
-	if c.HostLink == c.TunnelLink {
-		return fmt.Errorf("tunnelLink: %q is also hostLink", c.TunnelLink)
+	if c.Links.Host == c.Links.Tunnel {
+		return fmt.Errorf("tunnelLink: %q is also hostLink", c.Links.Tunnel)
 	}
-	err := errors.Join(linkName("hostLink", c.HostLink), linkName("tunnelLink", c.TunnelLink))
-	if c.HostLink == desired.UplinkLink || c.TunnelLink == desired.UplinkLink {
+	err := errors.Join(linkName("hostLink", c.Links.Host), linkName("tunnelLink", c.Links.Tunnel))
+	if c.Links.Host == desired.UplinkLink || c.Links.Tunnel == desired.UplinkLink {
 		err = errors.Join(err, fmt.Errorf("hostLink, tunnelLink: %q is reserved for the link to a dataplane that owns the network card", desired.UplinkLink))
 	}
 	switch c.Dataplane.Uplink {
 	case "":
 		return err
-	case c.HostLink, c.TunnelLink, desired.UplinkLink:
+	case c.Links.Host, c.Links.Tunnel, desired.UplinkLink:
 		return errors.Join(err, fmt.Errorf("dataplane.uplink: %q is a link between this node and the dataplane, not a network card", c.Dataplane.Uplink))
 	}
 	return errors.Join(err, linkName("dataplane.uplink", c.Dataplane.Uplink))
 }
 
-func linkName(key, name string) error {
-	if !pod.IsLinkName(name) {
-		return fmt.Errorf("%s: invalid interface name %q (1 to 15 bytes, no slash, colon or blank, not lo, all or default)", key, name)
-	}
-	return nil
+// HasRanges reports whether the pools are the node's ranges (podCIDRs).
+func (c *Config) HasRanges() bool {
+	return len(c.Addresses.Pools) == 0 && c.Kubernetes.Mode == InCluster && c.Kubernetes.Addresses == OfPodCIDR
 }
 
 func absolute(key, path string) error {
@@ -308,12 +176,201 @@ func between[T cmp.Ordered](key string, value, least, most T) error {
 	return nil
 }
 
+// Dataplane types.
+const (
+	Embedded = "embedded"
+	VPP      = "vpp"
+)
+
+// Dataplane selects and configures the dataplane.
+type Dataplane struct {
+	Type        string // embedded or vpp
+	Socket      string
+	StatsSocket string
+	External    bool   // of type embedded: another component, such as a DaemonSet, runs it instead of the agent
+	Program     string // of type embedded: the weft-vswitch to start
+	Log         string // of type embedded: file for its output
+
+	Uplink string // network card that the dataplane owns, with the node's addresses; "": the kernel owns it
+
+	ExpediteRCU    bool // expedite the kernel's RCU grace periods while VPP creates and deletes veths
+	VethsPerThread int  // of type vpp: maximum number of veths of a VPP thread; 0: no limit
+	VethRxFrames   int  // of type vpp: frames of 2 KiB in each receive block of a veth
+	VethTxFrames   int  // of type vpp: frames of 66 KiB in the transmit ring of a veth
+}
+
+func (d *Dataplane) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&d.Type, "dataplane-type", Embedded, "embedded (weft-vswitch, started by the agent) or vpp (already running)")
+	fs.StringVar(&d.Socket, "dataplane-socket", "", "binary API socket; default /run/weft/vswitch-api.sock (embedded), /run/vpp/api.sock (vpp)")
+	fs.StringVar(&d.StatsSocket, "dataplane-stats-socket", "", "stats socket; default: path of the binary API socket with stats.sock instead of api.sock")
+	fs.BoolVar(&d.External, "dataplane-external", false, "another component, such as a DaemonSet, runs weft-vswitch: wait for it")
+	fs.StringVar(&d.Program, "dataplane-program", "", "weft-vswitch to start; default: in the agent's directory, else from PATH")
+	fs.StringVar(&d.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
+	fs.StringVar(&d.Uplink, "dataplane-uplink", "", "network card that the dataplane owns, with its addresses and routes; empty: the node's kernel owns it")
+	fs.BoolVar(&d.ExpediteRCU, "dataplane-expedite-rcu", true, "expedite the kernel's RCU grace periods (/sys/kernel/rcu_expedited) while VPP creates and deletes veths")
+	fs.IntVar(&d.VethsPerThread, "dataplane-veths-per-thread", vpp.MaxVethsPerThread, "with VPP: maximum number of veths of a VPP thread, 1 to 15; 0: no limit; VPP can hang then")
+	fs.IntVar(&d.VethRxFrames, "dataplane-veth-rx-frames", 6, "with VPP: frames of 2 KiB in each of the 160 receive blocks of a veth, an even number, 6 to 64")
+	fs.IntVar(&d.VethTxFrames, "dataplane-veth-tx-frames", 88, "with VPP: frames of 66 KiB in the transmit ring of a veth, an even number, 16 to 1024")
+}
+
+// fill sets the defaults that depend on the type.
+func (d *Dataplane) fill() {
+	socket := "/run/vpp/api.sock"
+	if d.Type == Embedded {
+		socket = "/run/weft/vswitch-api.sock"
+	}
+	d.Socket = cmp.Or(d.Socket, socket)
+	d.StatsSocket = cmp.Or(d.StatsSocket, vpp.StatsSocket(d.Socket))
+}
+
+func (d *Dataplane) validate() error {
+	return errors.Join(
+		oneOf("dataplane.type", d.Type, Embedded, VPP),
+		absolute("dataplane.socket", d.Socket), absolute("dataplane.statsSocket", d.StatsSocket),
+		between("dataplane.vethsPerThread", d.VethsPerThread, 0, vpp.MaxVethsPerThread),
+		even("dataplane.vethRxFrames", d.VethRxFrames, 6, 64), even("dataplane.vethTxFrames", d.VethTxFrames, 16, 1024),
+	)
+}
+
 // even checks the number of frames in a ring: the ring's size must be a multiple of the page size.
 func even(key string, n, least, most int) error {
 	if n%2 != 0 {
 		return fmt.Errorf("%s: %d is not an even number", key, n)
 	}
 	return between(key, n, least, most)
+}
+
+// Rings returns the sizes of the rings of veths.
+func (d *Dataplane) Rings() vpp.Rings {
+	return vpp.Rings{RxFrames: d.VethRxFrames, TxFrames: d.VethTxFrames}
+}
+
+// Addresses configures pools and custom networks.
+type Addresses struct {
+	Pools          []Pool
+	Networks       []pod.Network
+	NamespacePools map[string][]string // names of pools by namespace
+	NodePools      []string            // names of pools for pods of other namespaces
+	CoolDown       time.Duration
+
+	ExhaustedIsUnavailable bool // STATUS fails while no pool has a free address
+}
+
+func (a *Addresses) flags(fs *pflag.FlagSet) {
+	fs.Var((*poolsValue)(&a.Pools), "pools", "address pools, each NAME=PREFIX, comma separated; at least one")
+	fs.Var(&structured[[]pod.Network]{&a.Networks, "networks"}, "networks", "custom networks, a YAML list (docs/networking.md)")
+	fs.Var(&structured[map[string][]string]{&a.NamespacePools, "map"}, "namespace-pools", "names of pools by namespace, {NAMESPACE: [POOL, ...]}")
+	fs.StringSliceVar(&a.NodePools, "node-pools", nil, "names of pools for pods of other namespaces; default: all pools without namespaces")
+	fs.DurationVar(&a.CoolDown, "cool-down", 30*time.Second, "time before a released address can be allocated again, 0s to 1h")
+	fs.BoolVar(&a.ExhaustedIsUnavailable, "exhausted-is-unavailable", false, "CNI STATUS fails, and the node is not ready, while no pool has a free address")
+}
+
+func (a *Addresses) validate() error {
+	errs := []error{between("coolDown", a.CoolDown, 0, time.Hour)}
+	names := map[string]bool{}
+	for _, n := range a.Networks {
+		if names[n.Name] {
+			errs = append(errs, fmt.Errorf("networks: duplicate name %q", n.Name))
+		}
+		names[n.Name] = true
+		if err := n.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("networks: %w", err))
+		}
+		if n.Closed {
+			errs = append(errs, fmt.Errorf("networks: %q: unknown field \"closed\"", n.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Pool is a range of addresses for pods.
+type Pool struct {
+	Name       string       `json:"name"`
+	Prefix     netip.Prefix `json:"prefix"`
+	Disabled   bool         `json:"disabled,omitempty"`   // no new addresses; pods keep theirs
+	Namespaces []string     `json:"namespaces,omitempty"` // namespaces whose pods may use the pool; empty: all
+}
+
+// String returns NAME=PREFIX, the form of the flag.
+func (p Pool) String() string { return p.Name + "=" + p.Prefix.String() }
+
+// ValidatePools rejects duplicate names, overlapping pools and pools that are too small.
+func ValidatePools(pools []Pool) error {
+	var errs []error
+	names := map[string]bool{}
+	for i, p := range pools {
+		if names[p.Name] {
+			errs = append(errs, fmt.Errorf("pools: duplicate name %q", p.Name))
+		}
+		names[p.Name] = true
+		for _, other := range pools[:i] {
+			if other.Prefix.Overlaps(p.Prefix) {
+				errs = append(errs, fmt.Errorf("pools: %s and %s overlap", other, p))
+			}
+		}
+		if p.Prefix.Bits() > p.Prefix.Addr().BitLen()-2 {
+			errs = append(errs, fmt.Errorf("pools: %s is too small: a pool has at least 4 addresses", p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Pods configures the interfaces of pods.
+type Pods struct {
+	Interface string // type of the main interface: tap, veth or auto
+	Queues    int
+	MaxQueues int
+	MTU       int // 0: derived from the uplink
+
+	AllowIPForwarding    bool
+	IncludeDefaultRoutes bool
+}
+
+func (p *Pods) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&p.Interface, "pod-interface", Auto, "type of pods' main interface: tap, veth, or auto (tap if the dataplane can create taps, else veth)")
+	fs.IntVar(&p.Queues, "pod-queues", 1, "default number of queue pairs of pods' taps and veths, 1 to max-pod-queues")
+	fs.IntVar(&p.MaxQueues, "max-pod-queues", 4, "maximum number of queues in each direction of a pod's tap or veth, 1 to 16")
+	fs.IntVar(&p.MTU, "mtu", 0, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool); 0: the uplink's less the overhead of tunnels, else 1500")
+	fs.BoolVar(&p.AllowIPForwarding, "allow-ip-forwarding", false, "enable IP forwarding in pods' network namespaces, for pods that are routers")
+	fs.BoolVar(&p.IncludeDefaultRoutes, "include-default-routes", true, "pods have a default route on their main interface; off: only routes to the node's pools")
+}
+
+func (p *Pods) validate() error {
+	return errors.Join(
+		oneOf("podInterface", p.Interface, Auto, pod.TypeTap, pod.TypeVeth),
+		between("maxPodQueues", p.MaxQueues, 1, wire.MaxQueues), between("podQueues", p.Queues, 1, p.MaxQueues),
+	)
+}
+
+// Links configures the links between this node and the dataplane.
+type Links struct {
+	Host     string // name
+	HostType string // tap, veth or auto
+	Tunnel   string // name
+}
+
+func (l *Links) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&l.Host, "host-link", "weft0", "name of the link between this node and the dataplane")
+	fs.StringVar(&l.HostType, "host-link-type", Auto, "type of that link: tap, veth, or auto (tap if the dataplane can create taps, else veth)")
+	fs.StringVar(&l.Tunnel, "tunnel-link", "weft-vtep0", "name of the link between this node and the dataplane for tunnelled packets")
+}
+
+func linkName(key, name string) error {
+	if !pod.IsLinkName(name) {
+		return fmt.Errorf("%s: invalid interface name %q (1 to 15 bytes, no slash, colon or blank, not lo, all or default)", key, name)
+	}
+	return nil
+}
+
+// Masquerade configures the masquerading of packets that leave the cluster.
+type Masquerade struct {
+	Enabled bool
+	Exclude Prefixes
+}
+
+func (m *Masquerade) flags(fs *pflag.FlagSet) {
+	fs.BoolVar(&m.Enabled, "ip-masq", true, "masquerade packets of pods to destinations outside of the cluster; disable it if Weft is not the main CNI")
+	fs.Var(&m.Exclude, "ip-masq-exclude", "destinations outside of the cluster without masquerading, prefixes, comma separated")
 }
 
 // Devices configures the device plugin.
@@ -437,6 +494,20 @@ func (k *Kubernetes) Name() (string, error) {
 	return name, nil
 }
 
+// NoRuntime is the value of kubernetes.runtimeSocket that disables queries of the container runtime.
+const NoRuntime = "none"
+
+// validateRuntime validates kubernetes.runtimeSocket.
+func validateRuntime(socket string) error {
+	if socket == Auto || socket == NoRuntime {
+		return nil
+	}
+	if err := absolute("kubernetes.runtimeSocket", socket); err != nil {
+		return errors.Join(err, fmt.Errorf("kubernetes.runtimeSocket: use a path, %s or %s", Auto, NoRuntime))
+	}
+	return nil
+}
+
 // HTTP configures the endpoint of metrics and health.
 type HTTP struct {
 	Listen string // host:port; "": none
@@ -458,28 +529,4 @@ func (h *HTTP) validate() error {
 		return fmt.Errorf("http.listen: %q must be ADDRESS:PORT, such as 127.0.0.1:9465: %w", h.Listen, err)
 	}
 	return nil
-}
-
-// NoRuntime is the value of kubernetes.runtimeSocket that disables queries of the container runtime.
-const NoRuntime = "none"
-
-// validateRuntime validates kubernetes.runtimeSocket.
-func validateRuntime(socket string) error {
-	if socket == Auto || socket == NoRuntime {
-		return nil
-	}
-	if err := absolute("kubernetes.runtimeSocket", socket); err != nil {
-		return errors.Join(err, fmt.Errorf("kubernetes.runtimeSocket: use a path, %s or %s", Auto, NoRuntime))
-	}
-	return nil
-}
-
-// Rings returns the sizes of the rings of veths.
-func (d Dataplane) Rings() vpp.Rings {
-	return vpp.Rings{RxFrames: d.VethRxFrames, TxFrames: d.VethTxFrames}
-}
-
-// HasRanges reports whether the pools are the node's ranges (podCIDRs).
-func (c *Config) HasRanges() bool {
-	return len(c.Pools) == 0 && c.Kubernetes.Mode == InCluster && c.Kubernetes.Addresses == OfPodCIDR
 }

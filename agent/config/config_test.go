@@ -38,8 +38,8 @@ func TestFlagsOverrideTheEnvironmentAndTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.CoolDown != time.Second || c.MTU != 1450 || c.StateDir != "/file" {
-		t.Errorf("got cool-down %v, MTU %d, state directory %s", c.CoolDown, c.MTU, c.StateDir)
+	if c.Addresses.CoolDown != time.Second || c.Pods.MTU != 1450 || c.StateDir != "/file" {
+		t.Errorf("got cool-down %v, MTU %d, state directory %s", c.Addresses.CoolDown, c.Pods.MTU, c.StateDir)
 	}
 }
 
@@ -54,7 +54,7 @@ func TestPoolsAreListsOfMapsOrTexts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := (*poolsValue)(&c.Pools).String(); got != "a=10.1.0.0/24,b=fd00::/64" {
+			if got := (*poolsValue)(&c.Addresses.Pools).String(); got != "a=10.1.0.0/24,b=fd00::/64" {
 				t.Errorf("got pools %s", got)
 			}
 		})
@@ -80,7 +80,7 @@ func TestPodSettingsAreReadFromFileEnvironmentAndFlags(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(c.AllowIPForwarding, c.IncludeDefaultRoutes, c.PodQueues, c.MaxPodQueues, c.ReadinessGates); got != tt.want {
+		if got := fmt.Sprint(c.Pods.AllowIPForwarding, c.Pods.IncludeDefaultRoutes, c.Pods.Queues, c.Pods.MaxQueues, c.ReadinessGates); got != tt.want {
 			t.Errorf("%q %v %v: got %s, want %s", tt.file, tt.args, tt.environ, got, tt.want)
 		}
 	}
@@ -146,9 +146,9 @@ podInterface: veth
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := strings.TrimSuffix(fmt.Sprintln(c.Networks, c.NamespacePools, c.NodePools, c.PodInterface, c.Pools[1].Prefix), "\n")
+	got := strings.TrimSuffix(fmt.Sprintln(c.Addresses.Networks, c.Addresses.NamespacePools, c.Addresses.NodePools, c.Pods.Interface, c.Addresses.Pools[1].Prefix), "\n")
 	want := "[{blue L2 [10.5.0.0/24 fd05::/64] 1400 0 [] true false} {red L3 [10.5.0.0/24] 0 0 [shop] false false}] map[shop:[b]] [a] veth 10.2.0.0/24"
-	if got != want || !c.Pools[1].Disabled {
+	if got != want || !c.Addresses.Pools[1].Disabled {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

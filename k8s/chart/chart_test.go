@@ -240,8 +240,8 @@ func TestTheAgentAcceptsItsConfiguration(t *testing.T) {
 			if starts := settings.Dataplane.Type == config.Embedded && !settings.Dataplane.External; starts {
 				t.Error("the agent would start a dataplane in its own container")
 			}
-			if main := changes["cni.mode"] == nil; settings.IPMasq != main {
-				t.Errorf("what leaves the cluster is translated: %t, want %t", settings.IPMasq, main)
+			if main := changes["cni.mode"] == nil; settings.Masquerade.Enabled != main {
+				t.Errorf("what leaves the cluster is translated: %t, want %t", settings.Masquerade.Enabled, main)
 			}
 		})
 	}
