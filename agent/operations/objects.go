@@ -55,10 +55,7 @@ func phasesOf(view kvscheduler.View, down bool) map[string]uint32 {
 func (o *Server) object(view kvscheduler.View, ref kvscheduler.Ref, status kvscheduler.Status) *weftv1.Object {
 	obj := &weftv1.Object{
 		Ref: ref.String(), Since: stamp(status.Since),
-		Missing: status.Missing, Attempt: uint32(status.Attempt), RetryAt: stamp(status.RetryAt),
-	}
-	if status.Err != nil {
-		obj.Error = status.Err.Error()
+		Missing: status.Missing, Attempt: uint32(status.Attempt), RetryAt: stamp(status.RetryAt), Error: textOf(status.Err),
 	}
 	if v, ok := view.Desired(ref); ok {
 		obj.Desired = document(o.config.Scheduler.Redacted(ref, v))

@@ -2,6 +2,7 @@
 package operations
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -123,14 +124,17 @@ func (o *Server) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weft
 	return reply, nil
 }
 
+func attachmentOf(k pod.Key) *weftv1.Attachment {
+	return &weftv1.Attachment{Network: k.Network, ContainerId: k.ContainerID, IfName: k.IfName}
+}
+
+func podOf(p pod.ID) *weftv1.Pod {
+	return &weftv1.Pod{Namespace: p.Namespace, Name: p.Name, Uid: p.UID}
+}
+
 func attachmentInfo(a pod.Attachment) *weftv1.AttachmentInfo {
 	info := &weftv1.AttachmentInfo{
-		Attachment: &weftv1.Attachment{Network: a.Key.Network, ContainerId: a.Key.ContainerID, IfName: a.Key.IfName},
-		Pod:        &weftv1.Pod{Namespace: a.Pod.Namespace, Name: a.Pod.Name, Uid: a.Pod.UID},
-		Netns:      a.Netns.Path,
-		Created:    timestamppb.New(a.Created),
-
-		AnnotationsFrom: a.AnnotationsFrom,
+		Attachment: attachmentOf(a.Key), Pod: podOf(a.Pod), Netns: a.Netns.Path, Created: timestamppb.New(a.Created), AnnotationsFrom: a.AnnotationsFrom,
 	}
 	for _, i := range a.Interfaces {
 		row := &weftv1.InterfaceInfo{Name: i.Name, Type: i.Type, Network: i.Network, Object: i.Object, Mac: i.MAC, Mtu: uint32(i.MTU)}
@@ -178,20 +182,14 @@ func (o *Server) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1
 	if !o.config.Health.Holds(health.Started) {
 		return &weftv1.ResyncReply{Error: "the agent is starting: its first resync has not ended; see weftctl status"}, nil
 	}
-	reason := req.Reason
-	if reason == "" {
-		reason = "requested by an operator"
-	}
+	reason := cmp.Or(req.Reason, "requested by an operator")
 	if req.DryRun {
 		return o.dryResync(ctx, req.Force)
 	}
 	rec, err := o.config.Loop.Do(ctx, eventloop.Resynchronize{Kind: kind, Reason: reason, Scope: eventloop.Scope{Force: req.Force}})
-	reply := &weftv1.ResyncReply{}
+	reply := &weftv1.ResyncReply{Error: textOf(err)}
 	if rec != nil {
 		reply.Event = rec.Seq
-	}
-	if err != nil {
-		reply.Error = err.Error()
 	}
 	return reply, nil
 }
@@ -199,7 +197,7 @@ func (o *Server) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1
 // dryResync lists the operations of a downstream resync.
 func (o *Server) dryResync(ctx context.Context, force bool) (*weftv1.ResyncReply, error) {
 	rec, err := o.config.Scheduler.Resync(ctx, kvscheduler.ResyncOpt{DryRun: true, Force: force})
-	reply := &weftv1.ResyncReply{}
+	reply := &weftv1.ResyncReply{Error: textOf(err)}
 	if rec != nil {
 		for _, op := range rec.Ops {
 			reply.Operations = append(reply.Operations, op.Verb+" "+op.Ref+" ("+op.Why+")")
@@ -209,9 +207,6 @@ func (o *Server) dryResync(ctx context.Context, force bool) (*weftv1.ResyncReply
 				reply.Operations = append(reply.Operations, "keep "+w.Ref+" ("+missing+")")
 			}
 		}
-	}
-	if err != nil {
-		reply.Error = err.Error()
 	}
 	return reply, nil
 }
@@ -226,13 +221,10 @@ func (o *Server) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*
 		return &weftv1.ConfigureReply{Error: err.Error()}, nil //nolint:nilerr // an error of the request, not of the call
 	}
 	rec, err := o.config.Loop.SetExternal(ctx, req.Source, values)
-	reply := &weftv1.ConfigureReply{}
+	reply := &weftv1.ConfigureReply{Error: textOf(err)}
 	if rec != nil {
 		reply.Event, reply.Dropped = rec.Seq, droppedOf(rec, req.Source)
 		o.addUnsettled(reply, values)
-	}
-	if err != nil {
-		reply.Error = err.Error()
 	}
 	return reply, nil
 }
@@ -265,6 +257,14 @@ func droppedOf(rec *eventloop.Record, source string) []string {
 	return dropped
 }
 
+// textOf returns the text of an error, "" for nil.
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 func stamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -291,9 +291,8 @@ func (o *Server) Counters(ctx context.Context, _ *weftv1.CountersRequest) (*weft
 	}
 	reply := &weftv1.CountersReply{}
 	for _, i := range southbound.PodCounters(o.config.Pods.Attachments(), c) {
-		info := attachmentInfo(i.At)
 		reply.Interfaces = append(reply.Interfaces, &weftv1.InterfaceCounters{
-			Attachment: info.Attachment, Pod: info.Pod, Interface: i.Name, Type: i.Type, Object: i.Object,
+			Attachment: attachmentOf(i.At.Key), Pod: podOf(i.At.Pod), Interface: i.Name, Type: i.Type, Object: i.Object,
 			RxPackets: i.RxPackets, RxBytes: i.RxBytes, RxDrops: i.RxDrops,
 			TxPackets: i.TxPackets, TxBytes: i.TxBytes, TxDrops: i.TxDrops, Connected: i.Connected,
 		})
@@ -316,7 +315,7 @@ func (o *Server) Devices(context.Context, *weftv1.DevicesRequest) (*weftv1.Devic
 			Id: a.ID, Socket: a.Socket, Devices: a.Devices, Directory: a.Directory, Created: stamp(a.Created), Container: a.Container,
 		}
 		if !a.Pod.IsZero() {
-			row.Pod = &weftv1.Pod{Namespace: a.Pod.Namespace, Name: a.Pod.Name, Uid: a.Pod.UID}
+			row.Pod = podOf(a.Pod)
 		}
 		reply.Allocations = append(reply.Allocations, row)
 	}
@@ -335,15 +334,11 @@ func (o *Server) CollectGarbage(ctx context.Context, req *weftv1.CollectGarbageR
 	reply := &weftv1.CollectGarbageReply{}
 	for _, f := range found {
 		g := &weftv1.Garbage{
-			Key: f.At.Key.String(), Pod: &weftv1.Pod{Namespace: f.At.Pod.Namespace, Name: f.At.Pod.Name, Uid: f.At.Pod.UID},
-			Netns: f.At.Netns.Path, Reason: f.Reason, Lacks: f.Lacks,
+			Key: f.At.Key.String(), Pod: podOf(f.At.Pod), Netns: f.At.Netns.Path, Reason: f.Reason, Lacks: f.Lacks,
 		}
 		if f.Lacks == "" && !req.DryRun {
-			if err := o.config.Garbage.Delete(ctx, f.At, f.Reason); err != nil {
-				g.Error = err.Error()
-			} else {
-				g.Deleted = true
-			}
+			err := o.config.Garbage.Delete(ctx, f.At, f.Reason)
+			g.Error, g.Deleted = textOf(err), err == nil
 		}
 		reply.Garbage = append(reply.Garbage, g)
 	}
@@ -371,9 +366,7 @@ func (o *Server) Quarantine(context.Context, *weftv1.QuarantineRequest) (*weftv1
 	reply := &weftv1.QuarantineReply{}
 	for _, s := range o.config.Quarantine.All() {
 		reply.Entries = append(reply.Entries, &weftv1.QuarantineEntry{
-			Attachment: &weftv1.Attachment{Network: s.Key.Network, ContainerId: s.Key.ContainerID, IfName: s.Key.IfName},
-			Pod:        &weftv1.Pod{Namespace: s.Pod.Namespace, Name: s.Pod.Name, Uid: s.Pod.UID},
-			State:      s.State, Crashes: uint32(s.Crashes), Since: stamp(s.Since), Reason: s.Reason,
+			Attachment: attachmentOf(s.Key), Pod: podOf(s.Pod), State: s.State, Crashes: uint32(s.Crashes), Since: stamp(s.Since), Reason: s.Reason,
 		})
 	}
 	return reply, nil
@@ -382,21 +375,13 @@ func (o *Server) Quarantine(context.Context, *weftv1.QuarantineRequest) (*weftv1
 // Release ends the quarantine of attachments.
 func (o *Server) Release(ctx context.Context, req *weftv1.ReleaseRequest) (*weftv1.ReleaseReply, error) {
 	n, err := o.config.Replayer.Release(ctx, req.Name)
-	reply := &weftv1.ReleaseReply{Released: uint32(n)}
-	if err != nil {
-		reply.Error = err.Error()
-	}
-	return reply, nil
+	return &weftv1.ReleaseReply{Released: uint32(n), Error: textOf(err)}, nil
 }
 
 // Events streams the recorded events of the event loop.
 func (o *Server) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingServer[weftv1.EventRecord]) error {
 	next := max(req.Since, 1) - 1 // the number before the first requested event
-	records := o.config.Loop.History(next)
-	if n := int(req.Last); n > 0 && len(records) > n {
-		records = records[len(records)-n:]
-	}
-	for _, r := range records {
+	for _, r := range last(o.config.Loop.History(next), req.Last) {
 		if err := stream.Send(eventRecord(r)); err != nil {
 			return err
 		}
@@ -434,15 +419,8 @@ func eventRecord(r eventloop.Record) *weftv1.EventRecord {
 
 // Transactions lists the scheduler's log.
 func (o *Server) Transactions(_ context.Context, req *weftv1.TransactionsRequest) (*weftv1.TransactionsReply, error) {
-	var records []*kvscheduler.Record
-	for r := range o.config.Scheduler.Log(max(req.Since, 1) - 1) {
-		records = append(records, r)
-	}
-	if n := int(req.Last); n > 0 && len(records) > n {
-		records = records[len(records)-n:]
-	}
 	reply := &weftv1.TransactionsReply{}
-	for _, r := range records {
+	for _, r := range last(slices.Collect(o.config.Scheduler.Log(max(req.Since, 1)-1)), req.Last) {
 		reply.Transactions = append(reply.Transactions, transactionRecord(r))
 	}
 	return reply, nil
@@ -463,4 +441,12 @@ func transactionRecord(r *kvscheduler.Record) *weftv1.TransactionRecord {
 		t.Waiting = append(t.Waiting, &weftv1.Waiting{Ref: w.Ref, Missing: w.Missing})
 	}
 	return t
+}
+
+// last returns the last n records; 0 is all.
+func last[R any](records []R, n uint32) []R {
+	if n == 0 {
+		return records
+	}
+	return records[max(0, len(records)-int(n)):]
 }

@@ -53,7 +53,7 @@ func Serve(socket string, replies Replies) (agent *Agent, stop func(), err error
 		return nil, nil, fmt.Errorf("fake agent: %w", err)
 	}
 	agent = &Agent{replies: replies}
-	server := grpc.NewServer()
+	server := grpc.NewServer(grpc.UnaryInterceptor(agent.intercept))
 	weftv1.RegisterOperationsServer(server, agent)
 	ended := make(chan struct{})
 	go func() {
@@ -82,14 +82,38 @@ func (a *Agent) record(ctx context.Context, req proto.Message) error {
 	return a.replies.Err
 }
 
-// State returns the prepared reply.
-func (a *Agent) State(ctx context.Context, req *weftv1.StateRequest) (*weftv1.StateReply, error) {
-	return a.replies.State, a.record(ctx, req)
-}
-
-// Attachments returns the prepared reply.
-func (a *Agent) Attachments(ctx context.Context, req *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
-	return a.replies.Attachments, a.record(ctx, req)
+// intercept replies to all calls with one reply.
+func (a *Agent) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := a.record(ctx, req.(proto.Message)); err != nil {
+		return nil, err
+	}
+	switch req := req.(type) {
+	case *weftv1.StateRequest:
+		return a.replies.State, nil
+	case *weftv1.AttachmentsRequest:
+		return a.replies.Attachments, nil
+	case *weftv1.TransactionsRequest:
+		return &weftv1.TransactionsReply{Transactions: last(a.replies.Transactions, req.Last)}, nil
+	case *weftv1.ObjectsRequest:
+		return a.replies.Objects, nil
+	case *weftv1.WhyRequest:
+		return a.replies.Why, nil
+	case *weftv1.AddressesRequest:
+		return a.replies.Addresses, nil
+	case *weftv1.DevicesRequest:
+		return a.replies.Devices, nil
+	case *weftv1.CountersRequest:
+		return a.replies.Counters, nil
+	case *weftv1.SettingsRequest:
+		return a.replies.Settings, nil
+	case *weftv1.ConfigureRequest:
+		return a.replies.Configure, nil
+	case *weftv1.ResyncRequest:
+		return a.replies.Resync, nil
+	case *weftv1.CollectGarbageRequest:
+		return a.replies.Garbage, nil
+	}
+	return handler(ctx, req) // which is not implemented
 }
 
 // Events streams the recorded events, then the live ones if the client follows.
@@ -97,10 +121,7 @@ func (a *Agent) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingSer
 	if err := a.record(stream.Context(), req); err != nil {
 		return err
 	}
-	events := a.replies.Events
-	if n := int(req.Last); n > 0 && len(events) > n {
-		events = events[len(events)-n:]
-	}
+	events := last(a.replies.Events, req.Last)
 	if req.Follow {
 		events = slices.Concat(events, a.replies.Live)
 	}
@@ -114,56 +135,10 @@ func (a *Agent) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingSer
 	return errors.Join(errs...)
 }
 
-// Transactions returns the prepared reply.
-func (a *Agent) Transactions(ctx context.Context, req *weftv1.TransactionsRequest) (*weftv1.TransactionsReply, error) {
-	transactions := a.replies.Transactions
-	if n := int(req.Last); n > 0 && len(transactions) > n {
-		transactions = transactions[len(transactions)-n:]
+// last returns the last n elements; 0 is all.
+func last[E any](all []E, n uint32) []E {
+	if n == 0 {
+		return all
 	}
-	return &weftv1.TransactionsReply{Transactions: transactions}, a.record(ctx, req)
-}
-
-// Objects returns the prepared reply.
-func (a *Agent) Objects(ctx context.Context, req *weftv1.ObjectsRequest) (*weftv1.ObjectsReply, error) {
-	return a.replies.Objects, a.record(ctx, req)
-}
-
-// Why returns the prepared reply.
-func (a *Agent) Why(ctx context.Context, req *weftv1.WhyRequest) (*weftv1.WhyReply, error) {
-	return a.replies.Why, a.record(ctx, req)
-}
-
-// Addresses returns the prepared reply.
-func (a *Agent) Addresses(ctx context.Context, req *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
-	return a.replies.Addresses, a.record(ctx, req)
-}
-
-// Devices returns the prepared reply.
-func (a *Agent) Devices(ctx context.Context, req *weftv1.DevicesRequest) (*weftv1.DevicesReply, error) {
-	return a.replies.Devices, a.record(ctx, req)
-}
-
-// Counters returns the prepared reply.
-func (a *Agent) Counters(ctx context.Context, req *weftv1.CountersRequest) (*weftv1.CountersReply, error) {
-	return a.replies.Counters, a.record(ctx, req)
-}
-
-// Settings returns the prepared reply.
-func (a *Agent) Settings(ctx context.Context, req *weftv1.SettingsRequest) (*weftv1.SettingsReply, error) {
-	return a.replies.Settings, a.record(ctx, req)
-}
-
-// Configure returns the prepared reply.
-func (a *Agent) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*weftv1.ConfigureReply, error) {
-	return a.replies.Configure, a.record(ctx, req)
-}
-
-// Resync returns the prepared reply.
-func (a *Agent) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1.ResyncReply, error) {
-	return a.replies.Resync, a.record(ctx, req)
-}
-
-// CollectGarbage returns the prepared reply.
-func (a *Agent) CollectGarbage(ctx context.Context, req *weftv1.CollectGarbageRequest) (*weftv1.CollectGarbageReply, error) {
-	return a.replies.Garbage, a.record(ctx, req)
+	return all[max(0, len(all)-int(n)):]
 }
