@@ -67,9 +67,9 @@ func TestNothingLetsPacketsInBeforeTheirSourcesAreKnown(t *testing.T) {
 			var judged, lets bool
 			switch v := value.(type) {
 			case wire.InterfaceVRF:
-				judged, lets = v.Judged, v.Interface == i.Object
+				judged, lets = v.AntiSpoofed, v.Interface == i.Object
 			case wire.BridgeMember:
-				judged, lets = v.Judged, v.Interface == i.Object
+				judged, lets = v.AntiSpoofed, v.Interface == i.Object
 			}
 			if lets && judged != want {
 				t.Errorf("%s: judged %t, and its interface is %t", key, judged, want)

@@ -11,40 +11,39 @@ type BridgeDomain struct {
 	Age     uint8  `json:"age"` // minutes after which a learned MAC is forgotten; 0 = never
 }
 
-// BridgeDomainKey is the key of the bridge domain of that name.
+// BridgeDomainKey returns the key of a bridge domain.
 func BridgeDomainKey(name string) string { return Key(KindBridgeDomain, name) }
 
-// BridgeMember puts an interface into a bridge domain. Kind vpp.bd-member; its name is the interface's, which can be in
-// one only. Members of the same split-horizon group other than 0 never send to each other. A BVI is a loopback by which
-// the bridge domain is routed.
+// BridgeMember puts an interface into a bridge domain. Kind vpp.bd-member; its name is the interface's, which can be in one bridge domain
+// only. The dataplane does not forward between members of the same split-horizon group other than 0. A BVI is a loopback that routes the
+// bridge domain.
 type BridgeMember struct {
 	BridgeDomain      string `json:"bridgeDomain"` // name of a vpp.bridge-domain
 	Interface         string `json:"interface"`    // name of a vpp.interface
 	SplitHorizonGroup uint8  `json:"splitHorizonGroup,omitempty"`
 	BVI               bool   `json:"bvi,omitempty"`
-	Judged            bool   `json:"judged,omitempty"` // not before the interface has its vpp.macip-acl
+	AntiSpoofed       bool   `json:"judged,omitempty"` // depends on the interface's vpp.macip-acl
 
-	Filtered bool `json:"filtered,omitempty"` // not before the interface has its vpp.interface-acl
+	Filtered bool `json:"filtered,omitempty"` // depends on the interface's vpp.interface-acl
 
-	// LinuxEnd is the key of the object that makes the Linux end of the interface, which joins no sooner; "": at once.
+	// LinuxEnd is the key of the object that makes the interface's Linux end, a dependency; "": none.
 	LinuxEnd string `json:"linuxEnd,omitempty"`
 }
 
-// BridgeMemberKey is the key of the membership of an interface.
+// BridgeMemberKey returns the key of the membership of an interface.
 func BridgeMemberKey(iface string) string { return Key(KindBridgeMember, iface) }
 
 // L2FIB is a static entry of a bridge domain's MAC table. Kind vpp.l2fib.
 type L2FIB struct {
 	BridgeDomain string `json:"bridgeDomain"` // name of a vpp.bridge-domain
 	MAC          MAC    `json:"mac"`
-	Interface    string `json:"interface"`     // name of a vpp.interface, a member
-	BVI          bool   `json:"bvi,omitempty"` // never: a BVI brings its own entry along
+	Interface    string `json:"interface"` // name of a vpp.interface, a member other than the BVI
 }
 
-// L2FIBName names the entry of a MAC in a bridge domain.
+// L2FIBName returns the name of the entry of a MAC in a bridge domain.
 func L2FIBName(bridgeDomain string, mac MAC) string { return bridgeDomain + "/" + mac.String() }
 
-// L2FIBKey is the key of L2FIBName(bridgeDomain, mac).
+// L2FIBKey returns the key of L2FIBName(bridgeDomain, mac).
 func L2FIBKey(bridgeDomain string, mac MAC) string {
 	return Key(KindL2FIB, L2FIBName(bridgeDomain, mac))
 }

@@ -1,13 +1,12 @@
-// Package wire is the vocabulary of the machine: the desired values that wire a pod, one file a kind.
+// Package wire has the types of desired values that connect pods, and their keys.
 //
-// A value is named by a key "kind/name". Rooms that must not import each other (ipnet makes values, dataplane
-// realises them) meet in these structs and in the functions that make their keys. Values are inert and compare with
-// ==, but for those with slices, which have Equal.
+// The key of a value is "kind/name". Packages that must not import each other share these types: ipnet makes values, dataplane applies
+// them. Values do not change and compare with ==; those with slices or maps have Equal.
 package wire
 
 import "strings"
 
-// A kind is the first part of a key. The first word says which side of the machine realises it.
+// A kind is the first part of a key. Its prefix says whether the dataplane (vpp) or the kernel (linux) has the object.
 const (
 	KindVRF            = "vpp.vrf"
 	KindInterface      = "vpp.interface"
@@ -41,7 +40,7 @@ const (
 	KindUplink         = "linux.uplink"
 )
 
-// Kinds lists every kind, in the order in which an operator reads them: the dataplane's, then the kernel's.
+// Kinds lists every kind in display order: the dataplane's, then the kernel's.
 func Kinds() []string {
 	return []string{
 		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
@@ -51,8 +50,8 @@ func Kinds() []string {
 	}
 }
 
-// IsDataplane reports whether a key is that of an object in the dataplane, and not in the kernel.
+// IsDataplane reports whether a key is of an object in the dataplane, not in the kernel.
 func IsDataplane(key string) bool { return strings.HasPrefix(key, "vpp.") }
 
-// Key joins a kind and a name; the kind ends at the first slash, a name may hold more of them.
+// Key joins a kind and a name. The kind ends at the first slash; a name may have slashes.
 func Key(kind, name string) string { return kind + "/" + name }

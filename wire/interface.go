@@ -1,6 +1,8 @@
 package wire
 
-// InterfaceType says what stands behind an interface of the dataplane.
+import "net/netip"
+
+// InterfaceType is the type of an interface of the dataplane.
 type InterfaceType string
 
 // The types of interface.
@@ -12,18 +14,17 @@ const (
 	TypeVXLAN    InterfaceType = "vxlan"
 )
 
-// MaxQueues bounds the queues of a Linux link, in each direction: each costs dataplane and kernel memory, and VPP a thread of
-// the kernel's.
+// MaxQueues bounds the queues of a Linux link in each direction. Each uses memory of dataplane and kernel, and with VPP a kernel thread.
 const MaxQueues = 16
 
-// Interface is an interface of the dataplane. Kind vpp.interface. Its name is its identity there: it stands in the
-// interface's tag, followed by a hash of what the dataplane cannot report back; so a name has at most 48 bytes.
+// Interface is an interface of the dataplane. Kind vpp.interface. Its name, of at most 48 bytes, identifies it there: the interface's tag
+// has the name and a hash of the fields that the dataplane does not report.
 type Interface struct {
 	Type InterfaceType `json:"type"`
 	MAC  MAC           `json:"mac"` // of the dataplane's end
 	MTU  int           `json:"mtu"` // layer 3, bytes; 0 = the dataplane's default
 	Up   bool          `json:"up"`
-	GSO  bool          `json:"gso,omitempty"` // segments in software what its link cannot: long packets in tunnels
+	GSO  bool          `json:"gso,omitempty"` // software segmentation of packets that are too long for its link, in tunnels
 	Tap  Tap           `json:"tap,omitzero"`  // of type tap
 
 	AFPacket AFPacket `json:"afPacket,omitzero"` // of type af_packet
@@ -31,39 +32,35 @@ type Interface struct {
 	VXLAN    VXLAN    `json:"vxlan,omitzero"`    // of type vxlan
 }
 
-// Tap holds what only an interface of type tap has: where its Linux end is made.
+// Tap has the fields of interfaces of type tap, which describe the Linux end.
 type Tap struct {
-	Namespace string `json:"namespace,omitempty"` // path of the network namespace, which is an object of kind linux.netns; "" = the dataplane's own
+	Namespace string `json:"namespace,omitempty"` // path of a linux.netns; "" = the dataplane's own
 	Name      string `json:"name"`                // of the Linux end, at most 15 bytes
 	MAC       MAC    `json:"mac"`                 // of the Linux end
 	MTU       int    `json:"mtu"`                 // of the Linux end, bytes
-	Queues    int    `json:"queues,omitempty"`    // pairs of them, at most MaxQueues; 0 = one
+	Queues    int    `json:"queues,omitempty"`    // pairs of queues, at most MaxQueues; 0 = one
 }
 
-// AFPacket holds what only an interface of type af_packet has: the Linux link that it reads and writes.
+// AFPacket has the fields of interfaces of type af_packet, which read and write a Linux link.
 type AFPacket struct {
 	Link string `json:"link"` // name of the link in the dataplane's own namespace, at most 15 bytes
 	On   string `json:"on"`   // key of the object that makes the link (a linux.veth, linux.link or linux.vlan)
 
-	RxQueues int `json:"rxQueues,omitempty"` // that the dataplane reads from, at most MaxQueues; 0 = one
-	TxQueues int `json:"txQueues,omitempty"` // that it writes to; 0 = one
+	RxQueues int `json:"rxQueues,omitempty"` // of the dataplane, at most MaxQueues; 0 = one
+	TxQueues int `json:"txQueues,omitempty"` // likewise
 }
 
-// InterfaceKey is the key of the interface of that name.
+// InterfaceKey returns the key of an interface.
 func InterfaceKey(name string) string { return Key(KindInterface, name) }
 
-// InterfaceVRF puts an interface into a VRF, before it gets addresses. Kind vpp.interface-vrf.
-type InterfaceVRF struct {
-	Interface string `json:"interface"` // name of a vpp.interface
-	Family    Family `json:"family"`
-	VRF       string `json:"vrf"`              // name of a vpp.vrf of that family
-	Judged    bool   `json:"judged,omitempty"` // not before the interface has its vpp.macip-acl
-}
+// VXLANPort is the UDP port that IANA assigned to VXLAN (RFC 7348).
+const VXLANPort = 4789
 
-// InterfaceVRFName names the membership of an interface for one family.
-func InterfaceVRFName(iface string, f Family) string { return iface + "/" + string(f) }
-
-// InterfaceVRFKey is the key of InterfaceVRFName(iface, f).
-func InterfaceVRFKey(iface string, f Family) string {
-	return Key(KindInterfaceVRF, InterfaceVRFName(iface, f))
+// VXLAN has the fields of interfaces of type vxlan: a tunnel to another node. Both addresses are of one family.
+type VXLAN struct {
+	Source      netip.Addr `json:"source"` // an address of the dataplane in the table
+	Destination netip.Addr `json:"destination"`
+	VNI         uint32     `json:"vni"`             // 1 to 2^24-1
+	Port        uint16     `json:"port"`            // UDP, of both ends; 0 is VXLANPort
+	Table       uint32     `json:"table,omitempty"` // ID of the vpp.vrf that routes the outer packets; 0 is the dataplane's own
 }

@@ -2,26 +2,37 @@ package wire
 
 import "net/netip"
 
+// Namespace is a network namespace that another component made. Kind linux.netns; its name is the path. The object is not made or removed:
+// Create checks that the path has the inode of the pod's ADD. When the namespace is deleted, its dependents are deleted, too: otherwise a
+// tap that the dataplane has open would keep it alive.
+type Namespace struct {
+	Path   string `json:"path"`
+	Inode  uint64 `json:"inode"`
+	Device uint64 `json:"device"`
+}
+
+// NamespaceKey returns the key of the namespace at path.
+func NamespaceKey(path string) string { return Key(KindNamespace, path) }
+
 // AliasPrefix begins the alias (ifalias) of every link that only Weft configures.
 const AliasPrefix = "weft:"
 
-// TapPeer is the Linux end of a tap: made with the tap by the dataplane, marked and finished by us. Kind
-// linux.tap-peer; its name is that of its vpp.interface.
+// TapPeer is the configuration of a tap's Linux end, which the dataplane makes with the tap. Kind linux.tap-peer; its name is that of its
+// vpp.interface.
 type TapPeer struct {
 	Interface string `json:"interface"`           // name of a vpp.interface of type tap
 	Namespace string `json:"namespace,omitempty"` // path; "" = the host's
 	Name      string `json:"name"`
 	MAC       MAC    `json:"mac"`
 	MTU       int    `json:"mtu"`
-	Alias     string `json:"alias"` // kept in the kernel (ifalias, at most 255 bytes): who this link belongs to
+	Alias     string `json:"alias"` // ifalias, 1 to 255 bytes; names the owner of the link
 	Up        bool   `json:"up"`
 }
 
-// TapPeerKey is the key of the Linux end of the tap of that name.
+// TapPeerKey returns the key of the Linux end of a tap.
 func TapPeerKey(iface string) string { return Key(KindTapPeer, iface) }
 
-// LinuxAddress is an address of a link. Kind linux.address. IPv6 addresses are made without duplicate address
-// detection: they are usable at once.
+// LinuxAddress is an address of a link. Kind linux.address. IPv6 addresses are usable at once, without duplicate address detection.
 type LinuxAddress struct {
 	On        string       `json:"on"`                  // key of the link's object (a linux.tap-peer or linux.veth)
 	Namespace string       `json:"namespace,omitempty"` // path; "" = the host's
@@ -29,24 +40,24 @@ type LinuxAddress struct {
 	Prefix    netip.Prefix `json:"prefix"`
 }
 
-// LinuxAddressKey is the key of an address of the link whose object has the key on.
+// LinuxAddressKey returns the key of an address. on is the key of the link's object.
 func LinuxAddressKey(on string, p netip.Prefix) string {
 	return Key(KindLinuxAddress, on+"/"+p.String())
 }
 
-// LinuxRoute is a route of the kernel in a namespace's main table. Kind linux.route. A route to the same destination
-// that is already there and leads elsewhere is a conflict, never replaced.
+// LinuxRoute is a route of the kernel in a namespace's main table. Kind linux.route. A foreign route to the same destination with another
+// next hop is an error and is not replaced.
 type LinuxRoute struct {
 	On          string       `json:"on"`                  // key of the link's object
 	Namespace   string       `json:"namespace,omitempty"` // path; "" = the host's
 	Link        string       `json:"link"`
-	Destination netip.Prefix `json:"destination"`      // masked; 0.0.0.0/0 and ::/0 are the defaults
-	Gateway     netip.Addr   `json:"gateway,omitzero"` // not valid: on the link itself
+	Destination netip.Prefix `json:"destination"`      // masked
+	Gateway     netip.Addr   `json:"gateway,omitzero"` // invalid: on the link itself
 	Source      netip.Addr   `json:"source,omitzero"`  // preferred source
 	MTU         int          `json:"mtu,omitempty"`
 }
 
-// LinuxRouteKey is the key of the route to a destination by the link whose object has the key on.
+// LinuxRouteKey returns the key of a route. on is the key of the link's object.
 func LinuxRouteKey(on string, destination netip.Prefix) string {
 	return Key(KindLinuxRoute, on+"/"+destination.String())
 }
@@ -60,24 +71,24 @@ type LinuxNeighbour struct {
 	MAC       MAC        `json:"mac"`
 }
 
-// LinuxNeighbourKey is the key of the neighbour of that address on the link whose object has the key on.
+// LinuxNeighbourKey returns the key of a neighbour. on is the key of the link's object.
 func LinuxNeighbourKey(on string, a netip.Addr) string {
 	return Key(KindLinuxNeighbour, on+"/"+a.String())
 }
 
-// Hardening makes a Linux end ignore router advertisements and redirects, and learn no address by itself. Kind linux.hardening.
-// A tap's end and a veth's are hardened before they are set up; the object is how that is audited, and how links of earlier
-// versions get it. Removing it does nothing: it goes with its link.
+// Hardening makes a Linux end ignore router advertisements and redirects, and disables SLAAC. Kind linux.hardening. The ends of taps and
+// veths are hardened before they are up; the object audits that, and hardens links of earlier versions. Removing it does nothing: the
+// settings end with the link.
 type Hardening struct {
 	On        string `json:"on"`                  // key of the link's object
 	Namespace string `json:"namespace,omitempty"` // path; "" = the host's
 	Link      string `json:"link"`
 }
 
-// HardeningKey is the key of the hardening of the link whose object has the key on.
+// HardeningKey returns the key of the hardening of a link. on is the key of the link's object.
 func HardeningKey(on string) string { return Key(KindHardening, on) }
 
-// Sysctl is a kernel setting of a link, below net. Kind linux.sysctl. Removing it does nothing: it goes with its link.
+// Sysctl is a kernel setting of a link, below net. Kind linux.sysctl. Removing it does nothing: the setting ends with the link.
 type Sysctl struct {
 	On        string `json:"on"`                  // key of the link's object
 	Namespace string `json:"namespace,omitempty"` // path; "" = the host's
@@ -85,5 +96,54 @@ type Sysctl struct {
 	Value     string `json:"value"`
 }
 
-// SysctlKey is the key of the setting of that name that belongs to the link whose object has the key on.
+// SysctlKey returns the key of a setting. on is the key of the link's object.
 func SysctlKey(on, name string) string { return Key(KindSysctl, on+"/"+name) }
+
+// Veth is a veth pair. Kind linux.veth; its name is that of the vpp.interface of type af_packet that uses the host's end. Only the
+// dataplane uses that end: the kernel has no address on it and ignores packets that it receives.
+type Veth struct {
+	Namespace string `json:"namespace,omitempty"` // path of a linux.netns, the pod's; "" = the node's
+	Name      string `json:"name"`                // in the pod, at most 15 bytes
+	MAC       MAC    `json:"mac"`                 // in the pod
+	HostName  string `json:"hostName"`            // in the namespace of agent and dataplane, at most 15 bytes
+	HostMAC   MAC    `json:"hostMAC"`
+	MTU       int    `json:"mtu"`   // of both ends, bytes; 0 = the kernel's
+	Alias     string `json:"alias"` // of both ends (ifalias); names the owner
+	Up        bool   `json:"up"`
+
+	// MaxSegment is the maximum GSO packet of the pod's end, in bytes; 0 = the kernel's. The receive blocks of VPP may be smaller than the
+	// kernel's 64 KiB.
+	MaxSegment int `json:"maxSegment,omitempty"`
+
+	RxQueues int `json:"rxQueues,omitempty"` // of the pod's end, at most MaxQueues; 0 = the kernel's default, one
+	TxQueues int `json:"txQueues,omitempty"` // likewise
+}
+
+// VethKey returns the key of the veth of an interface.
+func VethKey(iface string) string { return Key(KindVeth, iface) }
+
+// Link is a link of the node that another component made, such as a network card. Kind linux.link; its name is the link's. The object is
+// not made or removed: Create finds the link and sets it up. When the link is deleted, its dependents are deleted, too; they are recreated
+// when it comes back.
+type Link struct {
+	Name string `json:"name"` // in the namespace of agent and dataplane, at most 15 bytes
+	Up   bool   `json:"up"`   // false: any state
+	// Unmerged turns GRO and LRO off, so that packets are as received. Deletion of the object turns GRO on.
+	Unmerged bool `json:"unmerged,omitempty"`
+}
+
+// LinkKey returns the key of a link.
+func LinkKey(name string) string { return Key(KindLink, name) }
+
+// VLAN is a VLAN link. Kind linux.vlan; its name is that of the vpp.interface of type af_packet that uses it. Only the dataplane uses it,
+// like the host's end of a Veth.
+type VLAN struct {
+	Parent string `json:"parent"` // name of a linux.link
+	ID     int    `json:"id"`     // 1 to 4094
+	Name   string `json:"name"`   // of the link itself, at most 15 bytes
+	Alias  string `json:"alias"`  // ifalias, 1 to 255 bytes; names the owner of the link
+	Up     bool   `json:"up"`
+}
+
+// VLANKey returns the key of the VLAN link of an interface.
+func VLANKey(iface string) string { return Key(KindVLAN, iface) }

@@ -5,11 +5,11 @@ import (
 	"net"
 )
 
-// MAC is an Ethernet address. Unlike net.HardwareAddr it compares with == and reads as text in JSON.
-// The zero MAC means "let the owner of the interface choose".
+// MAC is an Ethernet address. Unlike net.HardwareAddr it compares with == and is text in JSON. With the zero MAC, the owner of the
+// interface chooses one.
 type MAC [6]byte
 
-// ParseMAC reads a MAC of six octets in any of the forms that net.ParseMAC knows.
+// ParseMAC parses a MAC of six octets in any format of net.ParseMAC.
 func ParseMAC(s string) (MAC, error) {
 	hw, err := net.ParseMAC(s)
 	if err != nil {
@@ -21,7 +21,7 @@ func ParseMAC(s string) (MAC, error) {
 	return MAC(hw), nil
 }
 
-// String gives the six octets in hexadecimal, separated by colons; "" for the zero MAC.
+// String returns the octets in hexadecimal, separated by colons; "" for the zero MAC.
 func (m MAC) String() string {
 	if m.IsZero() {
 		return ""
@@ -29,7 +29,7 @@ func (m MAC) String() string {
 	return net.HardwareAddr(m[:]).String()
 }
 
-// IsZero reports whether no MAC was chosen.
+// IsZero reports whether m is the zero MAC.
 func (m MAC) IsZero() bool { return m == MAC{} }
 
 // IsUnicast reports whether m can be the address of one interface.

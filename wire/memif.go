@@ -5,9 +5,9 @@ import "github.com/weftnet/weft/internal/secret"
 // MemifSocket is a unix socket on which the dataplane serves memifs. Kind vpp.memif-socket. Its group and
 // mode come from its directory: a process that may search the directory may connect.
 type MemifSocket struct {
-	ID        uint32 `json:"id"`        // in the dataplane: 1 to 2^32-2, of one socket only
+	ID        uint32 `json:"id"`        // unique in the dataplane, 1 to 2^32-2
 	Path      string `json:"path"`      // absolute, at most 107 bytes
-	Directory string `json:"directory"` // key of the linux.file that it stands in
+	Directory string `json:"directory"` // key of the linux.file of its directory
 }
 
 // MemifSocketKey returns the key of the socket with this name.
@@ -22,7 +22,7 @@ const (
 	MemifIP       MemifMode = "ip"
 )
 
-// Memif holds the fields of interfaces of type memif. The dataplane is the server (VPP: master).
+// Memif has the fields of interfaces of type memif. The dataplane is the server (VPP: master).
 type Memif struct {
 	Socket     string      `json:"socket"` // name of a vpp.memif-socket
 	ID         uint32      `json:"id"`     // on the socket

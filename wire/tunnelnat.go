@@ -5,26 +5,26 @@ import (
 	"slices"
 )
 
-// TunnelNAT gives tunnel packets of the dataplane the node's address, and back: the node's kernel rewrites one address of each
-// packet between the dataplane's tunnel link and the peers, and keeps no state. Kind linux.tunnel-nat; there is one of them.
+// TunnelNAT translates between the inner address of the dataplane's tunnel end and the node's address: the kernel rewrites one address of
+// each packet between the dataplane's tunnel link and the peers, and keeps no state. Kind linux.tunnel-nat; there is one.
 type TunnelNAT struct {
-	Link  string       `json:"link"`  // the node's end of the link that the dataplane sends tunnel packets by
-	Port  uint16       `json:"port"`  // UDP, that tunnel packets are sent to
-	Inner netip.Addr   `json:"inner"` // the dataplane's end of all tunnels. IPv6: its checksum is that of Node, see validation
-	Node  netip.Addr   `json:"node"`  // the node's address, by which its peers know this end; of the same family
-	Peers []netip.Addr `json:"peers"` // the other ends, sorted, each once; packets of others are left alone
+	Link  string       `json:"link"`  // the node's end of the dataplane's tunnel link
+	Port  uint16       `json:"port"`  // UDP destination port of tunnel packets
+	Inner netip.Addr   `json:"inner"` // the dataplane's end of all tunnels. IPv6: it has the AddressSum of Node
+	Node  netip.Addr   `json:"node"`  // the node's address, which peers use for this end; of the same family
+	Peers []netip.Addr `json:"peers"` // the other ends, sorted, without duplicates; packets of other hosts are not translated
 }
 
-// TunnelNATKey is the key of the only TunnelNAT.
+// TunnelNATKey returns the key of the only TunnelNAT.
 func TunnelNATKey() string { return Key(KindTunnelNAT, "weft") }
 
-// Equal reports whether both are the same.
+// Equal reports whether both have the same fields.
 func (n TunnelNAT) Equal(o TunnelNAT) bool {
 	return n.Link == o.Link && n.Port == o.Port && n.Inner == o.Inner && n.Node == o.Node && slices.Equal(n.Peers, o.Peers)
 }
 
-// AddressSum is the Internet checksum of an address (RFC 1071), not inverted. An address can take the place of another
-// without a change of any checksum if their sums are the same (RFC 6296, section 2.6).
+// AddressSum returns the Internet checksum of an address (RFC 1071), not inverted. Replacing an address by one with the same sum changes no
+// checksum (RFC 6296, section 2.6).
 func AddressSum(a netip.Addr) uint16 {
 	raw, sum := a.AsSlice(), uint32(0)
 	for i := 0; i < len(raw); i += 2 {

@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// PuntRedirect hands packets of one family that an interface receives for the dataplane itself, and that the dataplane does not
-// serve, to a neighbour on another interface. Kind vpp.punt-redirect. While one exists, datagrams to UDP ports on which the
-// dataplane does not listen are handed over too; VPP has one setting for that, for all interfaces.
+// PuntRedirect sends punted packets of one family, which an interface receives for the dataplane and no protocol of it handles, to a
+// neighbour on another interface. Kind vpp.punt-redirect. While one exists, the dataplane also punts datagrams to UDP ports without a
+// listener; VPP has one setting for all interfaces.
 type PuntRedirect struct {
 	Interface string     `json:"interface"` // name of the vpp.interface that receives
 	Family    Family     `json:"family"`
-	Via       string     `json:"via"`     // name of the vpp.interface that the packets leave by
+	Via       string     `json:"via"`     // name of the vpp.interface that sends
 	NextHop   netip.Addr `json:"nextHop"` // a vpp.neighbour there
 }
 
-// PuntRedirectName names the redirect of one family of an interface.
+// PuntRedirectName returns the name of the redirect of one family of an interface.
 func PuntRedirectName(iface string, f Family) string { return iface + "/" + string(f) }
 
-// PuntRedirectKey is the key of PuntRedirectName(iface, f).
+// PuntRedirectKey returns the key of PuntRedirectName(iface, f).
 func PuntRedirectKey(iface string, f Family) string {
 	return Key(KindPuntRedirect, PuntRedirectName(iface, f))
 }
@@ -33,21 +33,21 @@ type Uplink struct {
 	To       string       `json:"to"`       // name of the kernel's end of that link
 	Gateways []netip.Addr `json:"gateways"` // addresses of the dataplane's end, at most one of each family
 	MAC      MAC          `json:"mac"`      // of the dataplane's end
-	Needs    []string     `json:"needs"`    // keys of the objects by which the dataplane serves the card; they are made before
+	Needs    []string     `json:"needs"`    // keys of the objects by which the dataplane serves the card, dependencies
 
-	Drift string `json:"drift,omitempty"` // what is not so any more in the kernel: never desired, only found
+	Drift string `json:"drift,omitempty"` // a difference found in the kernel; never desired
 }
 
-// UplinkKey is the key of the card of that name.
+// UplinkKey returns the key of an uplink.
 func UplinkKey(link string) string { return Key(KindUplink, link) }
 
-// Equal reports whether both are the same.
+// Equal reports whether both have the same fields.
 func (u Uplink) Equal(o Uplink) bool {
 	return u.Card.Equal(o.Card) && u.On == o.On && u.To == o.To && u.MAC == o.MAC && slices.Equal(u.Gateways, o.Gateways) && slices.Equal(u.Needs, o.Needs) &&
 		u.Drift == o.Drift
 }
 
-// Gateway is the dataplane's end of a family; not valid if there is none.
+// Gateway returns the dataplane's address of a family; invalid if there is none.
 func (u Uplink) Gateway(f Family) netip.Addr {
 	for _, a := range u.Gateways {
 		if FamilyOf(a) == f {
@@ -57,7 +57,7 @@ func (u Uplink) Gateway(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// Card is what the kernel had on a network card before the dataplane took it.
+// Card is the kernel's configuration of a network card before the dataplane owned it.
 type Card struct {
 	Link      string        `json:"link"`
 	MAC       MAC           `json:"mac"`
@@ -67,16 +67,16 @@ type Card struct {
 
 	AcceptRA     string          `json:"acceptRA,omitempty"`     // the setting net.ipv6.conf.LINK.accept_ra; "": the kernel has none
 	AllMulticast bool            `json:"allMulticast,omitempty"` // the card received all multicast
-	Features     map[string]bool `json:"features,omitempty"`     // those that change while the dataplane has the card, as they were; names of ethtool
+	Features     map[string]bool `json:"features,omitempty"`     // state of those that are off while the dataplane owns the card, by name in ethtool
 }
 
-// Equal reports whether both are the same.
+// Equal reports whether both have the same fields.
 func (c Card) Equal(o Card) bool {
 	return c.Link == o.Link && c.MAC == o.MAC && c.MTU == o.MTU && slices.Equal(c.Addresses, o.Addresses) && slices.Equal(c.Routes, o.Routes) &&
 		c.AcceptRA == o.AcceptRA && c.AllMulticast == o.AllMulticast && maps.Equal(c.Features, o.Features)
 }
 
-// Address is the first address of a family; not valid if there is none.
+// Address returns the first address of a family; invalid if there is none.
 func (c Card) Address(f Family) netip.Addr {
 	for _, a := range c.Addresses {
 		if FamilyOf(a.Prefix.Addr()) == f {
@@ -86,7 +86,7 @@ func (c Card) Address(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// Families are those of the card's addresses, IPv4 first.
+// Families returns the families of the card's addresses, IPv4 first.
 func (c Card) Families() []Family {
 	var families []Family
 	for _, f := range []Family{IP4, IP6} {
@@ -97,21 +97,21 @@ func (c Card) Families() []Family {
 	return families
 }
 
-// CardAddress is an address of a network card, with what the kernel keeps of it.
+// CardAddress is an address of a network card with its attributes in the kernel.
 type CardAddress struct {
 	Prefix    netip.Prefix `json:"prefix"`
 	Broadcast netip.Addr   `json:"broadcast,omitzero"`
 	Label     string       `json:"label,omitempty"`
 	Scope     int          `json:"scope,omitempty"`
 	Flags     int          `json:"flags,omitempty"`     // IFA_F_... that can be set
-	Valid     uint32       `json:"valid,omitempty"`     // seconds left when it was read; 0: for ever
+	Valid     uint32       `json:"valid,omitempty"`     // lifetime in seconds when it was read; 0: infinite
 	Preferred uint32       `json:"preferred,omitempty"` // likewise
 }
 
-// CardRoute is a route of the kernel by a network card, with what the kernel keeps of it.
+// CardRoute is a route of the kernel through a network card with its attributes.
 type CardRoute struct {
 	Destination netip.Prefix `json:"destination"`
-	Gateway     netip.Addr   `json:"gateway,omitzero"` // not valid: on the link itself
+	Gateway     netip.Addr   `json:"gateway,omitzero"` // invalid: on the link itself
 	Source      netip.Addr   `json:"source,omitzero"`
 	Metric      int          `json:"metric,omitempty"`
 	Protocol    int          `json:"protocol,omitempty"`

@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-func TestMACsAreSixOctets(t *testing.T) {
+func TestParseMACAcceptsTheFormatsOfSixOctets(t *testing.T) {
 	for text, want := range map[string]wire.MAC{
 		"02:00:00:00:00:01": {2, 0, 0, 0, 0, 1},
 		"02-00-00-00-00-01": {2, 0, 0, 0, 0, 1},
@@ -24,10 +24,49 @@ func TestMACsAreSixOctets(t *testing.T) {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "02:00", "02:00:00:00:00", "02:00:00:00:00:0g", "02:00:5e:10:00:00:00:01", "::"} {
-		if got, err := wire.ParseMAC(text); err == nil {
-			t.Errorf("%q is accepted as %v", text, got)
+}
+
+// invalidMACs are texts that are not MACs of six octets.
+var invalidMACs = map[string]string{
+	"no text":                 "",
+	"two octets":              "02:00",
+	"five octets":             "02:00:00:00:00",
+	"an octet of three":       "02:00:00:00:00:001",
+	"a digit above f":         "02:00:00:00:00:0g",
+	"mixed separators":        "02:00-00:00:00:01",
+	"white space":             " 02:00:00:00:00:01",
+	"an EUI-64 identifier":    "02:00:5e:10:00:00:00:01",
+	"an InfiniBand address":   "00:00:00:00:fe:80:00:00:00:00:00:00:02:00:5e:10:00:00:00:01",
+	"an IPv6 address":         "::",
+	"the text of a secret":    "(secret)",
+	"a MAC with its mask":     "02:00:00:00:00:01/48",
+	"two MACs":                "02:00:00:00:00:01,02:00:00:00:00:02",
+	"a trailing separator":    "02:00:00:00:00:01:",
+	"dots between all octets": "02.00.00.00.00.01",
+}
+
+func TestParseMACRejectsOtherTexts(t *testing.T) {
+	for name, text := range invalidMACs {
+		if got, err := wire.ParseMAC(text); err == nil || got != (wire.MAC{}) {
+			t.Errorf("%s: %q is accepted as %v", name, text, got)
 		}
+	}
+}
+
+func TestUnmarshalOfAnInvalidMACKeepsTheValue(t *testing.T) {
+	want := wire.MAC{2, 0, 0, 0, 0, 1}
+	for name, text := range invalidMACs {
+		if text == "" {
+			continue // the zero MAC
+		}
+		mac := want
+		if err := mac.UnmarshalText([]byte(text)); err == nil || mac != want {
+			t.Errorf("%s: %v, error %v", name, mac, err)
+		}
+	}
+	mac := want
+	if err := json.Unmarshal([]byte(`2`), &mac); err == nil || mac != want {
+		t.Errorf("a number: %v, error %v", mac, err)
 	}
 }
 
@@ -43,28 +82,44 @@ func TestAMACIsTheSameAfterJSON(t *testing.T) {
 			rt.Fatalf("%v -> %s -> %v, %v", mac, text, back, err)
 		}
 	})
-	mac := wire.MAC{2, 0, 0, 0, 0, 1}
-	if err := json.Unmarshal([]byte(`"02:00"`), &mac); err == nil || mac != (wire.MAC{2, 0, 0, 0, 0, 1}) {
-		t.Errorf("an invalid text: %v, %v", mac, err)
+	if text, err := json.Marshal(wire.MAC{}); err != nil || string(text) != `""` {
+		t.Errorf("the zero MAC: %s, %v", text, err)
 	}
 }
 
-func TestOnlyAMACOfOneInterfaceIsUnicast(t *testing.T) {
-	for text, want := range map[string]bool{"02:00:00:00:00:01": true, "01:00:5e:00:00:01": false, "ff:ff:ff:ff:ff:ff": false, "00:00:00:00:00:00": false} {
-		mac, err := wire.ParseMAC(text)
-		if err != nil || mac.IsUnicast() != want {
-			t.Errorf("%s: unicast %t, %v", text, mac.IsUnicast(), err)
+func TestIsUnicastRejectsMACsOfSeveralInterfaces(t *testing.T) {
+	for name, tt := range map[string]struct {
+		mac  wire.MAC
+		want bool
+	}{
+		"a locally administered MAC": {wire.MAC{2, 0, 0, 0, 0, 1}, true},
+		"a vendor's MAC":             {wire.MAC{0, 0x50, 0x56, 0, 0, 1}, true},
+		"the zero MAC":               {wire.MAC{}, false},
+		"an IPv4 multicast MAC":      {wire.MAC{1, 0, 0x5e, 0, 0, 1}, false},
+		"an IPv6 multicast MAC":      {wire.MAC{0x33, 0x33, 0, 0, 0, 1}, false},
+		"the broadcast MAC":          {wire.MAC{255, 255, 255, 255, 255, 255}, false},
+	} {
+		if tt.mac.IsUnicast() != tt.want {
+			t.Errorf("%s: unicast %t", name, !tt.want)
 		}
 	}
 }
 
-// equals are the types that == cannot compare, with their Equal.
+func TestFamilyOfAMappedAddressIsIPv6(t *testing.T) {
+	for text, want := range map[string]wire.Family{"10.0.0.1": wire.IP4, "fd00::1": wire.IP6, "::ffff:10.0.0.1": wire.IP6} {
+		if got := wire.FamilyOf(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+}
+
+// equals are the Equal methods of the types that == cannot compare.
 var equals = map[string]any{
 	"ACL": wire.ACL.Equal, "Card": wire.Card.Equal, "MACIP": wire.MACIP.Equal, "Masquerade": wire.Masquerade.Equal, "Route": wire.Route.Equal,
 	"TunnelGuard": wire.TunnelGuard.Equal, "TunnelNAT": wire.TunnelNAT.Equal, "Uplink": wire.Uplink.Equal,
 }
 
-// A field that Equal forgets would never be repaired.
+// Drift of a field that Equal ignores would never be repaired.
 func TestEqualComparesEachField(t *testing.T) {
 	for name, equal := range equals {
 		f := reflect.ValueOf(equal)
@@ -120,11 +175,11 @@ func fill(t *testing.T, v reflect.Value) {
 	case reflect.Struct:
 		fill(t, v.Field(0))
 	default:
-		t.Fatalf("a field of kind %s", v.Kind())
+		t.Fatalf("unsupported field of kind %s", v.Kind())
 	}
 }
 
-func TestKindsAreListedOnceAndHaveNoSlash(t *testing.T) {
+func TestKindsAreUniqueAndHaveNoSlash(t *testing.T) {
 	kinds := wire.Kinds()
 	sorted := slices.Compact(slices.Sorted(slices.Values(kinds)))
 	if len(sorted) != len(kinds) {
@@ -136,7 +191,7 @@ func TestKindsAreListedOnceAndHaveNoSlash(t *testing.T) {
 			t.Errorf("kind %q", kind)
 		}
 		if wire.IsDataplane(wire.Key(kind, "x")) != (side == "vpp") {
-			t.Errorf("%s: of the dataplane %t", kind, wire.IsDataplane(wire.Key(kind, "x")))
+			t.Errorf("%s: IsDataplane %t", kind, wire.IsDataplane(wire.Key(kind, "x")))
 		}
 	}
 }
@@ -150,20 +205,20 @@ func TestKeysOfDifferentObjectsDiffer(t *testing.T) {
 		wire.NeighbourKey("tap", a6), wire.LinuxAddressKey("tap", p4), wire.LinuxRouteKey("tap", p4), wire.LinuxNeighbourKey("tap", a4), wire.InterfaceKey("tap"),
 		wire.TapPeerKey("tap"), wire.VethKey("tap"), wire.VLANKey("tap"), wire.LinkKey("tap"), wire.HardeningKey("tap"), wire.SysctlKey("tap", "net/x"),
 		wire.PuntRedirectKey("tap", wire.IP4), wire.PuntRedirectKey("tap", wire.IP6), wire.MasqueradeKey(), wire.TunnelNATKey(), wire.UplinkKey("eth0"),
-		wire.L2FIBKey("blue", wire.MAC{2}), wire.L2FIBKey("blue", wire.MAC{4}), wire.BridgeDomainKey("blue"), wire.BridgeMemberKey("tap"),
+		wire.L2FIBKey("blue", wire.MAC{2}), wire.L2FIBKey("blue", wire.MAC{4}), wire.BridgeDomainKey("blue"), wire.BridgeMemberKey("tap"), wire.ACLKey("tap"), wire.InterfaceACLKey("tap"), wire.MACIPKey("tap"),
+		wire.UnnumberedKey("tap"), wire.MemifSocketKey("tap"), wire.FileKey("/tap"), wire.NamespaceKey("/tap"),
 	}
 	if sorted := slices.Compact(slices.Sorted(slices.Values(keys))); len(sorted) != len(keys) {
 		t.Errorf("%d keys, %d different ones", len(keys), len(sorted))
 	}
 	for _, key := range keys {
 		if kind, _, _ := strings.Cut(key, "/"); !slices.Contains(wire.Kinds(), kind) {
-			t.Errorf("key %s is of no kind", key)
+			t.Errorf("key %s has an unknown kind", key)
 		}
 	}
 }
 
-// An address with the sum of another one can take its place in a packet without a change of the checksum (RFC 6296).
-func TestTheAddressSumIsThatOfRFC1071(t *testing.T) {
+func TestAddressSumIsTheChecksumOfRFC1071(t *testing.T) {
 	for text, want := range map[string]uint16{"0.0.0.0": 0, "0.1.242.3": 0xf204, "255.255.0.0": 0, "255.255.0.1": 1, "fd00::1": 0xfd01, "::ffff:0:0": 0} {
 		if got := wire.AddressSum(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s: %#x, want %#x", text, got, want)
@@ -171,7 +226,7 @@ func TestTheAddressSumIsThatOfRFC1071(t *testing.T) {
 	}
 }
 
-func TestTheFamiliesOfACardAreThoseOfItsAddresses(t *testing.T) {
+func TestFamiliesOfACardAreThoseOfItsAddresses(t *testing.T) {
 	four, six := wire.CardAddress{Prefix: netip.MustParsePrefix("192.0.2.1/24")}, wire.CardAddress{Prefix: netip.MustParsePrefix("2001:db8::1/64")}
 	for _, tt := range []struct {
 		addresses []wire.CardAddress
@@ -184,5 +239,16 @@ func TestTheFamiliesOfACardAreThoseOfItsAddresses(t *testing.T) {
 	}
 	if got := (wire.Card{Addresses: []wire.CardAddress{six}}).Address(wire.IP4); got.IsValid() {
 		t.Errorf("an IPv4 address %s", got)
+	}
+}
+
+func TestGatewayOfAnUplinkIsInvalidWithoutOneOfTheFamily(t *testing.T) {
+	four := netip.MustParseAddr("169.254.43.2")
+	u := wire.Uplink{Gateways: []netip.Addr{four}}
+	if got := u.Gateway(wire.IP4); got != four {
+		t.Errorf("IPv4 gateway %s", got)
+	}
+	if got := u.Gateway(wire.IP6); got.IsValid() {
+		t.Errorf("IPv6 gateway %s", got)
 	}
 }

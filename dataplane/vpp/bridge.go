@@ -2,7 +2,6 @@ package vpp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -190,7 +189,7 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 		Validate: validateBridgeMember,
 		// The dataplane would create a missing bridge domain, with other features.
 		Deps: func(_ string, v wire.BridgeMember) []kvscheduler.Dep {
-			deps := judged(v.Judged, v.Interface,
+			deps := judged(v.AntiSpoofed, v.Interface,
 				kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, v.Interface), Mode: kvscheduler.Follow},
 				kvscheduler.Dep{Label: "bridge domain", On: ref(wire.KindBridgeDomain, v.BridgeDomain)},
 			)
@@ -213,7 +212,7 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 
 // sameBridgeMember ignores fields that the dataplane does not report.
 func sameBridgeMember(want, have wire.BridgeMember) bool {
-	have.Judged, have.Filtered, have.LinuxEnd = want.Judged, want.Filtered, want.LinuxEnd
+	have.AntiSpoofed, have.Filtered, have.LinuxEnd = want.AntiSpoofed, want.Filtered, want.LinuxEnd
 	return want == have
 }
 
@@ -341,8 +340,6 @@ func validateL2FIB(name string, v wire.L2FIB) error {
 	switch {
 	case !v.MAC.IsUnicast():
 		return fmt.Errorf("MAC %q is not that of one interface", v.MAC)
-	case v.BVI:
-		return errors.New("the dataplane itself makes the entry of a BVI")
 	case name != wire.L2FIBName(v.BridgeDomain, v.MAC):
 		return fmt.Errorf("bridge domain and MAC make the name %s", wire.L2FIBName(v.BridgeDomain, v.MAC))
 	}

@@ -149,9 +149,9 @@ func TestDataplaneWithoutAPluginIsRefusedWithItsName(t *testing.T) {
 func TestSourceRulesPrecedeForwarding(t *testing.T) {
 	l := newMemifLab(t)
 	routed := member("m1", wire.IP4).value.(wire.InterfaceVRF)
-	routed.Judged = true
+	routed.AntiSpoofed = true
 	bridged := inBridge("weft:blue", "m2").value.(wire.BridgeMember)
-	bridged.Judged = true
+	bridged.AntiSpoofed = true
 	lets := []object{{wire.InterfaceVRFKey("m1", wire.IP4), routed}, {wire.BridgeMemberKey("m2"), bridged}}
 	rules := []object{macipOn("m1", "10.0.0.1/32"), macipOn("m2", "10.0.0.2/32")}
 	l.mustCommit(append(l.allocation("a", 5), vrf(wire.IP4, 100), bridge("weft:blue", learning(7)), memifOn("m1", "a", 1), memifOn("m2", "a", 2))...)

@@ -14,7 +14,7 @@ import (
 
 func proxyOn(name, first, last string) object {
 	v := wire.ProxyARP{Interface: name, VRF: wire.VRFName("pods", wire.IP4), First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last)}
-	return object{wire.ProxyARPKey(name, v.First), v}
+	return object{wire.Key(wire.KindProxyARP, wire.ProxyARPName(name, v.First)), v}
 }
 
 // proxied describes the ranges and interfaces of the dataplane's proxy ARP.

@@ -122,7 +122,6 @@ func TestInvalidValuesOfLayer2AndItsFiltersAreRefused(t *testing.T) {
 		{"a member of another name", fault(validateBridgeMember, "a", wire.BridgeMember{Interface: "b"}), "the name is that of the interface"},
 		{"a BVI in a group", fault(validateBridgeMember, "a", wire.BridgeMember{Interface: "a", BVI: true, SplitHorizonGroup: 1}), "no split-horizon group"},
 		{"an entry of a multicast MAC", fault(validateL2FIB, "a", wire.L2FIB{MAC: wire.MAC{1}}), "not that of one interface"},
-		{"an entry of a BVI", fault(validateL2FIB, "a", wire.L2FIB{MAC: mac1, BVI: true}), "itself makes"},
 		{"an entry of another name", fault(validateL2FIB, "a", wire.L2FIB{BridgeDomain: "b", MAC: mac1}), "make the name b/02:00:00:00:00:01"},
 		{"rules of another name", fault(validateMACIP, "b", macipOn("a", "10.0.0.1/32").value.(wire.MACIP)), "the name is that of the interface"},
 		{"no rules", fault(validateMACIP, "a", wire.MACIP{Interface: "a"}), "no rules"},

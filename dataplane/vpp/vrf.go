@@ -153,7 +153,7 @@ func membershipDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceVRF, I
 		Equal:    sameMembership,
 		Validate: validateMembership,
 		Deps: func(_ string, v wire.InterfaceVRF) []kvscheduler.Dep {
-			return judged(v.Judged, v.Interface,
+			return judged(v.AntiSpoofed, v.Interface,
 				kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, v.Interface)},
 				kvscheduler.Dep{Label: "VRF", On: ref(wire.KindVRF, v.VRF)},
 			)
@@ -177,7 +177,7 @@ func membershipDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceVRF, I
 
 // sameMembership ignores fields that the dataplane does not report.
 func sameMembership(want, have wire.InterfaceVRF) bool {
-	have.Judged = want.Judged
+	have.AntiSpoofed = want.AntiSpoofed
 	return want == have
 }
 

@@ -30,7 +30,7 @@ func (r VRF) InterfaceOf(mtu int, families []wire.Family) Values {
 
 // Membership puts an interface into the VRF of a family.
 func (r VRF) Membership(object string, f wire.Family, judged bool) wire.InterfaceVRF {
-	return wire.InterfaceVRF{Interface: object, Family: f, VRF: wire.VRFName(r.Label, f), Judged: judged}
+	return wire.InterfaceVRF{Interface: object, Family: f, VRF: wire.VRFName(r.Label, f), AntiSpoofed: judged}
 }
 
 // Attach makes the dataplane's end of a link the gateway of the addresses of the Linux end, and routes these addresses to it. families

@@ -205,7 +205,7 @@ func (c *Custom) Attach(l desired.Link) desired.Values {
 	var v desired.Values
 	if c.Network.Type == pod.L2 {
 		v.Add(wire.BridgeMemberKey(l.Object), wire.BridgeMember{
-			BridgeDomain: c.Label, Interface: l.Object, Judged: l.AntiSpoofed, Filtered: c.isGuarded(), LinuxEnd: l.LinuxEnd(),
+			BridgeDomain: c.Label, Interface: l.Object, AntiSpoofed: l.AntiSpoofed, Filtered: c.isGuarded(), LinuxEnd: l.LinuxEnd(),
 		})
 		c.introduce(&v, l)
 		if c.isGuarded() {
