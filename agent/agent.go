@@ -176,7 +176,7 @@ func (a *Agent) assembleScheduler() error {
 	if err := vpp.Register(a.scheduler, a.dataplane.Client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
 	}
-	if _, err := linux.Register(a.scheduler, linux.Options{VethName: desired.VethObject, ChainChanges: a.chains.Later}); err != nil {
+	if err := linux.Register(a.scheduler, linux.Options{VethName: desired.VethObject, ChainChanges: a.chains.Later}); err != nil {
 		return fmt.Errorf("kinds of the kernel: %w", err)
 	}
 	return nil

@@ -25,7 +25,7 @@ import (
 func newFileCommitter(t *testing.T) (c *committer, refused *error) {
 	t.Helper()
 	s := kvscheduler.New(kvscheduler.Config{Sources: []string{ownSource, externalSource}})
-	if _, err := linux.Register(s, linux.Options{}); err != nil {
+	if err := linux.Register(s, linux.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -16,7 +16,7 @@ import (
 // newConfigured returns a server with an event loop that decodes external values of Linux kinds, but does not apply them.
 func newConfigured(t *testing.T) (*Server, *eventlooptest.Committer) {
 	s := kvscheduler.New(kvscheduler.Config{})
-	if _, err := linux.Register(s, linux.Options{}); err != nil {
+	if err := linux.Register(s, linux.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	committer := &eventlooptest.Committer{}

@@ -18,26 +18,18 @@ import (
 )
 
 func addressDescriptor() kvscheduler.Descriptor[wire.LinuxAddress, netnsID] {
-	return kvscheduler.Descriptor[wire.LinuxAddress, netnsID]{
-		Name: wire.KindLinuxAddress, Lane: Lane,
-		Equal:    func(want, have wire.LinuxAddress) bool { return want == have },
-		Validate: validateAddress,
-		Deps: func(_ string, v wire.LinuxAddress) []kvscheduler.Dep {
-			return linkDeps(parseRef(v.On), kvscheduler.Exists, v.Namespace)
-		},
-		Recreate: func(have, want wire.LinuxAddress) bool { return true },
-		Bucket:   func(_ string, v wire.LinuxAddress) string { return v.On },
-		After:    []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
-		Backend: namespaced[wire.LinuxAddress]{
-			kind:      wire.KindLinuxAddress,
-			namespace: func(v wire.LinuxAddress) string { return v.Namespace },
-			put:       addAddress,
-			remove:    deleteAddress,
-			find:      findAddress,
-			list:      listAddresses,
-			link:      func(v wire.LinuxAddress) string { return v.Link },
-		},
-	}
+	at := func(v wire.LinuxAddress) (on, namespace string) { return v.On, v.Namespace }
+	d := onLink(kvscheduler.Exists, at, namespaced[wire.LinuxAddress]{
+		kind:   wire.KindLinuxAddress,
+		put:    addAddress,
+		remove: deleteAddress,
+		find:   findAddress,
+		list:   listAddresses,
+		link:   func(v wire.LinuxAddress) string { return v.Link },
+	})
+	d.Validate, d.Recreate = validateAddress, always
+	d.Bucket = func(_ string, v wire.LinuxAddress) string { return v.On }
+	return d
 }
 
 func validateAddress(name string, v wire.LinuxAddress) error {
@@ -65,7 +57,7 @@ func parseRef(key string) kvscheduler.Ref {
 	return r
 }
 
-func addAddress(h *handle, _ string, v wire.LinuxAddress) error {
+func addAddress(h *handle, v wire.LinuxAddress) error {
 	l, err := h.linkFor(v.Link, v.Prefix.Addr())
 	if err != nil {
 		return refused(err)
@@ -184,7 +176,7 @@ func (h *handle) restore(entries linkEntries) (err error) {
 	return err
 }
 
-func findAddress(h *handle, _ string, v wire.LinuxAddress) (wire.LinuxAddress, bool, error) {
+func findAddress(h *handle, v wire.LinuxAddress) (wire.LinuxAddress, bool, error) {
 	l, err := h.link(v.Link)
 	if err != nil {
 		return v, false, err
@@ -199,11 +191,7 @@ func findAddress(h *handle, _ string, v wire.LinuxAddress) (wire.LinuxAddress, b
 }
 
 // listAddresses skips link-local addresses, which the kernel makes itself.
-func listAddresses(h *handle, v wire.LinuxAddress) (map[string]wire.LinuxAddress, error) {
-	l, ours, err := h.nodeLink(v.Link)
-	if err != nil || !ours {
-		return nil, err
-	}
+func listAddresses(h *handle, l netlink.Link, v wire.LinuxAddress) (map[string]wire.LinuxAddress, error) {
 	list, err := retryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_ALL) })
 	found := map[string]wire.LinuxAddress{}
 	for _, a := range list {
@@ -302,27 +290,20 @@ func (r addressRange) prefixes() (list []netip.Prefix) {
 }
 
 func neighbourDescriptor() kvscheduler.Descriptor[wire.LinuxNeighbour, netnsID] {
-	return kvscheduler.Descriptor[wire.LinuxNeighbour, netnsID]{
-		Name: wire.KindLinuxNeighbour, Lane: Lane,
-		Equal:    func(want, have wire.LinuxNeighbour) bool { return want == have },
-		Validate: validateNeighbour,
-		Deps: func(_ string, v wire.LinuxNeighbour) []kvscheduler.Dep {
-			return linkDeps(parseRef(v.On), kvscheduler.Follow, v.Namespace)
-		},
-		Recreate: func(have, want wire.LinuxNeighbour) bool {
-			return have.Namespace != want.Namespace || have.Link != want.Link
-		},
-		After: []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
-		Backend: namespaced[wire.LinuxNeighbour]{
-			kind:      wire.KindLinuxNeighbour,
-			namespace: func(v wire.LinuxNeighbour) string { return v.Namespace },
-			put:       setNeighbour,
-			remove:    deleteNeighbour,
-			find:      findNeighbour,
-			list:      listNeighbours,
-			link:      func(v wire.LinuxNeighbour) string { return v.Link },
-		},
+	at := func(v wire.LinuxNeighbour) (on, namespace string) { return v.On, v.Namespace }
+	d := onLink(kvscheduler.Follow, at, namespaced[wire.LinuxNeighbour]{
+		kind:   wire.KindLinuxNeighbour,
+		put:    setNeighbour,
+		remove: deleteNeighbour,
+		find:   findNeighbour,
+		list:   listNeighbours,
+		link:   func(v wire.LinuxNeighbour) string { return v.Link },
+	})
+	d.Validate = validateNeighbour
+	d.Recreate = func(have, want wire.LinuxNeighbour) bool {
+		return have.Namespace != want.Namespace || have.Link != want.Link
 	}
+	return d
 }
 
 func validateNeighbour(name string, v wire.LinuxNeighbour) error {
@@ -336,7 +317,7 @@ func validateNeighbour(name string, v wire.LinuxNeighbour) error {
 }
 
 // setNeighbour adds a permanent entry. It replaces an entry that the kernel has learned.
-func setNeighbour(h *handle, _ string, v wire.LinuxNeighbour) error {
+func setNeighbour(h *handle, v wire.LinuxNeighbour) error {
 	l, err := h.linkFor(v.Link, v.Address)
 	if err == nil {
 		err = h.NeighSet(kernelNeighbour(l, v))
@@ -355,7 +336,7 @@ func deleteNeighbour(h *handle, v wire.LinuxNeighbour) error {
 	return h.NeighDel(kernelNeighbour(l, v))
 }
 
-func findNeighbour(h *handle, _ string, v wire.LinuxNeighbour) (wire.LinuxNeighbour, bool, error) {
+func findNeighbour(h *handle, v wire.LinuxNeighbour) (wire.LinuxNeighbour, bool, error) {
 	l, err := h.link(v.Link)
 	if err != nil {
 		return v, false, err
@@ -371,11 +352,7 @@ func findNeighbour(h *handle, _ string, v wire.LinuxNeighbour) (wire.LinuxNeighb
 }
 
 // listNeighbours lists permanent entries.
-func listNeighbours(h *handle, v wire.LinuxNeighbour) (map[string]wire.LinuxNeighbour, error) {
-	l, ours, err := h.nodeLink(v.Link)
-	if err != nil || !ours {
-		return nil, err
-	}
+func listNeighbours(h *handle, l netlink.Link, v wire.LinuxNeighbour) (map[string]wire.LinuxNeighbour, error) {
 	list, err := retryDump(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, netlink.FAMILY_ALL) })
 	found := map[string]wire.LinuxNeighbour{}
 	for _, n := range list {

@@ -21,7 +21,7 @@ import (
 // ReadCard reads the addresses, routes and settings of a network card in the caller's namespace, which an uplink moves and restores. It
 // returns an error for a card with a configuration that cannot be moved.
 func ReadCard(link string) (card wire.Card, err error) {
-	err = inNamespace("", netnsID{}, func(h *handle) error {
+	err = withHandle(func(h *handle) error {
 		l, err := h.link(link)
 		if err != nil {
 			return err

@@ -60,7 +60,7 @@ func TestForeignFileIsAnErrorAndKept(t *testing.T) {
 			if err := l.commit(o); err == nil || !strings.Contains(err.Error(), "create "+string(want)+" "+name+": a "+other+", which Weft did not create,") {
 				t.Errorf("a %s instead of a %s: %v", other, want, err)
 			}
-			must(t, removeFile(t.Context(), name, o.value.(wire.File)))
+			must(t, deleteFile(t.Context(), name, o.value.(wire.File)))
 			if got := state(t, name); got != was && other != "symbolic link" {
 				t.Errorf("a %s instead of a %s was %s and is %s", other, want, was, got)
 			}
@@ -112,12 +112,12 @@ func TestRemovalKeepsMountPoints(t *testing.T) {
 			must(t, os.MkdirAll(dir+at, 0o700))
 			mountAt(t, source, dir+at)
 			must(t, os.WriteFile(dir+at+"/foreign", nil, 0o600))
-			err := removeFile(t.Context(), dir, wire.File{Type: wire.Directory})
+			err := deleteFile(t.Context(), dir, wire.File{Type: wire.Directory})
 			if err == nil || !strings.Contains(err.Error(), "mount") {
 				t.Errorf("%q %s: %v", source, name, err)
 			}
 			must(t, unix.Unmount(dirOf(t, dir, at), unix.MNT_DETACH))
-			must(t, removeFile(t.Context(), dir, wire.File{Type: wire.Directory}))
+			must(t, deleteFile(t.Context(), dir, wire.File{Type: wire.Directory}))
 		}
 	}
 	if got := state(t, elsewhere+"/foreign"); got == "nothing" {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"math"
 	"os"
 	"path"
@@ -24,14 +23,12 @@ const FileLane = "files"
 
 type fileItem = kvscheduler.Item[wire.File, struct{}]
 
-// files is the backend of files. It finds files by name only: a component that makes directories with random names has to find unused ones
-// itself.
-type files struct{}
-
+// fileDescriptor describes files. Dump finds files by name only: a component that makes directories with random names has to find unused
+// ones itself.
 func fileDescriptor() kvscheduler.Descriptor[wire.File, struct{}] {
 	return kvscheduler.Descriptor[wire.File, struct{}]{
 		Name: wire.KindFile, Lane: FileLane,
-		Equal:    func(want, have wire.File) bool { return want == have },
+		Equal:    equal[wire.File],
 		Validate: validateFile,
 		Deps: func(_ string, v wire.File) []kvscheduler.Dep {
 			if v.On == "" {
@@ -44,7 +41,17 @@ func fileDescriptor() kvscheduler.Descriptor[wire.File, struct{}] {
 		Redact:   redactFile,
 		Encode:   encodeFile,
 		Decode:   decodeFile,
-		Backend:  files{},
+		Backend: simple[wire.File, struct{}]{
+			kind: wire.KindFile,
+			create: func(it *fileItem) error {
+				return refused(withEntry(it.Name, func(s dirEntry) error { return s.put(it.Want) }))
+			},
+			remove: removeFile,
+			read: func(view kvscheduler.View, name string) (v wire.File, _ struct{}, found bool, err error) {
+				v, found, err = readKnown(name, knownValues[wire.File](view, wire.KindFile, name))
+				return v, struct{}{}, found, err
+			},
+		},
 	}
 }
 
@@ -122,57 +129,22 @@ func decodeFile(b []byte) (wire.File, error) {
 	return stored.File, err
 }
 
-// Create makes the files. It sets mode and owner of sockets, which other processes make.
-func (files) Create(ctx context.Context, batch []fileItem) {
-	for i := range batch {
-		it := &batch[i]
-		if it.Err = refused(ctx.Err()); it.Err == nil {
-			it.Err = refused(withEntry(it.Name, func(s dirEntry) error { return s.put(it.Want) }))
-		}
+// removeFile removes directories with their contents, and regular files. It keeps sockets: the process that made a socket may listen on
+// it, and a stale socket is removed with its directory. It keeps files that have another type by now. After an error, the outcome is
+// unknown: a part of a directory may be removed.
+func removeFile(ctx context.Context, it *fileItem) error {
+	if it.Have.Type == wire.Socket {
+		return nil
 	}
+	err := withEntry(it.Name, func(s dirEntry) error { return s.remove(ctx, it.Have.Type) })
+	if isAbsent(err) {
+		return nil
+	}
+	return err
 }
 
-func (f files) Update(ctx context.Context, batch []fileItem) { f.Create(ctx, batch) }
-
-// Delete removes directories with their contents, and regular files. It keeps sockets: the process that made a socket may listen on it,
-// and a stale socket is removed with its directory. It keeps files that have another type by now.
-func (files) Delete(ctx context.Context, batch []fileItem) {
-	for i := range batch {
-		it := &batch[i]
-		if it.Err = refused(ctx.Err()); it.Err != nil || it.Have.Type == wire.Socket {
-			continue
-		}
-		err := withEntry(it.Name, func(s dirEntry) error { return s.remove(ctx, it.Have.Type) })
-		if err != nil && !isAbsent(err) {
-			it.Err = err // the outcome is unknown: a part of a directory may be removed
-		}
-	}
-}
-
-func (f files) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.File, struct{}], error] {
-	var names []string
-	for name := range view.All(wire.KindFile) {
-		names = append(names, name)
-	}
-	return f.Read(ctx, view, names)
-}
-
-// Read skips files of another type than the known values. Create then returns an error for them and does not remove them.
-func (files) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.File, struct{}], error] {
-	return func(yield func(kvscheduler.Actual[wire.File, struct{}], error) bool) {
-		for _, name := range names {
-			v, found, err := readKnown(name, knownValues[wire.File](view, wire.KindFile, name))
-			if err == nil {
-				err = ctx.Err()
-			}
-			if (found || err != nil) && !yield(kvscheduler.Actual[wire.File, struct{}]{Name: name, V: v}, err) {
-				return
-			}
-		}
-	}
-}
-
-// readKnown reads a file of one of the known types. It reads only as many bytes as a comparison needs.
+// readKnown reads a file of one of the known types. It reads only as many bytes as a comparison needs. It finds no file of another type:
+// Create then returns an error and does not remove it.
 func readKnown(name string, known []wire.File) (v wire.File, found bool, err error) {
 	limit := 0
 	for _, k := range known {

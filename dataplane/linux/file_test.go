@@ -23,7 +23,7 @@ import (
 func newFileLab(t *testing.T) (l *lab, root string) {
 	t.Helper()
 	l = &lab{T: t, s: kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})}
-	if _, err := Register(l.s, Options{}); err != nil {
+	if err := Register(l.s, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.Interface, struct{}]{

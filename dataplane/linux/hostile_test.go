@@ -62,15 +62,15 @@ func makeFiles(t *testing.T, values map[string]wire.File) error {
 	var errs []error
 	for name, v := range values {
 		batch := []fileItem{{Name: name, Want: v}}
-		files{}.Create(t.Context(), batch)
+		fileDescriptor().Backend.Create(t.Context(), batch)
 		errs = append(errs, batch[0].Err)
 	}
 	return errors.Join(errs...)
 }
 
-func removeFile(ctx context.Context, name string, v wire.File) error {
+func deleteFile(ctx context.Context, name string, v wire.File) error {
 	batch := []fileItem{{Name: name, Have: v}}
-	files{}.Delete(ctx, batch)
+	fileDescriptor().Backend.Delete(ctx, batch)
 	return batch[0].Err
 }
 
@@ -158,7 +158,7 @@ func leadOut(t *testing.T, owned bool) {
 			if _, found, err := readKnown(name, []wire.File{v}); found && err == nil {
 				made++
 			}
-			_ = removeFile(t.Context(), name, v)
+			_ = deleteFile(t.Context(), name, v)
 		}
 		o.mustBeUntouched(t)
 	}
@@ -178,7 +178,7 @@ func TestRemovalFollowsNoSwappedLink(t *testing.T) {
 	defer stop()
 	removed := 0
 	for range 1000 {
-		err := removeFile(t.Context(), dir, wire.File{Type: wire.Directory})
+		err := deleteFile(t.Context(), dir, wire.File{Type: wire.Directory})
 		if err == nil {
 			removed++
 		}
@@ -213,7 +213,7 @@ func TestRemovalDeletesFilesOfAnyTypeAndName(t *testing.T) {
 				must(t, os.Mkdir(name, 0))
 			}
 		}
-		if err := removeFile(t.Context(), dir, wire.File{Type: wire.Directory}); err != nil {
+		if err := deleteFile(t.Context(), dir, wire.File{Type: wire.Directory}); err != nil {
 			rt.Fatal(err)
 		}
 		if got := state(t, dir); got != "nothing" {
@@ -240,7 +240,7 @@ func TestRemovalOfADeepTreeNeedsFewDescriptors(t *testing.T) {
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
 	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: was.Max}))
 	defer func() { must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was)) }()
-	must(t, removeFile(t.Context(), dir, wire.File{Type: wire.Directory}))
+	must(t, deleteFile(t.Context(), dir, wire.File{Type: wire.Directory}))
 	if got := state(t, dir); got != "nothing" {
 		t.Errorf("left: %s", got)
 	}
@@ -252,7 +252,7 @@ func TestRemovalEndsWithItsContextWhileFilesAreAdded(t *testing.T) {
 	must(t, os.WriteFile(dir+"/f", nil, 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := removeFile(ctx, dir, wire.File{Type: wire.Directory})
+	err := deleteFile(ctx, dir, wire.File{Type: wire.Directory})
 	known := new(kvscheduler.OpError)
 	if !errors.Is(err, context.Canceled) || !errors.As(err, &known) || known.Permanent {
 		t.Errorf("error %v", err)

@@ -1,11 +1,8 @@
 package linux
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,134 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
-
-// candidate is a value that an object may have in the kernel.
-type candidate[V any] struct {
-	name string
-	v    V
-}
-
-// Dump finds the known objects, and the objects that an agent with another configuration left on the node's links.
-func (r namespaced[V]) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[V, netnsID], error] {
-	var names []string
-	for name := range view.All(r.kind) {
-		names = append(names, name)
-	}
-	return func(yield func(kvscheduler.Actual[V, netnsID], error) bool) {
-		for a, err := range r.Read(ctx, view, names) {
-			if !yield(a, err) || err != nil {
-				return
-			}
-		}
-		left, err := r.unknownOnNode(view, names)
-		if err != nil {
-			yield(kvscheduler.Actual[V, netnsID]{}, err)
-			return
-		}
-		for name, v := range left {
-			if !yield(kvscheduler.Actual[V, netnsID]{Name: name, V: v}, nil) {
-				return
-			}
-		}
-	}
-}
-
-// unknownOnNode lists objects on the node's links that are not known. It reads only links that have a known object of the kind: other
-// links may have addresses of another kind, such as a linux.uplink.
-func (r namespaced[V]) unknownOnNode(view kvscheduler.View, names []string) (map[string]V, error) {
-	left := map[string]V{}
-	if r.list == nil {
-		return left, nil
-	}
-	err := inNamespace("", netnsID{}, func(h *handle) error {
-		seen := map[string]bool{}
-		for _, s := range r.candidates(view, names)[""] {
-			if seen[r.link(s.v)] {
-				continue
-			}
-			seen[r.link(s.v)] = true
-			found, err := r.list(h, s.v)
-			if err != nil && !isGone(err) {
-				return fmt.Errorf("list %s: %w", r.kind, err)
-			}
-			maps.Copy(left, found)
-		}
-		return nil
-	})
-	for _, name := range names {
-		delete(left, name)
-	}
-	return left, err
-}
-
-// nodeLink finds a link and reports whether its alias says that only Weft configures it.
-func (h *handle) nodeLink(name string) (l netlink.Link, ours bool, err error) {
-	l, err = h.link(name)
-	return l, err == nil && strings.HasPrefix(l.Attrs().Alias, wire.AliasPrefix), err
-}
-
-func (r namespaced[V]) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[V, netnsID], error] {
-	return func(yield func(kvscheduler.Actual[V, netnsID], error) bool) {
-		for path, list := range r.candidates(view, names) {
-			found, err := r.readNamespace(ctx, view, path, list)
-			if err != nil {
-				yield(kvscheduler.Actual[V, netnsID]{}, err)
-				return
-			}
-			for _, a := range found {
-				if !yield(a, nil) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// candidates returns the candidates of each namespace. An object that moves between namespaces is read where it was applied.
-func (r namespaced[V]) candidates(view kvscheduler.View, names []string) map[string][]candidate[V] {
-	lists := map[string][]candidate[V]{}
-	for _, name := range names {
-		values := knownValues[V](view, r.kind, name)
-		for _, v := range values {
-			if path := r.namespace(v); path == r.namespace(values[0]) {
-				lists[path] = append(lists[path], candidate[V]{name, v})
-			}
-		}
-	}
-	return lists
-}
-
-// readNamespace reads the objects of one namespace. A deleted namespace has none.
-func (r namespaced[V]) readNamespace(ctx context.Context, view kvscheduler.View, path string, list []candidate[V]) (found []kvscheduler.Actual[V, netnsID], err error) {
-	netns, ok := knownNamespace(view, path)
-	if !ok {
-		return nil, nil
-	}
-	err = inNamespace(path, netns, func(h *handle) error {
-		seen := map[string]bool{}
-		for _, s := range list {
-			if seen[s.name] {
-				continue
-			}
-			v, ok, err := r.find(h, s.name, s.v)
-			if err != nil && !isGone(err) {
-				return fmt.Errorf("read %s/%s: %w", r.kind, s.name, err)
-			}
-			if ok && err == nil {
-				seen[s.name] = true
-				found = append(found, kvscheduler.Actual[V, netnsID]{Name: s.name, V: v, Meta: netns})
-			}
-		}
-		return ctx.Err()
-	})
-	if errors.Is(err, ErrGone) {
-		return nil, nil
-	}
-	return found, err
-}
 
 // HasNamespaces reports whether at least one namespace is mounted in a directory.
 func HasNamespaces(dir string) bool {
@@ -220,7 +91,7 @@ func addressesOf(h *handle, l netlink.Link) ([]netip.Prefix, error) {
 
 // LinkByAddress finds the link in the agent's namespace that has an address.
 func LinkByAddress(address netip.Addr) (name string, mtu int, err error) {
-	err = inNamespace("", netnsID{}, func(h *handle) error {
+	err = withHandle(func(h *handle) error {
 		links, err := retryDump(h.LinkList)
 		if err != nil {
 			return err
@@ -257,7 +128,7 @@ func FindMounted() (Mounted, error) {
 		return nil, fmt.Errorf("list network namespaces: %w", err)
 	}
 	paths, mounted := namespacePaths(string(raw)), Mounted{}
-	err = inNamespace("", netnsID{}, func(agentNS *handle) error {
+	err = withHandle(func(agentNS *handle) error {
 		for _, path := range paths {
 			fd, _, err := open(path)
 			if err != nil {
@@ -293,7 +164,7 @@ var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\13
 // veth is deleted with the namespace of either end.
 func (m Mounted) Peer(host string) (p Peer, err error) {
 	var index int
-	err = inNamespace("", netnsID{}, func(agentNS *handle) error {
+	err = withHandle(func(agentNS *handle) error {
 		l, err := agentNS.link(host)
 		if errors.Is(err, errNoLink) {
 			return fmt.Errorf("veth %s %w", host, ErrGone)

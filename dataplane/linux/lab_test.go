@@ -40,7 +40,7 @@ func newLab(t *testing.T) *lab {
 	l := &lab{T: t, path: netnstest.New(t)}
 	l.inside(func() { addTap(t, "eth0") })
 	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
-	if _, err := Register(l.s, Options{ChainChanges: &l.changes}); err != nil {
+	if err := Register(l.s, Options{ChainChanges: &l.changes}); err != nil {
 		t.Fatal(err)
 	}
 	// dataplane/vpp makes taps; these tests need only the desired object.

@@ -26,7 +26,7 @@ func linkDescriptor() kvscheduler.Descriptor[wire.Link, netnsID] {
 			namespace: func(wire.Link) string { return "" },
 			put:       setUpLink,
 			remove:    releaseLink,
-			find: func(h *handle, _ string, v wire.Link) (wire.Link, bool, error) {
+			find: func(h *handle, v wire.Link) (wire.Link, bool, error) {
 				l, err := h.link(v.Name)
 				if err != nil {
 					return v, false, err
@@ -56,7 +56,7 @@ func validateFoundLink(name string, v wire.Link) error {
 	return validateLink(v.Name)
 }
 
-func setUpLink(h *handle, _ string, v wire.Link) error {
+func setUpLink(h *handle, v wire.Link) error {
 	l, err := h.link(v.Name)
 	if err != nil {
 		return refused(err)
@@ -81,7 +81,7 @@ func setUpLink(h *handle, _ string, v wire.Link) error {
 
 // CheckLinkUp returns an error unless the agent's namespace has a link of that name that is up.
 func CheckLinkUp(name string) error {
-	return inNamespace("", netnsID{}, func(h *handle) error {
+	return withHandle(func(h *handle) error {
 		l, err := h.link(name)
 		if err == nil && !isUp(l) {
 			err = errors.New("link " + name + " is down")
@@ -101,7 +101,7 @@ const maxVLAN = 4094
 func vlanDescriptor() kvscheduler.Descriptor[wire.VLAN, netnsID] {
 	return kvscheduler.Descriptor[wire.VLAN, netnsID]{
 		Name: wire.KindVLAN, Lane: Lane,
-		Equal:    func(want, have wire.VLAN) bool { return want == have },
+		Equal:    equal[wire.VLAN],
 		Validate: validateVLAN,
 		Deps: func(_ string, v wire.VLAN) []kvscheduler.Dep {
 			return []kvscheduler.Dep{{Label: "link", On: kvscheduler.Ref{Kind: wire.KindLink, Name: v.Parent}}}
@@ -113,8 +113,8 @@ func vlanDescriptor() kvscheduler.Descriptor[wire.VLAN, netnsID] {
 		Backend: namespaced[wire.VLAN]{
 			kind:      wire.KindVLAN,
 			namespace: func(wire.VLAN) string { return "" },
-			put:       func(h *handle, _ string, want wire.VLAN) error { return ensureVLAN(h, want, "") },
-			change:    func(h *handle, _ string, have, want wire.VLAN) error { return ensureVLAN(h, want, have.Alias) },
+			put:       func(h *handle, want wire.VLAN) error { return ensureVLAN(h, want, "") },
+			change:    func(h *handle, have, want wire.VLAN) error { return ensureVLAN(h, want, have.Alias) },
 			remove:    removeVLAN,
 			find:      findVLAN,
 		},
@@ -191,7 +191,7 @@ func removeVLAN(h *handle, v wire.VLAN) error {
 
 // RemoveVLANs removes the VLAN links whose alias has the prefix from the caller's namespace.
 func RemoveVLANs(aliasPrefix string) error {
-	return inNamespace("", netnsID{}, func(h *handle) error {
+	return withHandle(func(h *handle) error {
 		links, err := retryDump(h.LinkList)
 		for _, l := range links {
 			if _, is := isVLAN(l); !is || !strings.HasPrefix(l.Attrs().Alias, aliasPrefix) {
@@ -206,7 +206,7 @@ func RemoveVLANs(aliasPrefix string) error {
 }
 
 // findVLAN finds the link by its name and alias. A link that is not isolated counts as down.
-func findVLAN(h *handle, _ string, v wire.VLAN) (wire.VLAN, bool, error) {
+func findVLAN(h *handle, v wire.VLAN) (wire.VLAN, bool, error) {
 	l, err := h.link(v.Name)
 	if err != nil {
 		return v, false, err
@@ -246,8 +246,8 @@ func tapPeerDescriptor(changes *ChainChanges) kvscheduler.Descriptor[wire.TapPee
 		Backend: namespaced[wire.TapPeer]{
 			kind:      wire.KindTapPeer,
 			namespace: func(v wire.TapPeer) string { return v.Namespace },
-			put:       func(h *handle, _ string, want wire.TapPeer) error { return p.configure(h, want, "") },
-			change:    func(h *handle, _ string, have, want wire.TapPeer) error { return p.configure(h, want, have.Alias) },
+			put:       func(h *handle, want wire.TapPeer) error { return p.configure(h, want, "") },
+			change:    func(h *handle, have, want wire.TapPeer) error { return p.configure(h, want, have.Alias) },
 			remove:    removeAlias,
 			find:      p.find,
 		},
@@ -382,7 +382,7 @@ func removeAlias(h *handle, v wire.TapPeer) error {
 }
 
 // find finds the link by its name and alias.
-func (p tapPeers) find(h *handle, _ string, v wire.TapPeer) (wire.TapPeer, bool, error) {
+func (p tapPeers) find(h *handle, v wire.TapPeer) (wire.TapPeer, bool, error) {
 	l, err := h.link(v.Name)
 	if err != nil {
 		return v, false, err

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -148,6 +147,7 @@ func recovered(f func() error) (err error) {
 	return f()
 }
 
+// withHandle runs f with a netlink socket of the calling thread's namespace.
 func withHandle(f func(*handle) error) error {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -174,18 +174,22 @@ func permanent(err error) error {
 	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: true}
 }
 
-type namespaceItem = kvscheduler.Item[wire.Namespace, netnsID]
-
-// namespaces is the backend of namespaces, which container runtimes make: Create checks a namespace, Delete does nothing.
-type namespaces struct{}
-
+// namespaceDescriptor describes namespaces, which container runtimes make: Create checks a namespace, Delete does nothing.
 func namespaceDescriptor() kvscheduler.Descriptor[wire.Namespace, netnsID] {
 	return kvscheduler.Descriptor[wire.Namespace, netnsID]{
 		Name: wire.KindNamespace, Lane: Lane,
-		Equal:    func(want, have wire.Namespace) bool { return want == have },
+		Equal:    equal[wire.Namespace],
 		Validate: validateNamespace,
-		Recreate: func(have, want wire.Namespace) bool { return true },
-		Backend:  namespaces{},
+		Recreate: always[wire.Namespace],
+		Backend: simple[wire.Namespace, netnsID]{
+			kind: wire.KindNamespace,
+			create: func(it *kvscheduler.Item[wire.Namespace, netnsID]) error {
+				it.NewMeta = netnsID{it.Want.Inode, it.Want.Device}
+				return refused(check(it.Want))
+			},
+			remove: func(context.Context, *kvscheduler.Item[wire.Namespace, netnsID]) error { return nil },
+			read:   readNamespace,
+		},
 	}
 }
 
@@ -201,14 +205,6 @@ func validateNamespace(name string, v wire.Namespace) error {
 	return nil
 }
 
-func (namespaces) Create(_ context.Context, batch []namespaceItem) {
-	for i := range batch {
-		it := &batch[i]
-		it.NewMeta = netnsID{it.Want.Inode, it.Want.Device}
-		it.Err = refused(check(it.Want))
-	}
-}
-
 // check returns ErrGone unless the path still leads to the same namespace.
 func check(v wire.Namespace) error {
 	fd, netns, err := open(v.Path)
@@ -222,44 +218,14 @@ func check(v wire.Namespace) error {
 	return nil
 }
 
-// Update is never called: every difference recreates the object.
-func (n namespaces) Update(ctx context.Context, batch []namespaceItem) { n.Create(ctx, batch) }
-
-func (namespaces) Delete(context.Context, []namespaceItem) {}
-
-// Dump lists the known namespaces that have not changed.
-func (n namespaces) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Namespace, netnsID], error] {
-	return func(yield func(kvscheduler.Actual[wire.Namespace, netnsID], error) bool) {
-		for name := range view.All(wire.KindNamespace) {
-			for _, v := range knownValues[wire.Namespace](view, wire.KindNamespace, name) {
-				err := check(v)
-				if errors.Is(err, ErrGone) {
-					continue
-				}
-				if !yield(kvscheduler.Actual[wire.Namespace, netnsID]{Name: name, V: v, Meta: netnsID{v.Inode, v.Device}}, err) {
-					return
-				}
-				break
-			}
+// readNamespace finds a known namespace that has not changed.
+func readNamespace(view kvscheduler.View, name string) (v wire.Namespace, netns netnsID, found bool, err error) {
+	for _, v := range knownValues[wire.Namespace](view, wire.KindNamespace, name) {
+		if err := check(v); !errors.Is(err, ErrGone) {
+			return v, netnsID{v.Inode, v.Device}, err == nil, err
 		}
 	}
-}
-
-// knownValues returns the applied value of an object, then the desired value if it differs.
-func knownValues[V comparable](view kvscheduler.View, kind kvscheduler.Kind, name string) []V {
-	var values []V
-	ref := kvscheduler.Ref{Kind: kind, Name: name}
-	if v, _, ok := view.Applied(ref); ok {
-		if applied, is := v.(V); is {
-			values = append(values, applied)
-		}
-	}
-	if v, ok := view.Desired(ref); ok {
-		if desired, is := v.(V); is && (len(values) == 0 || values[0] != desired) {
-			values = append(values, desired)
-		}
-	}
-	return values
+	return v, netns, false, nil
 }
 
 // knownNamespace returns the namespace that known values have for a path; false if there is none or it has changed.

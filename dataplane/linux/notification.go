@@ -80,7 +80,7 @@ func (n *Subscription) Follow(path string) error {
 
 // nsidOf returns the nsid of a namespace in the agent's namespace. It lets the kernel assign one if needed.
 func nsidOf(fd int) (id int, err error) {
-	err = inNamespace("", netnsID{}, func(h *handle) error {
+	err = withHandle(func(h *handle) error {
 		if id, err = h.GetNetNsIdByFd(fd); err != nil || id >= 0 {
 			return err
 		}

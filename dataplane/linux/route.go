@@ -24,23 +24,20 @@ func (s routes) table(v wire.LinuxRoute) (table int, removed bool) {
 
 func routeDescriptor(changes *ChainChanges) kvscheduler.Descriptor[wire.LinuxRoute, netnsID] {
 	s := routes{changes}
-	return kvscheduler.Descriptor[wire.LinuxRoute, netnsID]{
-		Name: wire.KindLinuxRoute, Lane: Lane,
-		Equal:    func(want, have wire.LinuxRoute) bool { return want == have },
-		Validate: validateRoute,
-		Deps:     routeDeps,
-		Recreate: func(have, want wire.LinuxRoute) bool { return true },
-		After:    []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
-		Backend: namespaced[wire.LinuxRoute]{
-			kind:      wire.KindLinuxRoute,
-			namespace: func(v wire.LinuxRoute) string { return v.Namespace },
-			put:       s.add,
-			remove:    s.remove,
-			find:      s.find,
-			list:      listRoutes,
-			link:      func(v wire.LinuxRoute) string { return v.Link },
-		},
+	d := onLink(kvscheduler.Follow, func(v wire.LinuxRoute) (on, namespace string) { return v.On, v.Namespace }, namespaced[wire.LinuxRoute]{
+		kind:   wire.KindLinuxRoute,
+		put:    s.add,
+		remove: s.remove,
+		find:   s.find,
+		list:   listRoutes,
+		link:   func(v wire.LinuxRoute) string { return v.Link },
+	})
+	d.Validate, d.Recreate = validateRoute, always
+	onLink := d.Deps
+	d.Deps = func(name string, v wire.LinuxRoute) []kvscheduler.Dep {
+		return append(onLink(name, v), sourceDeps(v)...)
 	}
+	return d
 }
 
 func validateRoute(name string, v wire.LinuxRoute) error {
@@ -58,21 +55,20 @@ func validateRoute(name string, v wire.LinuxRoute) error {
 	return validateOn(v.On, v.Link, name, wire.LinuxRouteKey(v.On, v.Destination))
 }
 
-// routeDeps includes the preferred source: the kernel accepts only an address of the namespace.
-func routeDeps(_ string, v wire.LinuxRoute) []kvscheduler.Dep {
-	deps := linkDeps(parseRef(v.On), kvscheduler.Follow, v.Namespace)
+// sourceDeps returns the dependency on the preferred source: the kernel accepts only an address of the namespace.
+func sourceDeps(v wire.LinuxRoute) []kvscheduler.Dep {
 	if !v.Source.IsValid() {
-		return deps
+		return nil
 	}
-	return append(deps, kvscheduler.Dep{Label: "source address", Any: &kvscheduler.Select{
+	return []kvscheduler.Dep{{Label: "source address", Any: &kvscheduler.Select{
 		Kind: wire.KindLinuxAddress, Bucket: v.On,
 		Match: func(_ string, a any) bool { return a.(wire.LinuxAddress).Prefix.Addr() == v.Source },
-	}})
+	}}}
 }
 
 // add does not replace foreign routes to the same destination. A foreign route with the same next hop counts as the object, another
 // one is a permanent error.
-func (s routes) add(h *handle, _ string, v wire.LinuxRoute) error {
+func (s routes) add(h *handle, v wire.LinuxRoute) error {
 	l, err := h.linkFor(v.Link, v.Destination.Addr())
 	if err != nil {
 		return refused(err)
@@ -166,7 +162,7 @@ func (s routes) remove(h *handle, v wire.LinuxRoute) error {
 	return h.RouteDel(kernelRoute(l, v, table))
 }
 
-func (s routes) find(h *handle, _ string, v wire.LinuxRoute) (wire.LinuxRoute, bool, error) {
+func (s routes) find(h *handle, v wire.LinuxRoute) (wire.LinuxRoute, bool, error) {
 	l, err := h.link(v.Link)
 	table, removed := s.table(v)
 	if err != nil || removed {
@@ -186,11 +182,7 @@ func (s routes) find(h *handle, _ string, v wire.LinuxRoute) (wire.LinuxRoute, b
 }
 
 // listRoutes lists Weft's routes.
-func listRoutes(h *handle, v wire.LinuxRoute) (map[string]wire.LinuxRoute, error) {
-	l, ours, err := h.nodeLink(v.Link)
-	if err != nil || !ours {
-		return nil, err
-	}
+func listRoutes(h *handle, l netlink.Link, v wire.LinuxRoute) (map[string]wire.LinuxRoute, error) {
 	filter := &netlink.Route{LinkIndex: l.Attrs().Index, Protocol: protocol, Table: unix.RT_TABLE_MAIN}
 	list, err := retryDump(func() ([]netlink.Route, error) {
 		return h.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)

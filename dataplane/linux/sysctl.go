@@ -15,23 +15,15 @@ import (
 )
 
 func sysctlDescriptor() kvscheduler.Descriptor[wire.Sysctl, netnsID] {
-	return kvscheduler.Descriptor[wire.Sysctl, netnsID]{
-		Name: wire.KindSysctl, Lane: Lane,
-		Equal:    func(want, have wire.Sysctl) bool { return want == have },
-		Validate: validateSysctl,
-		Deps: func(_ string, v wire.Sysctl) []kvscheduler.Dep {
-			return linkDeps(parseRef(v.On), kvscheduler.Follow, v.Namespace)
-		},
-		Recreate: func(have, want wire.Sysctl) bool { return have.Namespace != want.Namespace },
-		After:    []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
-		Backend: namespaced[wire.Sysctl]{
-			kind:      wire.KindSysctl,
-			namespace: func(v wire.Sysctl) string { return v.Namespace },
-			put:       writeSysctl,
-			remove:    func(*handle, wire.Sysctl) error { return nil }, // the setting ends with its link
-			find:      readSysctl,
-		},
-	}
+	d := onLink(kvscheduler.Follow, func(v wire.Sysctl) (on, namespace string) { return v.On, v.Namespace }, namespaced[wire.Sysctl]{
+		kind:   wire.KindSysctl,
+		put:    writeSysctl,
+		remove: func(*handle, wire.Sysctl) error { return nil }, // the setting ends with its link
+		find:   readSysctl,
+	})
+	d.Validate = validateSysctl
+	d.Recreate = func(have, want wire.Sysctl) bool { return have.Namespace != want.Namespace }
+	return d
 }
 
 func validateSysctl(name string, v wire.Sysctl) error {
@@ -74,7 +66,7 @@ func isolatedLinks(value string) (files []string) {
 	return files
 }
 
-func writeSysctl(_ *handle, _ string, v wire.Sysctl) error {
+func writeSysctl(_ *handle, v wire.Sysctl) error {
 	if v.Name == forwarding6 && v.Value != "0" {
 		if err := keepAdvertisements("/proc/sys/net/ipv6/conf"); err != nil {
 			return refused(fmt.Errorf("set %s: keep router advertisements: %w", v.Name, err))
@@ -123,7 +115,7 @@ func settingIs(file, value string) bool {
 	return err == nil && strings.TrimSpace(string(text)) == value
 }
 
-func readSysctl(_ *handle, _ string, v wire.Sysctl) (wire.Sysctl, bool, error) {
+func readSysctl(_ *handle, v wire.Sysctl) (wire.Sysctl, bool, error) {
 	text, err := os.ReadFile(sysctlFile(v))
 	if err != nil {
 		return v, false, err
@@ -133,23 +125,14 @@ func readSysctl(_ *handle, _ string, v wire.Sysctl) (wire.Sysctl, bool, error) {
 }
 
 func hardeningDescriptor() kvscheduler.Descriptor[wire.Hardening, netnsID] {
-	return kvscheduler.Descriptor[wire.Hardening, netnsID]{
-		Name: wire.KindHardening, Lane: Lane,
-		Equal:    func(want, have wire.Hardening) bool { return want == have },
-		Validate: validateHardening,
-		Deps: func(_ string, v wire.Hardening) []kvscheduler.Dep {
-			return linkDeps(parseRef(v.On), kvscheduler.Follow, v.Namespace)
-		},
-		Recreate: func(have, want wire.Hardening) bool { return have != want },
-		After:    []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
-		Backend: namespaced[wire.Hardening]{
-			kind:      wire.KindHardening,
-			namespace: func(v wire.Hardening) string { return v.Namespace },
-			put:       putHardening,
-			remove:    func(*handle, wire.Hardening) error { return nil }, // the settings end with the link
-			find:      findHardening,
-		},
-	}
+	d := onLink(kvscheduler.Follow, func(v wire.Hardening) (on, namespace string) { return v.On, v.Namespace }, namespaced[wire.Hardening]{
+		kind:   wire.KindHardening,
+		put:    putHardening,
+		remove: func(*handle, wire.Hardening) error { return nil }, // the settings end with the link
+		find:   findHardening,
+	})
+	d.Validate, d.Recreate = validateHardening, always
+	return d
 }
 
 func validateHardening(name string, v wire.Hardening) error {
@@ -160,7 +143,7 @@ func validateHardening(name string, v wire.Hardening) error {
 	return errors.Join(err, validateLink(v.Link))
 }
 
-func putHardening(h *handle, _ string, v wire.Hardening) error {
+func putHardening(h *handle, v wire.Hardening) error {
 	l, err := h.link(v.Link)
 	if err != nil {
 		return refused(err)
@@ -169,7 +152,7 @@ func putHardening(h *handle, _ string, v wire.Hardening) error {
 }
 
 // findHardening finds only links that have all settings.
-func findHardening(h *handle, _ string, v wire.Hardening) (wire.Hardening, bool, error) {
+func findHardening(h *handle, v wire.Hardening) (wire.Hardening, bool, error) {
 	l, err := h.link(v.Link)
 	if err != nil {
 		return v, false, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net/netip"
 	"os"
 	"slices"
@@ -15,9 +14,6 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
-
-// uplinks is the backend of network cards that the dataplane owns.
-type uplinks struct{}
 
 type uplinkItem = kvscheduler.Item[wire.Uplink, struct{}]
 
@@ -41,8 +37,20 @@ func uplinkDescriptor() kvscheduler.Descriptor[wire.Uplink, struct{}] {
 		Recreate: func(have, want wire.Uplink) bool {
 			return have.Card.Link != want.Card.Link || have.To != want.To || have.On != want.On
 		},
-		After:   []string{wire.KindLink, wire.KindVeth, wire.KindTapPeer},
-		Backend: uplinks{},
+		After: []string{wire.KindLink, wire.KindVeth, wire.KindTapPeer},
+		Backend: simple[wire.Uplink, struct{}]{
+			kind: wire.KindUplink,
+			create: func(it *uplinkItem) error {
+				return withHandle(func(h *handle) error { return takeCard(h, it.Want) })
+			},
+			update: func(it *uplinkItem) error {
+				return withHandle(func(h *handle) error { return moveCard(h, it.Want) })
+			},
+			remove: func(_ context.Context, it *uplinkItem) error {
+				return withHandle(func(h *handle) error { return releaseCard(h, it.Have) })
+			},
+			read: readKnownUplink,
+		},
 	}
 }
 
@@ -77,43 +85,22 @@ func validateUplink(name string, v wire.Uplink) error {
 	return errors.Join(validateLink(v.Card.Link), validateLink(v.To))
 }
 
-// Create moves addresses and routes from the cards to the links, or completes an interrupted move. It reverts a move that fails.
-func (uplinks) Create(ctx context.Context, batch []uplinkItem) {
-	eachUplink(ctx, batch, func(h *handle, it *uplinkItem) error {
-		err := moveCard(h, it.Want)
-		if err == nil {
-			return nil
-		}
-		if undo := releaseCard(h, it.Want); undo != nil {
-			return fmt.Errorf("%w, and release of network card %s: %w", err, it.Want.Card.Link, undo)
-		}
-		return refused(err)
-	})
-}
-
-func (uplinks) Update(ctx context.Context, batch []uplinkItem) {
-	eachUplink(ctx, batch, func(h *handle, it *uplinkItem) error { return moveCard(h, it.Want) })
-}
-
-func (uplinks) Delete(ctx context.Context, batch []uplinkItem) {
-	eachUplink(ctx, batch, func(h *handle, it *uplinkItem) error { return releaseCard(h, it.Have) })
-}
-
-// eachUplink runs f for each item with a netlink socket of the agent's namespace.
-func eachUplink(ctx context.Context, batch []uplinkItem, f func(*handle, *uplinkItem) error) {
-	for i := range batch {
-		it := &batch[i]
-		if it.Err = refused(ctx.Err()); it.Err != nil {
-			continue
-		}
-		it.Err = inNamespace("", netnsID{}, func(h *handle) error { return f(h, it) })
+// takeCard moves addresses and routes from the card to the link, or completes an interrupted move. It reverts a move that fails.
+func takeCard(h *handle, v wire.Uplink) error {
+	err := moveCard(h, v)
+	if err == nil {
+		return nil
 	}
+	if undo := releaseCard(h, v); undo != nil {
+		return fmt.Errorf("%w, and release of network card %s: %w", err, v.Card.Link, undo)
+	}
+	return refused(err)
 }
 
 // ReleaseUplink gives a network card in the caller's namespace back to the kernel, also after an interrupted move. It sets the link to the
 // dataplane down: a dataplane that still has the card would send each packet to the kernel a second time.
 func ReleaseUplink(v wire.Uplink) error {
-	return inNamespace("", netnsID{}, func(h *handle) error {
+	return withHandle(func(h *handle) error {
 		if err := releaseCard(h, v); err != nil {
 			return err
 		}
@@ -131,7 +118,7 @@ func ReleaseUplink(v wire.Uplink) error {
 // RestoreCard restores the addresses, routes and settings of a released network card. It does not touch the link to the dataplane, which
 // another card may use by now.
 func RestoreCard(card wire.Card) error {
-	return inNamespace("", netnsID{}, func(h *handle) error {
+	return withHandle(func(h *handle) error {
 		l, err := h.link(card.Link)
 		if errors.Is(err, errNoLink) {
 			return nil
@@ -145,49 +132,26 @@ func RestoreCard(card wire.Card) error {
 
 // UplinkIsMoved reports whether a network card is moved, completely or in part.
 func UplinkIsMoved(v wire.Uplink) (moved bool, err error) {
-	err = inNamespace("", netnsID{}, func(h *handle) (err error) {
+	err = withHandle(func(h *handle) (err error) {
 		_, moved, err = readUplink(h, v)
 		return err
 	})
 	return moved, err
 }
 
-func (b uplinks) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Uplink, struct{}], error] {
-	var names []string
-	for name := range view.All(wire.KindUplink) {
-		names = append(names, name)
+// readKnownUplink reads a card by its applied value, else by the desired one.
+func readKnownUplink(view kvscheduler.View, name string) (v wire.Uplink, _ struct{}, found bool, err error) {
+	values := knownValues[wire.Uplink](view, wire.KindUplink, name)
+	if len(values) == 0 {
+		return v, struct{}{}, false, nil
 	}
-	return b.Read(ctx, view, names)
-}
-
-func (uplinks) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.Uplink, struct{}], error] {
-	return func(yield func(kvscheduler.Actual[wire.Uplink, struct{}], error) bool) {
-		for _, name := range names {
-			v, known := knownUplink(view, kvscheduler.Ref{Kind: wire.KindUplink, Name: name})
-			if !known {
-				continue
-			}
-			found := false
-			err := inNamespace("", netnsID{}, func(h *handle) (err error) {
-				v, found, err = readUplink(h, v)
-				return errors.Join(err, ctx.Err())
-			})
-			if (found || err != nil) && !yield(kvscheduler.Actual[wire.Uplink, struct{}]{Name: name, V: v}, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// knownUplink returns the applied value, else the desired one.
-func knownUplink(view kvscheduler.View, ref kvscheduler.Ref) (wire.Uplink, bool) {
-	v, _, ok := view.Applied(ref)
-	if !ok {
-		v, ok = view.Desired(ref)
-	}
-	u, is := v.(wire.Uplink)
-	u.Drift = ""
-	return u, ok && is
+	v = values[0]
+	v.Drift = ""
+	err = withHandle(func(h *handle) (err error) {
+		v, found, err = readUplink(h, v)
+		return err
+	})
+	return v, struct{}{}, found, err
 }
 
 // moveCard moves the addresses and routes of a card to the link to the dataplane. After each step the node has its addresses and a route
@@ -235,13 +199,13 @@ func moveSteps(h *handle, card, to netlink.Link, v wire.Uplink) []moveStep {
 	add := func(what string, do func() error) { list = append(list, moveStep{what, do}) }
 	for _, a := range v.Card.Addresses {
 		add(fmt.Sprintf("add address %s to %s", a.Prefix, v.To), func() error {
-			return addAddress(h, "", wire.LinuxAddress{Link: v.To, Prefix: hostPrefix(a)})
+			return addAddress(h, wire.LinuxAddress{Link: v.To, Prefix: hostPrefix(a)})
 		})
 	}
 	// After an address: a card that counts as moved is not read again, so its changed settings are not taken for the original ones.
 	add("prepare "+v.Card.Link, func() error { return prepareCard(h, card, v.Card) })
 	for _, n := range gateways(v) {
-		add(fmt.Sprintf("add neighbour %s to %s", n.Address, v.To), func() error { return setNeighbour(h, "", n) })
+		add(fmt.Sprintf("add neighbour %s to %s", n.Address, v.To), func() error { return setNeighbour(h, n) })
 	}
 	for _, r := range v.Card.Routes {
 		add(fmt.Sprintf("add route to %s through %s", r.Destination, v.To), func() error { return replaceRoute(h, movedRoute(to, v, r)) })
@@ -486,7 +450,7 @@ func readUplink(h *handle, v wire.Uplink) (have wire.Uplink, found bool, err err
 // cardDrift describes a difference of neighbours, routes or card from a completed move; "": none.
 func cardDrift(h *handle, to netlink.Link, v wire.Uplink) (string, error) {
 	for _, n := range gateways(v) {
-		if have, found, err := findNeighbour(h, "", n); err != nil || !found || have != n {
+		if have, found, err := findNeighbour(h, n); err != nil || !found || have != n {
 			return fmt.Sprintf("neighbour %s on %s is not the dataplane", n.Address, v.To), err
 		}
 	}

@@ -203,14 +203,14 @@ func TestInterruptedMoveOfACardIsCompletedOrReverted(t *testing.T) {
 			}
 			return nil
 		}
-		err := inNamespace("", netnsID{}, func(h *handle) error { return moveCardUntil(h, v, stop) })
+		err := withHandle(func(h *handle) error { return moveCardUntil(h, v, stop) })
 		if err := interruptedState(v); err != nil {
 			t.Fatalf("after %d steps: %v", steps, err)
 		}
 		complete := err == nil
 		if steps%2 == 0 { // complete the move, then revert it
-			must(t, inNamespace("", netnsID{}, func(h *handle) error { return moveCard(h, v) }))
-			must(t, inNamespace("", netnsID{}, func(h *handle) error {
+			must(t, withHandle(func(h *handle) error { return moveCard(h, v) }))
+			must(t, withHandle(func(h *handle) error {
 				have, found, err := readUplink(h, v)
 				if !found || have.Drift != "" {
 					t.Errorf("after %d steps and a completed move: found %t, %s", steps, found, have.Drift)
@@ -219,7 +219,7 @@ func TestInterruptedMoveOfACardIsCompletedOrReverted(t *testing.T) {
 			}))
 		}
 		for range 2 { // a release can be repeated
-			must(t, inNamespace("", netnsID{}, func(h *handle) error { return releaseCard(h, v) }))
+			must(t, withHandle(func(h *handle) error { return releaseCard(h, v) }))
 		}
 		if after := cardState(t, cardName); after != before {
 			t.Fatalf("after %d steps of the move and the release, the card had\n%s\nand has now\n%s", steps, before, after)
@@ -240,7 +240,7 @@ func TestRestoreCardKeepsTheLinkOfTheNextCard(t *testing.T) {
 	before := cardState(t, cardName)
 	v, ground := l.uplinkOf()
 	l.mustCommit(ground...)
-	must(t, inNamespace("", netnsID{}, func(h *handle) error { return moveCard(h, v) }))
+	must(t, withHandle(func(h *handle) error { return moveCard(h, v) }))
 	must(t, ReleaseUplink(v))
 	next, err := netlink.LinkByName(cardLink0)
 	must(t, err)

@@ -22,29 +22,26 @@ type vethItem = kvscheduler.Item[wire.Veth, netnsID]
 // veths is the backend of veths with one end in the dataplane's namespace. That end, the host's, identifies a veth: it outlives the path
 // of the pod's namespace.
 type veths struct {
+	simple[wire.Veth, netnsID]
+
 	name    func(host, alias string) (object, ifName string, ok bool) // see Options.VethName
 	changes *ChainChanges
 }
 
 func vethDescriptor(o Options) kvscheduler.Descriptor[wire.Veth, netnsID] {
+	b := veths{name: o.VethName, changes: o.ChainChanges}
+	b.simple = simple[wire.Veth, netnsID]{kind: wire.KindVeth, create: b.create, read: b.find}
 	return kvscheduler.Descriptor[wire.Veth, netnsID]{
 		Name: wire.KindVeth, Lane: Lane,
 		Equal:    equalVeths,
 		Validate: validateVeth,
-		Deps: func(_ string, v wire.Veth) []kvscheduler.Dep {
-			if v.Namespace == "" {
-				return nil
-			}
-			return []kvscheduler.Dep{{
-				Label: "network namespace", On: kvscheduler.Ref{Kind: wire.KindNamespace, Name: v.Namespace},
-			}}
-		},
+		Deps:     func(_ string, v wire.Veth) []kvscheduler.Dep { return namespaceDeps(v.Namespace) },
 		Recreate: func(have, want wire.Veth) bool {
 			return have.Namespace != want.Namespace || have.Name != want.Name || have.HostName != want.HostName ||
 				have.RxQueues != want.RxQueues || have.TxQueues != want.TxQueues
 		},
 		After:   []string{wire.KindNamespace},
-		Backend: veths{name: o.VethName, changes: o.ChainChanges},
+		Backend: b,
 	}
 }
 
@@ -79,22 +76,22 @@ func equalVeths(want, have wire.Veth) bool {
 	return want == have
 }
 
-// Create makes veths, or configures existing ones. It removes a veth that it cannot configure.
-func (b veths) Create(ctx context.Context, batch []vethItem) {
-	b.each(ctx, batch, func(agentNS *handle, it *vethItem) error {
-		it.NewMeta = netnsID{}
-		for _, dep := range it.Handles {
-			it.NewMeta, _ = dep.(netnsID)
-		}
-		return vethPair{it.Want, b.changes.of(it.Name)}.ensure(agentNS, it.Have.Alias, it.NewMeta)
+// create makes a veth, or configures the existing one. It removes a veth that it cannot configure.
+func (b veths) create(it *vethItem) (failed error) {
+	it.NewMeta = netnsOf(it.Handles)
+	err := withHandle(func(agentNS *handle) error {
+		failed = vethPair{it.Want, b.changes.of(it.Name)}.ensure(agentNS, it.Have.Alias, it.NewMeta)
+		return nil
 	})
+	if err != nil {
+		return refused(err)
+	}
+	return failed
 }
-
-func (b veths) Update(ctx context.Context, batch []vethItem) { b.Create(ctx, batch) }
 
 // Delete removes the host's ends, and with them the pods' ends in any namespace.
 func (b veths) Delete(ctx context.Context, batch []vethItem) {
-	err := inNamespace("", netnsID{}, func(agentNS *handle) error {
+	err := withHandle(func(agentNS *handle) error {
 		deleteVeths(ctx, agentNS, batch)
 		return nil
 	})
@@ -134,47 +131,15 @@ func notDeleted(it *vethItem, err error) error {
 	return fmt.Errorf("delete veth %s: %w", it.Have.HostName, err)
 }
 
-// each runs f for each item with a netlink socket of the agent's namespace.
-func (veths) each(ctx context.Context, batch []vethItem, f func(agentNS *handle, it *vethItem) error) {
-	for i := range batch {
-		it := &batch[i]
-		if it.Err = refused(ctx.Err()); it.Err != nil {
-			continue
-		}
-		var failed error
-		err := inNamespace("", netnsID{}, func(agentNS *handle) error {
-			failed = f(agentNS, it)
-			return nil
-		})
-		if it.Err = failed; err != nil {
-			it.Err = refused(err)
-		}
-	}
-}
-
 // Dump finds known veths, and veths of pods by their alias: an agent that stopped during an ADD has not recorded the veth that it made.
 func (b veths) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Veth, netnsID], error] {
-	var names []string
-	for name := range view.All(wire.KindVeth) {
-		names = append(names, name)
+	names := knownNames(view, wire.KindVeth)
+	found, err := b.readAll(ctx, view, names)
+	if err != nil {
+		return yieldAll(found, err)
 	}
-	return func(yield func(kvscheduler.Actual[wire.Veth, netnsID], error) bool) {
-		for a, err := range b.Read(ctx, view, names) {
-			if !yield(a, err) || err != nil {
-				return
-			}
-		}
-		unrecorded, err := b.unrecorded(names)
-		if err != nil {
-			yield(kvscheduler.Actual[wire.Veth, netnsID]{}, err)
-			return
-		}
-		for _, a := range unrecorded {
-			if !yield(a, nil) {
-				return
-			}
-		}
-	}
+	unrecorded, err := b.unrecorded(names)
+	return yieldAll(append(found, unrecorded...), err)
 }
 
 // unrecorded lists unknown veths of pods by the alias of the host's end, without the values of the pod's end.
@@ -182,7 +147,7 @@ func (b veths) unrecorded(known []string) (list []kvscheduler.Actual[wire.Veth, 
 	if b.name == nil {
 		return nil, nil
 	}
-	err = inNamespace("", netnsID{}, func(agentNS *handle) error {
+	err = withHandle(func(agentNS *handle) error {
 		links, err := retryDump(agentNS.LinkList)
 		for _, l := range links {
 			a := l.Attrs()
@@ -200,39 +165,25 @@ func (b veths) unrecorded(known []string) (list []kvscheduler.Actual[wire.Veth, 
 	return list, nil
 }
 
-func (b veths) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.Veth, netnsID], error] {
-	return func(yield func(kvscheduler.Actual[wire.Veth, netnsID], error) bool) {
-		for _, name := range names {
-			a, ok, err := b.find(view, name)
-			if err == nil {
-				err = ctx.Err()
-			}
-			if (ok || err != nil) && !yield(a, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
 // find finds a veth by its applied or its desired value.
-func (b veths) find(view kvscheduler.View, name string) (a kvscheduler.Actual[wire.Veth, netnsID], found bool, err error) {
-	err = inNamespace("", netnsID{}, func(agentNS *handle) error {
+func (b veths) find(view kvscheduler.View, name string) (found wire.Veth, netns netnsID, ok bool, err error) {
+	err = withHandle(func(agentNS *handle) error {
 		for _, v := range knownValues[wire.Veth](view, wire.KindVeth, name) {
 			l, err := agentNS.link(v.HostName)
 			if errors.Is(err, errNoLink) || err == nil && !isOurVeth(l, v, "") {
 				continue
 			}
 			if err != nil {
-				return fmt.Errorf("read %s/%s: %w", wire.KindVeth, name, err)
+				return err
 			}
-			netns, _ := knownNamespace(view, v.Namespace)
-			v, err = vethPair{v, b.changes.of(name)}.read(l, netns)
-			a, found = kvscheduler.Actual[wire.Veth, netnsID]{Name: name, V: v, Meta: netns}, err == nil
+			netns, _ = knownNamespace(view, v.Namespace)
+			found, err = vethPair{v, b.changes.of(name)}.read(l, netns)
+			ok = err == nil
 			return err
 		}
 		return nil
 	})
-	return a, found, err
+	return found, netns, ok, err
 }
 
 // isOurVeth reports whether a link is the host's end of v. oldAlias is the alias that it may have. Without an alias, which an agent that
@@ -513,7 +464,7 @@ func beginDeletion(l netlink.Link) *deletion {
 	deletions <- struct{}{}
 	go func() {
 		defer func() { <-deletions }()
-		ended <- inNamespace("", netnsID{}, func(h *handle) error { return h.LinkDel(l) })
+		ended <- withHandle(func(h *handle) error { return h.LinkDel(l) })
 	}()
 	return &deletion{l, ended}
 }

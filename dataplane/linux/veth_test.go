@@ -334,7 +334,7 @@ func TestUnrecordedVethIsPruned(t *testing.T) {
 		}, false},
 	} {
 		next := kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
-		_, err := Register(next, Options{VethName: tt.vethName})
+		err := Register(next, Options{VethName: tt.vethName})
 		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -422,7 +422,7 @@ func TestNamesOfDeletedVethsAreFreeAtOnce(t *testing.T) {
 	for range 3 {
 		batch := addPairs(t, 2*maxDeletions+1)
 		must(t, netlink.LinkDel(mustFind(t, batch[3].Have.HostName))) // deleted already
-		veths{}.Delete(t.Context(), batch)
+		vethDescriptor(Options{}).Backend.Delete(t.Context(), batch)
 		for _, it := range batch {
 			if it.Err != nil {
 				t.Errorf("delete %s: %v", it.Name, it.Err)
@@ -452,7 +452,7 @@ func (l *lab) tryVeth() error {
 	netns := netnsID{}
 	netns.Inode, netns.Device, _ = InspectNamespace(l.path)
 	batch := []kvscheduler.Item[wire.Veth, netnsID]{{Name: "pod-a", Want: l.veth().value.(wire.Veth), Handles: []any{netns}}}
-	veths{}.Create(l.Context(), batch)
+	vethDescriptor(Options{}).Backend.Create(l.Context(), batch)
 	return batch[0].Err
 }
 
@@ -488,7 +488,7 @@ func TestForeignLinksAreNotEndsOfAVeth(t *testing.T) {
 				t.Error("a link was made or removed")
 			}
 			batch := []kvscheduler.Item[wire.Veth, netnsID]{{Name: "pod-a", Have: l.veth().value.(wire.Veth)}}
-			veths{}.Delete(t.Context(), batch)
+			vethDescriptor(Options{}).Backend.Delete(t.Context(), batch)
 			if batch[0].Err != nil || isThere(hostEnd) != before || l.isInPod("eth1") != inPod {
 				t.Errorf("the delete touched the foreign link: %v", batch[0].Err)
 			}
@@ -535,7 +535,7 @@ func TestVethThatCannotBeConfiguredIsRemoved(t *testing.T) {
 	netns := netnsID{}
 	netns.Inode, netns.Device, _ = InspectNamespace(l.path)
 	batch := []kvscheduler.Item[wire.Veth, netnsID]{{Name: "pod-a", Want: long, Handles: []any{netns}}}
-	veths{}.Create(t.Context(), batch)
+	vethDescriptor(Options{}).Backend.Create(t.Context(), batch)
 	if err := batch[0].Err; err == nil || !strings.Contains(err.Error(), "set alias of "+hostEnd) {
 		t.Errorf("an alias that the kernel rejects: %v", err)
 	}

@@ -70,7 +70,7 @@ func newWholeLab(t *testing.T, socket string, connected func(string)) *lab {
 	if err := Register(l.s, l.client); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := linux.Register(l.s, linux.Options{}); err != nil {
+	if err := linux.Register(l.s, linux.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	background(t, l.s.Run)

@@ -50,7 +50,7 @@ func (l memifLab) restarted(j *journal, log *bytes.Buffer) memifLab {
 	if err := Register(next.s, l.client); err != nil {
 		l.Fatal(err)
 	}
-	if _, err := linux.Register(next.s, linux.Options{}); err != nil {
+	if err := linux.Register(next.s, linux.Options{}); err != nil {
 		l.Fatal(err)
 	}
 	background(l.T, next.s.Run)

@@ -1,0 +1,310 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// simple is the backend of a kind with one operation at a time.
+type simple[V, M any] struct {
+	kind   kvscheduler.Kind
+	only   string // name of the only object of the kind; "": any number of objects
+	create func(it *kvscheduler.Item[V, M]) error
+	update func(it *kvscheduler.Item[V, M]) error // nil: create
+	remove func(ctx context.Context, it *kvscheduler.Item[V, M]) error
+	read   func(view kvscheduler.View, name string) (v V, meta M, found bool, err error)
+}
+
+func (b simple[V, M]) Create(ctx context.Context, batch []kvscheduler.Item[V, M]) {
+	each(ctx, batch, b.create)
+}
+
+func (b simple[V, M]) Update(ctx context.Context, batch []kvscheduler.Item[V, M]) {
+	if b.update == nil {
+		b.update = b.create
+	}
+	each(ctx, batch, b.update)
+}
+
+func (b simple[V, M]) Delete(ctx context.Context, batch []kvscheduler.Item[V, M]) {
+	each(ctx, batch, func(it *kvscheduler.Item[V, M]) error { return b.remove(ctx, it) })
+}
+
+// each runs f for each item until ctx ends.
+func each[V, M any](ctx context.Context, batch []kvscheduler.Item[V, M], f func(*kvscheduler.Item[V, M]) error) {
+	for i := range batch {
+		it := &batch[i]
+		if it.Err = refused(ctx.Err()); it.Err == nil {
+			it.Err = f(it)
+		}
+	}
+}
+
+// Dump finds the known objects. It finds the only object of a kind also if it is not known.
+func (b simple[V, M]) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[V, M], error] {
+	if b.only != "" {
+		return b.Read(ctx, view, []string{b.only})
+	}
+	return b.Read(ctx, view, knownNames(view, b.kind))
+}
+
+func (b simple[V, M]) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[V, M], error] {
+	return yieldAll(b.readAll(ctx, view, names))
+}
+
+func (b simple[V, M]) readAll(ctx context.Context, view kvscheduler.View, names []string) (all []kvscheduler.Actual[V, M], err error) {
+	for _, name := range names {
+		v, meta, found, err := b.read(view, name)
+		if err := errors.Join(err, ctx.Err()); err != nil {
+			return nil, fmt.Errorf("read %s/%s: %w", b.kind, name, err)
+		}
+		if found {
+			all = append(all, kvscheduler.Actual[V, M]{Name: name, V: v, Meta: meta})
+		}
+	}
+	return all, nil
+}
+
+func yieldAll[V, M any](found []kvscheduler.Actual[V, M], err error) iter.Seq2[kvscheduler.Actual[V, M], error] {
+	return func(yield func(kvscheduler.Actual[V, M], error) bool) {
+		if err != nil {
+			yield(kvscheduler.Actual[V, M]{}, err)
+			return
+		}
+		for _, a := range found {
+			if !yield(a, nil) {
+				return
+			}
+		}
+	}
+}
+
+// knownNames returns the names of the known objects of a kind.
+func knownNames(view kvscheduler.View, kind kvscheduler.Kind) (names []string) {
+	for name := range view.All(kind) {
+		names = append(names, name)
+	}
+	return names
+}
+
+// knownValues returns the applied value of an object, then the desired value, as far as they exist.
+func knownValues[V any](view kvscheduler.View, kind kvscheduler.Kind, name string) (values []V) {
+	ref := kvscheduler.Ref{Kind: kind, Name: name}
+	applied, _, _ := view.Applied(ref)
+	desired, _ := view.Desired(ref)
+	for _, v := range []any{applied, desired} {
+		if v, is := v.(V); is {
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
+// namespaced is the backend of kinds of objects in network namespaces. Its functions run inside the namespace.
+type namespaced[V comparable] struct {
+	kind      kvscheduler.Kind
+	namespace func(V) string
+	put       func(h *handle, want V) error       // creates or updates
+	change    func(h *handle, have, want V) error // nil: put
+	remove    func(h *handle, v V) error          // may return an error of isGone for a missing object
+	find      func(h *handle, v V) (V, bool, error)
+	// list returns all objects of the kind on the link of v, by name. link is the name of that link. nil: Dump finds known objects only.
+	list func(h *handle, l netlink.Link, v V) (map[string]V, error)
+	link func(V) string
+}
+
+func (b namespaced[V]) Create(ctx context.Context, batch []kvscheduler.Item[V, netnsID]) {
+	b.write(ctx, batch, func(h *handle, it *kvscheduler.Item[V, netnsID]) error { return b.put(h, it.Want) })
+}
+
+func (b namespaced[V]) Update(ctx context.Context, batch []kvscheduler.Item[V, netnsID]) {
+	if b.change == nil {
+		b.change = func(h *handle, _, want V) error { return b.put(h, want) }
+	}
+	b.write(ctx, batch, func(h *handle, it *kvscheduler.Item[V, netnsID]) error { return b.change(h, it.Have, it.Want) })
+}
+
+// write runs f for each item in the namespace of its desired value.
+func (b namespaced[V]) write(ctx context.Context, batch []kvscheduler.Item[V, netnsID], f func(*handle, *kvscheduler.Item[V, netnsID]) error) {
+	eachNamespace(ctx, batch, func(it *kvscheduler.Item[V, netnsID]) (string, netnsID) {
+		it.NewMeta = netnsID{}
+		path := b.namespace(it.Want)
+		if path != "" {
+			it.NewMeta = netnsOf(it.Handles)
+		}
+		return path, it.NewMeta
+	}, f)
+}
+
+// netnsOf returns the namespace among the handles of dependencies.
+func netnsOf(handles []any) (netns netnsID) {
+	for _, h := range handles {
+		if id, is := h.(netnsID); is {
+			netns = id
+		}
+	}
+	return netns
+}
+
+// Delete counts missing objects and objects of deleted namespaces as deleted.
+func (b namespaced[V]) Delete(ctx context.Context, batch []kvscheduler.Item[V, netnsID]) {
+	at := func(it *kvscheduler.Item[V, netnsID]) (string, netnsID) { return b.namespace(it.Have), it.Meta }
+	eachNamespace(ctx, batch, at, func(h *handle, it *kvscheduler.Item[V, netnsID]) error {
+		if err := b.remove(h, it.Have); err != nil {
+			return fmt.Errorf("delete %s: %w", it.Name, err)
+		}
+		return nil
+	})
+	for i := range batch {
+		if isGone(batch[i].Err) {
+			batch[i].Err = nil
+		}
+	}
+}
+
+// eachNamespace runs f for each item in the namespace that at returns for it. It enters each namespace once.
+func eachNamespace[V any](ctx context.Context, batch []kvscheduler.Item[V, netnsID], at func(*kvscheduler.Item[V, netnsID]) (string, netnsID),
+	f func(*handle, *kvscheduler.Item[V, netnsID]) error,
+) {
+	groups, ids := map[string][]*kvscheduler.Item[V, netnsID]{}, map[string]netnsID{}
+	var paths []string // in the order of the batch
+	for i := range batch {
+		path, id := at(&batch[i])
+		if groups[path] == nil {
+			paths, ids[path] = append(paths, path), id
+		}
+		groups[path] = append(groups[path], &batch[i])
+	}
+	for _, path := range paths {
+		err := inNamespace(path, ids[path], func(h *handle) error {
+			for _, it := range groups[path] {
+				if it.Err = refused(ctx.Err()); it.Err == nil {
+					it.Err = f(h, it)
+				}
+			}
+			return nil
+		})
+		for _, it := range groups[path] {
+			if err != nil {
+				it.Err = refused(err)
+			}
+		}
+	}
+}
+
+// Dump finds the known objects, and the objects that an agent with another configuration left on the node's links.
+func (b namespaced[V]) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[V, netnsID], error] {
+	names := knownNames(view, b.kind)
+	found, err := b.readAll(ctx, view, names)
+	if err != nil || b.list == nil {
+		return yieldAll(found, err)
+	}
+	unknown, err := b.unknownOnNode(view, names)
+	for name, v := range unknown {
+		found = append(found, kvscheduler.Actual[V, netnsID]{Name: name, V: v})
+	}
+	return yieldAll(found, err)
+}
+
+// unknownOnNode lists objects on the node's links that are not known. It reads only links that have a known object of the kind: other
+// links may have addresses of another kind, such as a linux.uplink.
+func (b namespaced[V]) unknownOnNode(view kvscheduler.View, names []string) (map[string]V, error) {
+	unknown := map[string]V{}
+	err := withHandle(func(h *handle) error {
+		onLinks := map[string]V{}
+		for _, c := range b.candidates(view, names)[""] {
+			if _, has := onLinks[b.link(c.v)]; !has {
+				onLinks[b.link(c.v)] = c.v
+			}
+		}
+		for name, v := range onLinks {
+			l, err := h.link(name)
+			if err == nil && strings.HasPrefix(l.Attrs().Alias, wire.AliasPrefix) { // only Weft configures the link
+				var found map[string]V
+				found, err = b.list(h, l, v)
+				maps.Copy(unknown, found)
+			}
+			if err != nil && !isGone(err) {
+				return fmt.Errorf("list %s: %w", b.kind, err)
+			}
+		}
+		return nil
+	})
+	maps.DeleteFunc(unknown, func(name string, _ V) bool { return slices.Contains(names, name) })
+	return unknown, err
+}
+
+func (b namespaced[V]) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[V, netnsID], error] {
+	return yieldAll(b.readAll(ctx, view, names))
+}
+
+func (b namespaced[V]) readAll(ctx context.Context, view kvscheduler.View, names []string) (all []kvscheduler.Actual[V, netnsID], err error) {
+	for path, list := range b.candidates(view, names) {
+		found, err := b.readIn(ctx, view, path, list)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// candidate is a value that an object may have in the kernel.
+type candidate[V any] struct {
+	name string
+	v    V
+}
+
+// candidates returns the candidates of each namespace. An object that moves between namespaces is read where it was applied.
+func (b namespaced[V]) candidates(view kvscheduler.View, names []string) map[string][]candidate[V] {
+	lists := map[string][]candidate[V]{}
+	for _, name := range names {
+		values := slices.Compact(knownValues[V](view, b.kind, name))
+		for _, v := range values {
+			if path := b.namespace(v); path == b.namespace(values[0]) {
+				lists[path] = append(lists[path], candidate[V]{name, v})
+			}
+		}
+	}
+	return lists
+}
+
+// readIn reads the objects of one namespace. A deleted namespace has none.
+func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path string, list []candidate[V]) ([]kvscheduler.Actual[V, netnsID], error) {
+	netns, ok := knownNamespace(view, path)
+	if !ok {
+		return nil, nil
+	}
+	var found []kvscheduler.Actual[V, netnsID]
+	err := inNamespace(path, netns, func(h *handle) error {
+		seen := map[string]bool{}
+		for _, c := range list {
+			if seen[c.name] {
+				continue
+			}
+			v, ok, err := b.find(h, c.v)
+			if err != nil && !isGone(err) {
+				return fmt.Errorf("read %s/%s: %w", b.kind, c.name, err)
+			}
+			if ok && err == nil {
+				seen[c.name] = true
+				found = append(found, kvscheduler.Actual[V, netnsID]{Name: c.name, V: v, Meta: netns})
+			}
+		}
+		return ctx.Err()
+	})
+	if errors.Is(err, ErrGone) {
+		return nil, nil
+	}
+	return found, err
+}
