@@ -272,6 +272,13 @@ func lastAddress(p netip.Prefix) netip.Addr {
 	return last
 }
 
+func prefixesOf(ranges []addressRange) (list []netip.Prefix) {
+	for _, r := range ranges {
+		list = append(list, r.prefixes()...)
+	}
+	return list
+}
+
 // prefixes returns the fewest prefixes that cover exactly the range.
 func (r addressRange) prefixes() (list []netip.Prefix) {
 	for at := r.first; at.IsValid() && !r.last.Less(at); {

@@ -273,9 +273,9 @@ func dropTable() *nftables.Table {
 }
 
 // dropChain drops IPv4, ARP and IPv6. The kernel still processes other frames, such as LLDP, 802.1X and frames with VLAN tags.
-func dropChain(link string) tableChain {
+func dropChain(link string) nftChain {
 	first := nftables.ChainPriority(-500)
-	chain := tableChain{Chain: &nftables.Chain{
+	chain := nftChain{Chain: &nftables.Chain{
 		Name: link, Table: dropTable(), Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookIngress, Priority: &first, Device: link,
 	}}
 	for _, kind := range []uint16{unix.ETH_P_IP, unix.ETH_P_ARP, unix.ETH_P_IPV6} {
@@ -294,22 +294,7 @@ func writeDropTable(link string) error {
 	if has, err := hasDropTable(link); has || err != nil {
 		return err
 	}
-	c, err := nftConn()
-	if err != nil {
-		return err
-	}
-	table, chain := dropTable(), dropChain(link)
-	c.AddTable(table) // a missing table cannot be deleted
-	c.DelTable(table)
-	c.AddTable(table)
-	c.AddChain(chain.Chain)
-	for _, rule := range chain.rules {
-		c.AddRule(&nftables.Rule{Table: table, Chain: chain.Chain, Exprs: rule})
-	}
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("write table netdev %s of nftables: %w", dropTableName, err)
-	}
-	return nil
+	return nftTable{Table: dropTable(), chains: []nftChain{dropChain(link)}}.replace()
 }
 
 // RemoveUplinkTable lets the kernel process the packets of a card that the dataplane owned. The table outlives the card: newer kernels

@@ -59,7 +59,7 @@ func nft(t *testing.T) *nftables.Conn {
 // rulesThere returns the rules of Weft's chain; none without the table.
 func rulesThere(t *testing.T) []*nftables.Rule {
 	t.Helper()
-	rules, err := nft(t).GetRules(ourTable(), &nftables.Chain{Name: chainName})
+	rules, err := nft(t).GetRules(inetTable(tableName), &nftables.Chain{Name: chainName})
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -87,7 +87,7 @@ func TestMasqueradeTableIsCreatedReadUpdatedAndDeleted(t *testing.T) {
 
 // Foreign changes of the table are repaired. The table without a desired value is removed.
 func TestAChangedTableIsRepaired(t *testing.T) {
-	table := ourTable()
+	table := inetTable(tableName)
 	chain := &nftables.Chain{Name: chainName, Table: table}
 	spoils := map[string]func(t *testing.T, c *nftables.Conn){
 		"the table is gone": func(_ *testing.T, c *nftables.Conn) { c.DelTable(table) },
@@ -126,12 +126,12 @@ func TestAChangedTableIsRepaired(t *testing.T) {
 // A table of an earlier agent that is not recorded belongs to Weft.
 func TestUnknownTableIsRemovedOrAdopted(t *testing.T) {
 	l := newTableLab(t)
-	must(t, writeTable(wire.Masquerade{Link: "old0", Pods: prefixes("10.9.0.0/16")}))
+	must(t, masqueradeTable.table(wire.Masquerade{Link: "old0", Pods: prefixes("10.9.0.0/16")}).replace())
 	l.resync()
 	if rules := rulesThere(t); len(rules) != 0 {
 		t.Errorf("%d rules of an undesired table are left", len(rules))
 	}
-	must(t, writeTable(wire.Masquerade{Link: "old0", Pods: prefixes("10.9.0.0/16")}))
+	must(t, masqueradeTable.table(wire.Masquerade{Link: "old0", Pods: prefixes("10.9.0.0/16")}).replace())
 	l.mustCommit(masqueradeObject(cluster()))
 	l.quiet()
 }

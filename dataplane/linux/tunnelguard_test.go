@@ -65,7 +65,7 @@ func (s *scene) masqueradeAll() {
 func (s *scene) guarded() (sum uint64) {
 	s.Helper()
 	for _, chain := range []string{"guard-prerouting", "guard-forward"} {
-		rules, err := nft(s.T).GetRules(ourTable(), &nftables.Chain{Name: chain})
+		rules, err := nft(s.T).GetRules(inetTable(tableName), &nftables.Chain{Name: chain})
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}

@@ -233,12 +233,12 @@ func TestTunnelTableIsCreatedRepairedAndDeleted(t *testing.T) {
 	}
 	chains := tunnelChains(four.value())
 	for name, spoil := range map[string]func(c *nftables.Conn){
-		"the table is missing":  func(c *nftables.Conn) { c.DelTable(tunnelTable()) },
+		"the table is missing":  func(c *nftables.Conn) { c.DelTable(inetTable(tunnelTableName)) },
 		"rules are missing":     func(c *nftables.Conn) { c.FlushChain(chains[0].Chain) },
 		"a chain is missing":    func(c *nftables.Conn) { c.FlushChain(chains[1].Chain); c.DelChain(chains[1].Chain) },
 		"the peers are missing": func(c *nftables.Conn) { c.FlushSet(peersSet(true)) },
 		"a rule was repeated": func(c *nftables.Conn) {
-			c.AddRule(&nftables.Rule{Table: tunnelTable(), Chain: chains[1].Chain, Exprs: chains[1].rules[0]})
+			c.AddRule(&nftables.Rule{Table: inetTable(tunnelTableName), Chain: chains[1].Chain, Exprs: chains[1].rules[0]})
 		},
 		"a peer was added": func(c *nftables.Conn) {
 			must(t, c.SetAddElements(peersSet(true), []nftables.SetElement{{Key: []byte{192, 0, 2, 9}}}))
@@ -262,9 +262,9 @@ func TestTunnelTableIsCreatedRepairedAndDeleted(t *testing.T) {
 	if len(tables) != 0 {
 		t.Errorf("%d tables are left", len(tables))
 	}
-	must(t, writeTunnelTable(six.value()))
+	must(t, tunnelTable.table(six.value()).replace())
 	l.resync() // no agent has recorded it
-	if _, found, err := readTunnelTable(nil); err != nil || found {
+	if _, found, err := tunnelTable.read(nil); err != nil || found {
 		t.Errorf("found %t, %v", found, err)
 	}
 }
