@@ -83,9 +83,7 @@ const localRouteTimeout = 2 * time.Second
 func (h *handle) awaitLocalRoute(a netip.Addr) {
 	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: ipNet(netip.PrefixFrom(a, a.BitLen()))}
 	for deadline := time.Now().Add(localRouteTimeout); time.Now().Before(deadline); <-time.After(100 * time.Microsecond) {
-		routes, err := retryDump(func() ([]netlink.Route, error) {
-			return h.RouteListFiltered(netlink.FAMILY_V6, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
-		})
+		routes, err := h.RouteListFiltered(netlink.FAMILY_V6, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 		if err != nil || len(routes) > 0 {
 			return
 		}
@@ -137,18 +135,16 @@ func (h *handle) flushedWith(l netlink.Link, p netip.Prefix) (flushed linkEntrie
 	if p.Addr().Is6() {
 		return flushed, nil
 	}
-	addresses, err := retryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_V4) })
+	addresses, err := h.AddrList(l, netlink.FAMILY_V4)
 	if err != nil || len(addresses) != 1 || prefixOf(addresses[0].IPNet) != p {
 		return flushed, err
 	}
-	neighbours, err := retryDump(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, netlink.FAMILY_V4) })
+	neighbours, err := h.NeighList(l.Attrs().Index, netlink.FAMILY_V4)
 	if err != nil {
 		return flushed, err
 	}
 	filter := &netlink.Route{LinkIndex: l.Attrs().Index, Protocol: protocol}
-	routes, err := retryDump(func() ([]netlink.Route, error) {
-		return h.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
-	})
+	routes, err := h.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
 	for _, n := range neighbours {
 		if n.State&netlink.NUD_PERMANENT != 0 {
 			flushed.neighbours = append(flushed.neighbours, n)
@@ -181,7 +177,7 @@ func findAddress(h *handle, v wire.LinuxAddress) (wire.LinuxAddress, bool, error
 	if err != nil {
 		return v, false, err
 	}
-	list, err := retryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, family(v.Prefix.Addr().Is4())) })
+	list, err := h.AddrList(l, family(v.Prefix.Addr().Is4()))
 	for _, a := range list {
 		if prefixOf(a.IPNet) == v.Prefix {
 			return v, true, err
@@ -192,7 +188,7 @@ func findAddress(h *handle, v wire.LinuxAddress) (wire.LinuxAddress, bool, error
 
 // listAddresses skips link-local addresses, which the kernel makes itself.
 func listAddresses(h *handle, l netlink.Link, v wire.LinuxAddress) (map[string]wire.LinuxAddress, error) {
-	list, err := retryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_ALL) })
+	list, err := h.AddrList(l, netlink.FAMILY_ALL)
 	found := map[string]wire.LinuxAddress{}
 	for _, a := range list {
 		if a.Scope == unix.RT_SCOPE_UNIVERSE {
@@ -348,7 +344,7 @@ func findNeighbour(h *handle, v wire.LinuxNeighbour) (wire.LinuxNeighbour, bool,
 	if err != nil {
 		return v, false, err
 	}
-	list, err := retryDump(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, family(v.Address.Is4())) })
+	list, err := h.NeighList(l.Attrs().Index, family(v.Address.Is4()))
 	for _, n := range list {
 		if addrOf(n.IP) == v.Address && n.State&netlink.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(v.MAC) {
 			v.MAC = wire.MAC(n.HardwareAddr)
@@ -360,7 +356,7 @@ func findNeighbour(h *handle, v wire.LinuxNeighbour) (wire.LinuxNeighbour, bool,
 
 // listNeighbours lists permanent entries.
 func listNeighbours(h *handle, l netlink.Link, v wire.LinuxNeighbour) (map[string]wire.LinuxNeighbour, error) {
-	list, err := retryDump(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, netlink.FAMILY_ALL) })
+	list, err := h.NeighList(l.Attrs().Index, netlink.FAMILY_ALL)
 	found := map[string]wire.LinuxNeighbour{}
 	for _, n := range list {
 		if n.State&netlink.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(v.MAC) {

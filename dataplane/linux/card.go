@@ -57,7 +57,7 @@ const settable = unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR | unix.IFA
 func cardAddresses(h *handle, l netlink.Link) (addresses []wire.CardAddress, err error) {
 	var list []netlink.Addr
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		found, listErr := retryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, family) })
+		found, listErr := h.AddrList(l, family)
 		list, err = append(list, found...), errors.Join(err, listErr)
 	}
 	if err != nil {
@@ -147,9 +147,7 @@ func cardRoutes(h *handle, l netlink.Link, card wire.Card) ([]wire.CardRoute, er
 func routesByCard(h *handle, l netlink.Link) ([]netlink.Route, error) {
 	var found []netlink.Route
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := retryDump(func() ([]netlink.Route, error) {
-			return h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
-		})
+		list, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}

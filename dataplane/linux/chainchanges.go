@@ -136,7 +136,7 @@ func tablesOf(h *handle, l netlink.Link, is4 bool) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules, err := retryDump(func() ([]netlink.Rule, error) { return h.RuleList(family(is4)) })
+	rules, err := h.RuleList(family(is4))
 	if err != nil {
 		return nil, fmt.Errorf("list rules: %w", err)
 	}

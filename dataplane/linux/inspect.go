@@ -76,7 +76,7 @@ func InspectLink(path, name string) (s LinkState, err error) {
 
 // addressesOf lists the addresses of a link without link-local ones.
 func addressesOf(h *handle, l netlink.Link) ([]netip.Prefix, error) {
-	list, err := retryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_ALL) })
+	list, err := h.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
 	}
@@ -92,7 +92,7 @@ func addressesOf(h *handle, l netlink.Link) ([]netip.Prefix, error) {
 // LinkByAddress finds the link in the agent's namespace that has an address.
 func LinkByAddress(address netip.Addr) (name string, mtu int, err error) {
 	err = withHandle(func(h *handle) error {
-		links, err := retryDump(h.LinkList)
+		links, err := h.LinkList()
 		if err != nil {
 			return err
 		}

@@ -162,13 +162,10 @@ func addVLAN(h *handle, parent netlink.Link, v wire.VLAN) error {
 	if err == nil {
 		err = configureVLAN(h, l, v)
 	}
-	if err == nil {
-		return nil
+	if err != nil {
+		return h.undoAdd(vlan, err)
 	}
-	if undo := h.LinkDel(vlan); undo != nil && !isGone(undo) {
-		return fmt.Errorf("%w, and removing it again: %w", err, undo)
-	}
-	return refused(err)
+	return nil
 }
 
 func configureVLAN(h *handle, l netlink.Link, v wire.VLAN) error {
@@ -192,14 +189,12 @@ func removeVLAN(h *handle, v wire.VLAN) error {
 // RemoveVLANs removes the VLAN links whose alias has the prefix from the caller's namespace.
 func RemoveVLANs(aliasPrefix string) error {
 	return withHandle(func(h *handle) error {
-		links, err := retryDump(h.LinkList)
+		links, err := h.LinkList()
 		for _, l := range links {
 			if _, is := isVLAN(l); !is || !strings.HasPrefix(l.Attrs().Alias, aliasPrefix) {
 				continue
 			}
-			if failed := h.LinkDel(l); failed != nil && !isGone(failed) {
-				err = errors.Join(err, fmt.Errorf("delete link %s: %w", l.Attrs().Name, failed))
-			}
+			err = errors.Join(err, deleted("link "+l.Attrs().Name, h.LinkDel(l)))
 		}
 		return err
 	})

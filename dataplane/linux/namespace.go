@@ -268,12 +268,48 @@ func interrupted(err error) bool {
 	return errors.Is(err, netlink.ErrDumpInterrupted) || errors.Is(err, unix.EINTR)
 }
 
+// The queries of a handle repeat interrupted dumps.
+
+func (h *handle) LinkList() ([]netlink.Link, error) { return retryDump(h.Handle.LinkList) }
+
+func (h *handle) LinkByIndex(index int) (netlink.Link, error) {
+	return retryDump(func() (netlink.Link, error) { return h.Handle.LinkByIndex(index) })
+}
+
+func (h *handle) LinkByName(name string) (netlink.Link, error) {
+	return retryDump(func() (netlink.Link, error) { return h.Handle.LinkByName(name) })
+}
+
+func (h *handle) AddrList(l netlink.Link, family int) ([]netlink.Addr, error) {
+	return retryDump(func() ([]netlink.Addr, error) { return h.Handle.AddrList(l, family) })
+}
+
+func (h *handle) NeighList(index, family int) ([]netlink.Neigh, error) {
+	return retryDump(func() ([]netlink.Neigh, error) { return h.Handle.NeighList(index, family) })
+}
+
+func (h *handle) RouteListFiltered(family int, filter *netlink.Route, mask uint64) ([]netlink.Route, error) {
+	return retryDump(func() ([]netlink.Route, error) { return h.Handle.RouteListFiltered(family, filter, mask) })
+}
+
+func (h *handle) RuleList(family int) ([]netlink.Rule, error) {
+	return retryDump(func() ([]netlink.Rule, error) { return h.Handle.RuleList(family) })
+}
+
+// undoAdd deletes a link that could not be configured because of err.
+func (h *handle) undoAdd(l netlink.Link, err error) error {
+	if undo := h.LinkDel(l); undo != nil && !isGone(undo) {
+		return fmt.Errorf("%w, and removing it again: %w", err, undo)
+	}
+	return refused(err)
+}
+
 // link finds a link by name and remembers it until the handle is closed.
 func (h *handle) link(name string) (netlink.Link, error) {
 	if l, ok := h.links[name]; ok {
 		return l, nil
 	}
-	l, err := retryDump(func() (netlink.Link, error) { return h.LinkByName(name) })
+	l, err := h.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) || err == nil && l.Attrs().Name != name { // it is an alternative name of another link
 		return nil, fmt.Errorf("link %s: %w", name, errNoLink)
 	}
@@ -282,6 +318,14 @@ func (h *handle) link(name string) (netlink.Link, error) {
 	}
 	h.links[name] = l
 	return l, nil
+}
+
+// deleted returns the error of the deletion of an object; nil if the object does not exist.
+func deleted(object string, err error) error {
+	if err == nil || isGone(err) {
+		return nil
+	}
+	return fmt.Errorf("delete %s: %w", object, err)
 }
 
 // isGone reports whether an error says that the object does not exist.

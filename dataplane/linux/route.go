@@ -121,7 +121,7 @@ func routeName(destination netip.Prefix) string {
 // nextHop describes link and gateway of a route.
 func (h *handle) nextHop(r netlink.Route) string {
 	text := "without a link"
-	if l, err := retryDump(func() (netlink.Link, error) { return h.LinkByIndex(r.LinkIndex) }); err == nil {
+	if l, err := h.LinkByIndex(r.LinkIndex); err == nil {
 		text = "through " + l.Attrs().Name
 	}
 	if len(r.Gw) > 0 {
@@ -137,9 +137,7 @@ func hasNextHop(r netlink.Route, l netlink.Link, v wire.LinuxRoute) bool {
 // routesIn lists the routes to exactly that destination in a table.
 func routesIn(h *handle, table int, destination netip.Prefix) ([]netlink.Route, error) {
 	filter := &netlink.Route{Table: table}
-	list, err := retryDump(func() ([]netlink.Route, error) {
-		return h.RouteListFiltered(family(destination.Addr().Is4()), filter, netlink.RT_FILTER_TABLE)
-	})
+	list, err := h.RouteListFiltered(family(destination.Addr().Is4()), filter, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
@@ -184,9 +182,7 @@ func (s routes) find(h *handle, v wire.LinuxRoute) (wire.LinuxRoute, bool, error
 // listRoutes lists Weft's routes.
 func listRoutes(h *handle, l netlink.Link, v wire.LinuxRoute) (map[string]wire.LinuxRoute, error) {
 	filter := &netlink.Route{LinkIndex: l.Attrs().Index, Protocol: protocol, Table: unix.RT_TABLE_MAIN}
-	list, err := retryDump(func() ([]netlink.Route, error) {
-		return h.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
-	})
+	list, err := h.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 	found := map[string]wire.LinuxRoute{}
 	for _, r := range list {
 		v.Destination = destinationOf(r)

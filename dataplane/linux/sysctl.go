@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -157,7 +158,7 @@ func findHardening(h *handle, v wire.Hardening) (wire.Hardening, bool, error) {
 	if err != nil {
 		return v, false, err
 	}
-	return v, isHardened(l, v.Namespace), nil
+	return v, areSet(hardeningsOf(l, v.Namespace)), nil
 }
 
 // hardenings are the settings, set to 0, that make the kernel of a Linux end, mostly a pod's, ignore addresses and routes from neighbours
@@ -173,37 +174,49 @@ var hardenings = []string{
 // accept them. secure_redirects stays 1, the stricter value.
 const podRedirects = "ipv4/conf/all/accept_redirects"
 
-// hardeningsOf returns the files of the settings for a link. Weft does not change settings of all links in the node's namespace. With
-// forwarding, the kernel accepts a redirect there only if both settings allow it.
-func hardeningsOf(l netlink.Link, namespace string) (files []string) {
+// hardeningsOf returns the settings for a link. Weft does not change settings of all links in the node's namespace. With forwarding, the
+// kernel accepts a redirect there only if both settings allow it.
+func hardeningsOf(l netlink.Link, namespace string) (list []setting) {
 	for _, s := range hardenings {
-		files = append(files, "/proc/sys/net/"+fmt.Sprintf(s, l.Attrs().Name))
+		list = append(list, setting{fmt.Sprintf(s, l.Attrs().Name), "0"})
 	}
 	if namespace != "" {
-		files = append(files, "/proc/sys/net/"+podRedirects)
+		list = append(list, setting{podRedirects, "0"})
 	}
-	return files
+	return list
 }
 
 // harden makes a link ignore router advertisements and redirects. It runs before the link is up, since the kernel keeps what it has
-// learned. It skips settings that do not exist, for example without IPv6.
+// learned.
 func harden(l netlink.Link, namespace string) error {
-	for _, file := range hardeningsOf(l, namespace) {
-		if isSet(file, "0") {
+	if err := apply(hardeningsOf(l, namespace)); err != nil {
+		return refused(fmt.Errorf("harden link %s: %w", l.Attrs().Name, err))
+	}
+	return nil
+}
+
+// setting is a file below /proc/sys/net and its value.
+type setting struct{ file, value string }
+
+// apply writes the settings that differ. It skips settings that do not exist, for example without IPv6.
+func apply(list []setting) error {
+	for _, s := range list {
+		if s.isSet() {
 			continue
 		}
-		if err := os.WriteFile(file, []byte("0"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return refused(fmt.Errorf("harden link %s: %w", l.Attrs().Name, err))
+		if err := os.WriteFile("/proc/sys/net/"+s.file, []byte(s.value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
 		}
 	}
 	return nil
 }
 
-func isHardened(l netlink.Link, namespace string) bool {
-	for _, file := range hardeningsOf(l, namespace) {
-		if !isSet(file, "0") {
-			return false
-		}
-	}
-	return true
+func areSet(list []setting) bool {
+	return !slices.ContainsFunc(list, func(s setting) bool { return !s.isSet() })
+}
+
+// isSet reports whether the setting has its value. A missing setting counts as set.
+func (s setting) isSet() bool {
+	current, err := os.ReadFile("/proc/sys/net/" + s.file)
+	return errors.Is(err, os.ErrNotExist) || err == nil && string(current) == s.value+"\n"
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// setting reads a setting in the calling thread's namespace; "" if it does not exist.
-func setting(t *testing.T, name string) string {
+// readSetting reads a setting in the calling thread's namespace; "" if it does not exist.
+func readSetting(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/sys/net/" + name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -34,7 +34,7 @@ func (l *lab) mustBeHardened(link string) {
 			"ipv6/conf/" + link + "/accept_ra", "ipv6/conf/" + link + "/autoconf", "ipv6/conf/" + link + "/accept_redirects",
 			"ipv4/conf/" + link + "/accept_redirects", "ipv4/conf/all/accept_redirects",
 		} {
-			if is := setting(l.T, name); is != "0" {
+			if is := readSetting(l.T, name); is != "0" {
 				l.Errorf("%s is %q", name, is)
 			}
 		}
@@ -46,7 +46,7 @@ func TestLinuxEndsAreHardenedBeforeTheyAreUp(t *testing.T) {
 	l := newLab(t)
 	must(t, os.WriteFile("/proc/sys/net/ipv4/conf/all/accept_redirects", []byte("1"), 0)) // other tests enable forwarding, which clears it
 	l.inside(func() {
-		if setting(t, "ipv6/conf/eth0/accept_ra") != "1" || setting(t, "ipv4/conf/all/accept_redirects") != "1" {
+		if readSetting(t, "ipv6/conf/eth0/accept_ra") != "1" || readSetting(t, "ipv4/conf/all/accept_redirects") != "1" {
 			t.Fatal("the kernel's defaults are hardened already")
 		}
 	})
@@ -56,7 +56,7 @@ func TestLinuxEndsAreHardenedBeforeTheyAreUp(t *testing.T) {
 		l.veth(func(v *wire.Veth) { v.Up = false }))
 	l.mustBeHardened("eth0")
 	l.mustBeHardened("eth1")
-	if all := setting(t, "ipv4/conf/all/accept_redirects"); all != "1" {
+	if all := readSetting(t, "ipv4/conf/all/accept_redirects"); all != "1" {
 		t.Errorf("in the node's namespace all/accept_redirects is %q", all)
 	}
 }
@@ -69,10 +69,10 @@ func TestALinkWithoutIPv6IsHardenedForIPv4(t *testing.T) {
 		object{wire.HardeningKey(on), wire.Hardening{On: on, Namespace: l.path, Link: "eth1"}})
 	l.quiet()
 	l.inside(func() {
-		if is := setting(t, "ipv6/conf/eth1/accept_ra"); is != "" {
+		if is := readSetting(t, "ipv6/conf/eth1/accept_ra"); is != "" {
 			t.Errorf("the link has IPv6, accept_ra is %q", is)
 		}
-		if is := setting(t, "ipv4/conf/eth1/accept_redirects"); is != "0" {
+		if is := readSetting(t, "ipv4/conf/eth1/accept_redirects"); is != "0" {
 			t.Errorf("accept_redirects of IPv4 is %q", is)
 		}
 	})

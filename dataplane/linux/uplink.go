@@ -160,26 +160,11 @@ func readKnownUplink(view kvscheduler.View, name string) (v wire.Uplink, _ struc
 //	add addresses to the link -> set up the card -> replace the card's routes by routes through the link -> delete addresses from the card
 //	-> drop packets that the card receives
 func moveCard(h *handle, v wire.Uplink) error {
-	return moveCardUntil(h, v, func(string) error { return nil })
-}
-
-// moveCardUntil is moveCard, interrupted before the first step for which stop returns an error.
-func moveCardUntil(h *handle, v wire.Uplink, stop func(next string) error) error {
-	card, err := h.link(v.Card.Link)
+	steps, err := moveSteps(h, v)
 	if err != nil {
 		return err
 	}
-	to, err := h.link(v.To)
-	if err != nil {
-		return err
-	}
-	if err := checkRoutes(h, card, v.Card); err != nil {
-		return err
-	}
-	for _, step := range moveSteps(h, card, to, v) {
-		if err := stop(step.what); err != nil {
-			return err
-		}
+	for _, step := range steps {
 		if err := step.do(); err != nil {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
@@ -194,9 +179,19 @@ type moveStep struct {
 }
 
 // moveSteps returns the steps in order. Neighbours come after addresses, since the kernel flushes those of a link without an address.
-func moveSteps(h *handle, card, to netlink.Link, v wire.Uplink) []moveStep {
-	var list []moveStep
-	add := func(what string, do func() error) { list = append(list, moveStep{what, do}) }
+func moveSteps(h *handle, v wire.Uplink) (steps []moveStep, err error) {
+	card, err := h.link(v.Card.Link)
+	if err != nil {
+		return nil, err
+	}
+	to, err := h.link(v.To)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRoutes(h, card, v.Card); err != nil {
+		return nil, err
+	}
+	add := func(what string, do func() error) { steps = append(steps, moveStep{what, do}) }
 	for _, a := range v.Card.Addresses {
 		add(fmt.Sprintf("add address %s to %s", a.Prefix, v.To), func() error {
 			return addAddress(h, wire.LinuxAddress{Link: v.To, Prefix: hostPrefix(a)})
@@ -219,7 +214,7 @@ func moveSteps(h *handle, card, to netlink.Link, v wire.Uplink) []moveStep {
 		})
 	}
 	add("drop packets that "+v.Card.Link+" receives", func() error { return writeDropTable(v.Card.Link) })
-	return list
+	return steps, nil
 }
 
 // checkRoutes returns an error for a card with a route that it did not have when it was read: the move would lose that route.
@@ -325,19 +320,13 @@ func releaseCard(h *handle, v wire.Uplink) error {
 		return err
 	}
 	for _, r := range v.Card.Routes {
-		if failed := h.RouteDel(movedRoute(to, v, r)); failed != nil && !isGone(failed) {
-			err = errors.Join(err, fmt.Errorf("delete route to %s through %s: %w", r.Destination, v.To, failed))
-		}
+		err = errors.Join(err, deleted(fmt.Sprintf("route to %s through %s", r.Destination, v.To), h.RouteDel(movedRoute(to, v, r))))
 	}
 	for _, n := range gateways(v) {
-		if failed := deleteNeighbour(h, n); failed != nil && !isGone(failed) {
-			err = errors.Join(err, fmt.Errorf("delete neighbour %s from %s: %w", n.Address, v.To, failed))
-		}
+		err = errors.Join(err, deleted(fmt.Sprintf("neighbour %s on %s", n.Address, v.To), deleteNeighbour(h, n)))
 	}
 	for _, a := range v.Card.Addresses {
-		if failed := h.AddrDel(to, &netlink.Addr{IPNet: ipNet(hostPrefix(a))}); failed != nil && !isGone(failed) {
-			err = errors.Join(err, fmt.Errorf("delete address %s from %s: %w", a.Prefix, v.To, failed))
-		}
+		err = errors.Join(err, deleted(fmt.Sprintf("address %s on %s", a.Prefix, v.To), h.AddrDel(to, &netlink.Addr{IPNet: ipNet(hostPrefix(a))})))
 	}
 	return err
 }
@@ -388,9 +377,7 @@ func removeSurplus(h *handle, l netlink.Link, card wire.Card) error {
 		if had || r.Protocol != unix.RTPROT_KERNEL {
 			continue
 		}
-		if failed := h.RouteDel(kernelCardRoute(l, r)); failed != nil && !isGone(failed) {
-			err = errors.Join(err, fmt.Errorf("delete route to %s through %s: %w", r.Destination, card.Link, failed))
-		}
+		err = errors.Join(err, deleted(fmt.Sprintf("route to %s through %s", r.Destination, card.Link), h.RouteDel(kernelCardRoute(l, r))))
 	}
 	return err
 }

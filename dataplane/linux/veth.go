@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"net"
-	"os"
 	"slices"
 	"time"
 
@@ -115,20 +114,13 @@ func deleteVeths(ctx context.Context, agentNS *handle, batch []vethItem) {
 		if err == nil && isOurVeth(l, it.Have, "") {
 			begun[i] = beginDeletion(l)
 		}
-		it.Err = notDeleted(it, err)
+		it.Err = deleted("veth "+it.Have.HostName, err)
 	}
 	for i, d := range begun {
 		if d != nil {
-			batch[i].Err = notDeleted(&batch[i], d.await(agentNS))
+			batch[i].Err = deleted("veth "+batch[i].Have.HostName, d.await(agentNS))
 		}
 	}
-}
-
-func notDeleted(it *vethItem, err error) error {
-	if err == nil || isGone(err) {
-		return nil
-	}
-	return fmt.Errorf("delete veth %s: %w", it.Have.HostName, err)
 }
 
 // Dump finds known veths, and veths of pods by their alias: an agent that stopped during an ADD has not recorded the veth that it made.
@@ -148,7 +140,7 @@ func (b veths) unrecorded(known []string) (list []kvscheduler.Actual[wire.Veth, 
 		return nil, nil
 	}
 	err = withHandle(func(agentNS *handle) error {
-		links, err := retryDump(agentNS.LinkList)
+		links, err := agentNS.LinkList()
 		for _, l := range links {
 			a := l.Attrs()
 			object, ifName, isPods := b.name(a.Name, a.Alias)
@@ -285,13 +277,10 @@ func (p vethPair) add(agentNS *handle, netns netnsID) error {
 	if err == nil {
 		err = p.configure(agentNS, l, netns)
 	}
-	if err == nil {
-		return nil
+	if err != nil {
+		return agentNS.undoAdd(link, err)
 	}
-	if undo := agentNS.LinkDel(link); undo != nil && !isGone(undo) {
-		return fmt.Errorf("%w, and removing it again: %w", err, undo)
-	}
-	return refused(err)
+	return nil
 }
 
 // addQueues sets the number of queues of both ends. The host's TX queues are the pod's RX queues. The kernel's default would be the number
@@ -350,12 +339,19 @@ func (p vethPair) configure(agentNS *handle, host netlink.Link, netns netnsID) e
 // isolation are the settings that keep packets of pods from the host's kernel: only the dataplane validates them. Strict reverse path
 // filtering drops all packets from a link without routes. If the setting of all links selects loose filtering, which wins, the last two
 // settings still protect hosts behind the node and drop broadcasts.
-var isolation = []struct{ setting, value string }{
+var isolation = []setting{
 	{"ipv6/conf/%s/addr_gen_mode", "1"}, // none, in case IPv6 is enabled for all links
 	{"ipv6/conf/%s/disable_ipv6", "1"},
 	{"ipv4/conf/%s/rp_filter", "1"},
 	{"ipv4/conf/%s/forwarding", "0"},
 	{"ipv4/conf/%s/drop_unicast_in_l2_multicast", "1"},
+}
+
+func isolationOf(l netlink.Link) (list []setting) {
+	for _, s := range isolation {
+		list = append(list, setting{fmt.Sprintf(s.file, l.Attrs().Name), s.value})
+	}
+	return list
 }
 
 // isolate makes the kernel ignore packets that the host's end receives; the dataplane gets them. It runs in the namespace of that end.
@@ -365,30 +361,14 @@ func isolate(agentNS *handle, l netlink.Link) error {
 			return fmt.Errorf("set ARP off on %s: %w", l.Attrs().Name, err)
 		}
 	}
-	for _, s := range isolation {
-		file := "/proc/sys/net/" + fmt.Sprintf(s.setting, l.Attrs().Name)
-		if isSet(file, s.value) {
-			continue
-		}
-		if err := os.WriteFile(file, []byte(s.value), 0); err != nil {
-			return fmt.Errorf("isolate link %s: %w", l.Attrs().Name, err)
-		}
+	if err := apply(isolationOf(l)); err != nil {
+		return fmt.Errorf("isolate link %s: %w", l.Attrs().Name, err)
 	}
 	return nil
 }
 
 func isIsolated(l netlink.Link) bool {
-	isolated := l.Attrs().RawFlags&unix.IFF_NOARP != 0
-	for _, s := range isolation {
-		isolated = isolated && isSet("/proc/sys/net/"+fmt.Sprintf(s.setting, l.Attrs().Name), s.value)
-	}
-	return isolated
-}
-
-// isSet reports whether a setting has a value. A missing setting, for example without IPv6, counts as set.
-func isSet(file, value string) bool {
-	now, err := os.ReadFile(file)
-	return errors.Is(err, os.ErrNotExist) || err == nil && string(now) == value+"\n"
+	return l.Attrs().RawFlags&unix.IFF_NOARP != 0 && areSet(isolationOf(l))
 }
 
 // read reads the veth of a host's end. Name is empty if the pod's end or its namespace does not exist. A veth with a host's end that is not
