@@ -47,7 +47,7 @@ func (p *memoryPort) Transmit(v []*frame.Buffer) (int, error) {
 	return len(v), nil
 }
 
-func (p *memoryPort) Takes() port.Offload { return p.takes }
+func (p *memoryPort) Offload() port.Offload { return p.takes }
 
 func (p *memoryPort) Descriptor() int { return p.event }
 func (p *memoryPort) Arm(bool) bool   { return false }

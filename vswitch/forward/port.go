@@ -38,7 +38,7 @@ type transmitter interface {
 	// means that the port failed.
 	Transmit([]*frame.Buffer) (int, error)
 	// Takes returns the offloads that the port supports; they never change.
-	Takes() port.Offload
+	Offload() port.Offload
 }
 
 // sharedMemory is a port with rings in memory shared with a peer. Workers poll it for a while before they enable its interrupts,
@@ -64,7 +64,7 @@ type attachedPort struct {
 
 // newAttachedPort spreads the queues over the workers. The index of the port selects the first worker.
 func newAttachedPort(index uint32, p vectorPort, e *Engine) *attachedPort {
-	a := &attachedPort{index: index, port: p, offload: p.Takes(), supervisor: e.supervisor, txQueues: make([]txQueue, len(e.workers))}
+	a := &attachedPort{index: index, port: p, offload: p.Offload(), supervisor: e.supervisor, txQueues: make([]txQueue, len(e.workers))}
 	a.shared, _ = p.(sharedMemory)
 	for n, r := range receiversOf(p) {
 		a.rxQueues = append(a.rxQueues, &rxQueue{receiver: r, port: a, owner: e.workers[(int(index)+n)%len(e.workers)], burst: 1})
@@ -75,7 +75,7 @@ func newAttachedPort(index uint32, p vectorPort, e *Engine) *attachedPort {
 func receiversOf(p vectorPort) []receiver {
 	all := []receiver{p}
 	if tap, is := p.(*port.Tap); is {
-		for _, q := range tap.More() {
+		for _, q := range tap.ExtraQueues() {
 			all = append(all, q)
 		}
 	}

@@ -12,29 +12,49 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// afPacketQueue bounds the kernel's memory for received frames that were not read, and for sent frames that were not transmitted: some
-// sixty frames of 64 KiB.
-const afPacketQueue = 4 << 20
+// Errors of OpenAFPacket.
+var (
+	ErrNoLink   = errors.New("no such Ethernet link")
+	ErrLinkDown = errors.New("the link is down")
+)
 
-// AFPacket is a packet socket on a link: what the link receives we receive too, what we transmit the link transmits. The
-// link is not ours: it stays when the socket is closed, and the socket errs when the link goes down or away. One goroutine
-// receives; any may transmit; Close is for when none does any more.
+// AFPacketConfig selects the link.
+type AFPacketConfig struct {
+	Name        string // of a link in the process's network namespace
+	Offload     bool   // transmit GSO frames and partial checksums; the kernel or the link completes them
+	QdiscBypass bool   // transmitted frames skip the queueing discipline
+	SetUp       bool   // set the link up if it is down, in place of ErrLinkDown
+}
+
+// AFPacketInfo describes the link when it was opened.
+type AFPacketInfo struct {
+	Ifindex int
+	MAC     frame.MAC // of the link
+	MTU     int
+}
+
+// afPacketBuffer is the size of the receive and the send buffer of a socket: some sixty frames of 64 KiB.
+const afPacketBuffer = 4 << 20
+
+// AFPacket is a packet socket on a network link. It receives what the link receives, and the link transmits what it transmits.
+// The link stays when the socket is closed; if the link goes down or is deleted, calls fail. One goroutine receives, any
+// goroutine may transmit, and Close must come last.
 //
-// Frames are moved by recvmmsg and sendmmsg on a plain socket. Of this thread's time a frame of 64 bytes from a veth (1,500
-// bytes) takes, on a shared 2-core EPYC: 590 ns (770) received 64 at a time and 780 (970) one at a time, 1310 (1360) and
-// 1580 (1750) sent so. From a TPACKET_V2 ring it takes 20 ns (105), as the sender's processor has copied it there; but each
-// slot of a ring must hold a GSO frame, so that 256 of them pin 17 MiB of kernel memory for every port, used or not, and the
-// next frame is lost. TPACKET_V3 shares its blocks, and adds up to 2 ms to each round trip.
+// Frames are moved by recvmmsg and sendmmsg on a plain socket. CPU time for a frame of 64 bytes (1,500 bytes) from a veth on a
+// shared 2-core EPYC: to receive, 590 ns (770 ns) in batches of 64 and 780 ns (970 ns) one by one; to send, 1310 ns (1360 ns) and
+// 1580 ns (1750 ns). A TPACKET_V2 ring takes 20 ns (105 ns), because the sender's CPU copies; but each slot must hold a GSO
+// frame, so 256 slots pin 17 MiB of kernel memory per port, and the next frame is lost. TPACKET_V3 shares its blocks, and adds up
+// to 2 ms to each round trip.
 type AFPacket struct {
 	fd      int
 	info    AFPacketInfo
-	takes   Offload
-	bypass  atomic.Bool // frames skip the queueing discipline
+	offload Offload
+	bypass  atomic.Bool // skip the queueing discipline
 	receive afPacketBatch
 	closing sync.WaitGroup
 }
 
-// OpenAFPacket attaches to the link. Errors: ErrNoLink, ErrLinkDown, and the kernel's.
+// OpenAFPacket attaches to a link. Errors are ErrNoLink, ErrLinkDown and system errors.
 func OpenAFPacket(c AFPacketConfig) (*AFPacket, error) {
 	link, err := findLink(c)
 	if err != nil {
@@ -47,7 +67,7 @@ func OpenAFPacket(c AFPacketConfig) (*AFPacket, error) {
 	mac, _ := frame.MACOf(link.HardwareAddr)
 	p := &AFPacket{fd: fd, info: AFPacketInfo{Ifindex: link.Index, MAC: mac, MTU: link.MTU}}
 	if c.Offload {
-		p.takes = Offload{Checksum: true, TCP: true, UDP: kernelTakesUSO()}
+		p.offload = Offload{Checksum: true, TCP: true, UDP: kernelSupportsUSO()}
 	}
 	if err := p.setUp(c); err != nil {
 		defer p.Wait()
@@ -57,7 +77,7 @@ func OpenAFPacket(c AFPacketConfig) (*AFPacket, error) {
 	return p, nil
 }
 
-// findLink looks the link up, and sets it up where that is asked for.
+// findLink finds the link, and sets it up if the configuration asks for that.
 func findLink(c AFPacketConfig) (*netlink.LinkAttrs, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -84,7 +104,7 @@ func findLink(c AFPacketConfig) (*netlink.LinkAttrs, error) {
 	return a, nil
 }
 
-// setUp sets the socket's options and binds it, which comes last: from then on it fills.
+// setUp sets the socket's options and binds it. The socket receives from then on.
 func (p *AFPacket) setUp(c AFPacketConfig) error {
 	options := []struct {
 		name          string
@@ -102,9 +122,9 @@ func (p *AFPacket) setUp(c AFPacketConfig) error {
 	if err := p.setBypass(c.QdiscBypass); err != nil {
 		return err
 	}
-	// Without CAP_NET_ADMIN in the first user namespace the system's limit holds, which will do.
+	// Without CAP_NET_ADMIN in the initial user namespace the system's limit applies, which is acceptable.
 	for _, o := range []int{unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE, unix.SO_RCVBUF, unix.SO_SNDBUF} {
-		_ = unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, o, afPacketQueue)
+		_ = unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, o, afPacketBuffer)
 	}
 	if err := p.setPromiscuous(unix.PACKET_ADD_MEMBERSHIP); err != nil {
 		return fmt.Errorf("set promiscuous: %w", err)
@@ -129,16 +149,16 @@ func (p *AFPacket) setBypass(on bool) error {
 	return nil
 }
 
-// Info describes the link as it was when it was opened.
+// Info describes the link when it was opened.
 func (p *AFPacket) Info() AFPacketInfo { return p.info }
 
-// Takes says what the kernel finishes for us.
-func (p *AFPacket) Takes() Offload { return p.takes }
+// Offload returns the work that the kernel completes in transmitted frames.
+func (p *AFPacket) Offload() Offload { return p.offload }
 
-// Descriptor becomes readable when there is something to receive.
+// Descriptor is readable when frames wait.
 func (p *AFPacket) Descriptor() int { return p.fd }
 
-// Arm is not needed: the kernel's readiness is level triggered.
+// Arm is not needed: readiness is level triggered.
 func (p *AFPacket) Arm(bool) bool { return false }
 
 func (p *AFPacket) setPromiscuous(option int) error {
@@ -146,13 +166,13 @@ func (p *AFPacket) setPromiscuous(option int) error {
 	return unix.SetsockoptPacketMreq(p.fd, unix.SOL_PACKET, option, &membership)
 }
 
-// Close detaches from the link: that is as it was before when Close returns. The kernel then waits for an RCU grace period, some 10 ms,
-// before it frees the socket, and Wait waits for that.
+// Close detaches from the link and restores its state. The kernel then waits for an RCU grace period, some 10 ms, before it frees
+// the socket; Wait waits for that.
 func (p *AFPacket) Close() error {
-	_ = p.setPromiscuous(unix.PACKET_DROP_MEMBERSHIP) // a link that is gone has no members
-	p.closing.Go(func() { _ = unix.Close(p.fd) })     // which fails for a descriptor that is not open only
+	_ = p.setPromiscuous(unix.PACKET_DROP_MEMBERSHIP) // a deleted link has no memberships
+	p.closing.Go(func() { _ = unix.Close(p.fd) })     // fails for an invalid descriptor only
 	return nil
 }
 
-// Wait waits for the end of what Close began.
+// Wait waits for the end of Close.
 func (p *AFPacket) Wait() { p.closing.Wait() }

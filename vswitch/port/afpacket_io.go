@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	// packetVirtioLen is the length of the virtio header that a packet socket has: that without the number of buffers.
+	// packetVirtioLen is the length of a packet socket's virtio header, which lacks the number of buffers.
 	packetVirtioLen = 10
-	// afPacketBurst is how many frames one system call moves.
+	// afPacketBurst is the number of frames of a system call.
 	afPacketBurst = 64
-	// maxRefusals bounds how often Receive steps over a frame that the socket cannot hand over.
-	maxRefusals = afPacketBurst
+	// maxSkips limits the frames that Receive skips because the socket cannot deliver them.
+	maxSkips = afPacketBurst
 )
 
-// auxiliary is the control message of one frame: tpacket_auxdata.
+// auxiliary is the control message of a frame: tpacket_auxdata.
 type auxiliary struct {
 	header unix.Cmsghdr
 	data   unix.TpacketAuxdata
 }
 
-// afPacketBatch is the receiver's memory.
+// afPacketBatch is the memory for a recvmmsg call.
 type afPacketBatch struct {
 	messages [afPacketBurst]unix.Mmsghdr
 	memory   [afPacketBurst]unix.Iovec
@@ -39,8 +39,8 @@ func (r *afPacketBatch) prepare() {
 	}
 }
 
-// point lets the batch's first messages fill v's buffers.
-func (r *afPacketBatch) point(v []*frame.Buffer) {
+// assign makes the first messages refer to the buffers of v.
+func (r *afPacketBatch) assign(v []*frame.Buffer) {
 	for i, b := range v {
 		room := b.RoomWithHead(packetVirtioLen)
 		r.memory[i].Base = unsafe.SliceData(room)
@@ -49,26 +49,26 @@ func (r *afPacketBatch) point(v []*frame.Buffer) {
 	}
 }
 
-// Receive fills v's buffers, in order, as far as there are frames. A frame that is longer than a buffer comes as an empty
-// one. An error says that the link is down or gone.
+// Receive fills the buffers of v in order and returns their number. A frame longer than a buffer results in an empty one. An
+// error means that the link is down or deleted.
 func (p *AFPacket) Receive(v []*frame.Buffer) (int, error) {
 	done, refusals := 0, 0
 	for done < len(v) {
 		want := min(len(v)-done, afPacketBurst)
-		p.receive.point(v[done : done+want])
+		p.receive.assign(v[done : done+want])
 		n, errno := p.call(unix.SYS_RECVMMSG, &p.receive.messages, 0, want)
 		switch {
 		case errno == unix.EAGAIN:
 			return done, nil
-		case errno == unix.EINVAL && refusals < maxRefusals:
-			// A GSO frame of a kind that a virtio header cannot tell: the kernel has dropped it.
+		case errno == unix.EINVAL && refusals < maxSkips:
+			// The kernel dropped a GSO frame of a type that virtio cannot express.
 			refusals++
 			continue
 		case errno != 0:
 			return done, errno
 		}
 		for i := range n {
-			p.receive.finish(i, v[done+i])
+			p.receive.decode(i, v[done+i])
 		}
 		if done += n; n < want {
 			return done, nil
@@ -77,8 +77,8 @@ func (p *AFPacket) Receive(v []*frame.Buffer) (int, error) {
 	return done, nil
 }
 
-// finish makes a frame of what message i has put into b.
-func (r *afPacketBatch) finish(i int, b *frame.Buffer) {
+// decode completes a buffer from message i.
+func (r *afPacketBatch) decode(i int, b *frame.Buffer) {
 	m := &r.messages[i]
 	length := int(m.Len) - packetVirtioLen
 	if length < 0 || m.Hdr.Flags&unix.MSG_TRUNC != 0 {
@@ -87,7 +87,7 @@ func (r *afPacketBatch) finish(i int, b *frame.Buffer) {
 	}
 	b.SetLen(length)
 	b.Virtio = frame.ReadVirtio(b.RoomWithHead(packetVirtioLen))
-	b.Virtio.Buffers = 0 // read from behind the shorter header
+	b.Virtio.Buffers = 0 // not part of the shorter header
 	aux := &r.control[i]
 	if aux.header.Level != unix.SOL_PACKET || aux.header.Type != unix.PACKET_AUXDATA || m.Hdr.Controllen == 0 {
 		return
@@ -101,9 +101,8 @@ func (r *afPacketBatch) finish(i int, b *frame.Buffer) {
 	}
 }
 
-// Transmit sends v's frames and returns how many the kernel took. A frame that it refuses, because its queue is full, the
-// link has no carrier, or the frame is longer than the link's MTU, is left empty; an error says that the link is down or
-// gone.
+// Transmit sends the frames of v and returns how many the kernel accepted. It empties refused frames: the queue is full, the link
+// has no carrier, or the frame exceeds the link's MTU. An error means that the link is down or deleted.
 func (p *AFPacket) Transmit(v []*frame.Buffer) (int, error) {
 	sent := 0
 	for len(v) > 0 {
@@ -118,7 +117,7 @@ func (p *AFPacket) Transmit(v []*frame.Buffer) (int, error) {
 	return sent, nil
 }
 
-// transmit sends up to afPacketBurst frames. What it tells the kernel is on its own stack, as any worker may call it.
+// transmit sends up to afPacketBurst frames. Its messages are on the stack, because any worker may call it.
 func (p *AFPacket) transmit(v []*frame.Buffer) (int, error) {
 	var messages [afPacketBurst]unix.Mmsghdr
 	var memory [afPacketBurst]unix.Iovec
@@ -140,7 +139,8 @@ func (p *AFPacket) transmit(v []*frame.Buffer) (int, error) {
 		case errno == unix.ENETDOWN, errno == unix.ENXIO, errno == unix.EBADF:
 			return sent, errno
 		case errno == unix.ENOBUFS && v[i].Virtio.IsGSO() && p.bypass.Load():
-			// Frames that bypass the queueing discipline are not segmented in software: a link without segmentation needs the longer path.
+			// Software segmentation is skipped along with the queueing discipline, so a link without that offload must not bypass
+			// it.
 			if err := p.setBypass(false); err != nil {
 				return sent, err
 			}
@@ -152,8 +152,8 @@ func (p *AFPacket) transmit(v []*frame.Buffer) (int, error) {
 	return sent, nil
 }
 
-// call is a raw system call on messages from first on: the socket never blocks, and the scheduler's bookkeeping would cost
-// more. The runtime's preemption signals interrupt it.
+// call makes a raw system call for messages from first on: the socket never blocks, and the Go scheduler's accounting would cost
+// more. Preemption signals of the runtime interrupt it.
 func (p *AFPacket) call(number uintptr, messages *[afPacketBurst]unix.Mmsghdr, first, count int) (int, unix.Errno) {
 	for {
 		n, _, errno := unix.RawSyscall6(number, uintptr(p.fd), uintptr(unsafe.Pointer(&messages[first])), uintptr(count),

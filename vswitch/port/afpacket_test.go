@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// pair is a veth pair: a port on the end in our namespace, and a raw socket on the other one in a namespace of its own.
+// pair is a veth pair with a port on one end, and a raw socket on the other one in a separate namespace.
 type pair struct {
 	port *port.AFPacket
 	peer int
@@ -48,7 +48,7 @@ func newPair(t *testing.T) pair {
 	return p
 }
 
-// silence keeps the kernel from sending by itself on a link.
+// silence stops the kernel's own traffic on a link.
 func silence(t *testing.T, name string) {
 	t.Helper()
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o600); err != nil {
@@ -56,7 +56,7 @@ func silence(t *testing.T, name string) {
 	}
 }
 
-// rawSocket receives and sends on a link of this namespace, which it sets up without addresses.
+// rawSocket opens a socket on a link of this namespace, which it sets up without addresses.
 func rawSocket(t *testing.T, name string) int {
 	t.Helper()
 	silence(t, name)
@@ -80,7 +80,7 @@ func rawSocket(t *testing.T, name string) int {
 	return fd
 }
 
-// pass sends a frame from the peer until it is received: the first may come before the link is quite up.
+// pass sends a frame from the peer until it is received: the link may not be up at first.
 func (p pair) pass(t *testing.T, raw []byte, v []*frame.Buffer) *frame.Buffer {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
@@ -100,18 +100,18 @@ func (p pair) pass(t *testing.T, raw []byte, v []*frame.Buffer) *frame.Buffer {
 			t.Fatal(err)
 		}
 	}
-	t.Fatal("nothing came")
+	t.Fatal("no frame arrived")
 	return nil
 }
 
 var plainFrame = []byte("\x02\x00\x00\x00\x00\x09\x02\x00\x00\x00\x00\x01\x88\xb5 a payload of some bytes, so that it is a frame: knock")
 
-// tagged puts tags between addresses and type.
+// tagged inserts tags between addresses and type.
 func tagged(tags string) []byte {
 	return append(append(bytes.Clone(plainFrame[:12]), tags...), plainFrame[12:]...)
 }
 
-func TestFramesPassALinkAsTheyAre(t *testing.T) {
+func TestFramesCrossALinkUnchanged(t *testing.T) {
 	for rule, raw := range map[string][]byte{
 		"to a stranger's address":                        plainFrame,
 		"with the tag that the kernel took off":          tagged("\x81\x00\x60\x07"),
@@ -128,25 +128,25 @@ func TestFramesPassALinkAsTheyAre(t *testing.T) {
 			if !bytes.Equal(b.Bytes(), raw) || b.Virtio != (frame.Virtio{}) {
 				t.Fatalf("received %x %+v\nsent     %x", b.Bytes(), b.Virtio, raw)
 			}
-			const ours = 9 // as the last byte of the source: the peer may have sent its frame more than once
+			const ours = 9 // last byte of the source, because the peer may have repeated its frame
 			b.Bytes()[11] = ours
 			if n, err := p.port.Transmit([]*frame.Buffer{b}); n != 1 || err != nil {
 				t.Fatalf("transmitted %d, %v", n, err)
 			}
 			n, err := p.port.Receive(v)
 			if err != nil || slices.ContainsFunc(v[:n], func(b *frame.Buffer) bool { return b.Bytes()[11] == ours }) {
-				t.Errorf("our own came back: %d, %v", n, err)
+				t.Errorf("received an own frame: %d, %v", n, err)
 			}
 			back := make([]byte, 2000)
 			n, err = unix.Read(p.peer, back)
 			if err != nil || !bytes.HasSuffix(back[:n], []byte("knock")) {
-				t.Errorf("came back %x, %v", back[:n], err)
+				t.Errorf("received %x, %v", back[:n], err)
 			}
 		})
 	}
 }
 
-func TestFrameThatALinkRefusesIsEmptiedAndTheNextOneGoes(t *testing.T) {
+func TestFrameRefusedByALinkIsEmptied(t *testing.T) {
 	p := newPair(t)
 	v := make([]*frame.Buffer, 3)
 	frame.NewPool(frame.LargeSize, len(v)).Take(v)
@@ -158,7 +158,7 @@ func TestFrameThatALinkRefusesIsEmptiedAndTheNextOneGoes(t *testing.T) {
 	}
 }
 
-func TestLinkThatGoesIsAnError(t *testing.T) {
+func TestDeletedLinkIsAnError(t *testing.T) {
 	p := newPair(t)
 	v := make([]*frame.Buffer, 1)
 	frame.NewPool(frame.LargeSize, 1).Take(v)
@@ -177,7 +177,7 @@ func TestLinkThatGoesIsAnError(t *testing.T) {
 	}
 }
 
-func TestMovingFramesOverALinkAllocatesNothing(t *testing.T) {
+func TestAFPacketAllocatesNothing(t *testing.T) {
 	p := newPair(t)
 	v := make([]*frame.Buffer, 100)
 	frame.NewPool(frame.LargeSize, len(v)).Take(v)
@@ -201,7 +201,7 @@ func TestMovingFramesOverALinkAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestClosedPortLeavesTheLinkAsItWas(t *testing.T) {
+func TestCloseRestoresTheLink(t *testing.T) {
 	_ = newPair(t)
 	for i := range 10 {
 		p, err := port.OpenAFPacket(port.AFPacketConfig{Name: "weft0"})
@@ -221,7 +221,7 @@ func TestClosedPortLeavesTheLinkAsItWas(t *testing.T) {
 	}
 }
 
-func TestNoSocketIsLeftWhenTheKernelHasClosedAPort(t *testing.T) {
+func TestWaitReturnsAfterTheSocketIsClosed(t *testing.T) {
 	_ = newPair(t)
 	before := descriptors(t)
 	p, err := port.OpenAFPacket(port.AFPacketConfig{Name: "weft0"})

@@ -11,8 +11,8 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// Finding 11: to open a FIFO for reading waits for a writer.
-func TestFinding11FIFOAsNetworkNamespaceDoesNotHangTheDataplane(t *testing.T) {
+// Opening a FIFO for reading blocks until there is a writer.
+func TestFIFOAsNetworkNamespaceIsRejected(t *testing.T) {
 	namespace(t)
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {

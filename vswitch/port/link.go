@@ -13,7 +13,7 @@ import (
 
 const defaultHostMTU = 1500
 
-// configure sets the kernel's side of a tap up and describes it. It runs on a thread inside the tap's namespace.
+// configure configures the kernel's side of a tap and describes it. The thread must be in the tap's namespace.
 func configure(name string, c TapConfig) (TapInfo, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -58,7 +58,7 @@ func describe(h *netlink.Handle, name string) (TapInfo, error) {
 	return TapInfo{Name: a.Name, Ifindex: a.Index, HostMAC: mac, HostMTU: a.MTU}, nil
 }
 
-// address skips duplicate address detection: the dataplane at the other end is the only neighbour, and it is told.
+// address skips duplicate address detection: the dataplane is the only neighbour and knows the address.
 func address(p netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
 	if p.Addr().Is6() {

@@ -8,7 +8,7 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
-// namespace makes one for taps.
+// namespace creates a namespace for taps.
 func namespace(t *testing.T) string {
 	t.Helper()
 	netnstest.RequireTap(t)

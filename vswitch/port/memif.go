@@ -7,22 +7,44 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
+// MemifConfig configures a memif. Its clients provide the memory, and choose queues, ring sizes and buffer sizes within these
+// limits.
+type MemifConfig struct {
+	Socket string       // path of the unix socket, which memifs may share
+	ID     uint32       // of the memif on its socket
+	Secret memif.Secret // empty: no authentication
+	Bare   bool         // mode IP: packets have no Ethernet headers in the rings
+	Name   string       // of the interface, shown to the client
+
+	RxQueues, TxQueues int // at most; 0: 255
+	RingSize           int // at most, a power of two; 0: 16384
+}
+
+// MemifPeer describes a connected client. Directions are those of the dataplane.
+type MemifPeer struct {
+	Name, Interface    string // of the client
+	RxQueues, TxQueues int
+	RingSize           int  // of the largest ring
+	Regions            int  // shared memory regions
+	Guarded            bool // its memory cannot be sealed; access is slower
+}
+
 // memifBurst is the number of packets taken from a ring at a time.
 const memifBurst = 64
 
-// Memif is a connection to a memif's client: the memory is the client's, and so are the rings in it. One goroutine receives;
-// any may transmit; Close is for when none does any more. When the client goes it is as if its rings were empty, and full.
+// Memif is a connection to a memif client, which owns the memory with the rings. One goroutine receives, any goroutine may
+// transmit, and Close must come last. After the client disconnects nothing is received, and transmitted frames are refused.
 type Memif struct {
-	conn   *memif.Conn
-	waiter *memif.Waiter
-	bare   bool
-	rx     []*memif.RxQueue
-	turn   int // of the queues to receive from
-	batch  [memifBurst]memif.Packet
-	tx     []memifOutput
-	lent   bool   // buffers may hold bodies of frames in the client's memory
-	lost   uint64 // frames that came wrong, of those told by Faults
-	looked bool   // at frames, since Faults was asked last
+	conn      *memif.Conn
+	waiter    *memif.Waiter
+	skip      int // length of the header that the client does not see
+	rx        []*memif.RxQueue
+	nextQueue int // next queue to receive from
+	batch     [memifBurst]memif.Packet
+	tx        []memifOutput
+	borrowed  bool   // buffers may borrow the client's memory
+	lost      uint64 // faults reported so far
+	polled    bool   // since the last call of Faults
 
 	tooLong uint64 // packets that exceeded a buffer
 }
@@ -33,7 +55,10 @@ func NewMemif(conn *memif.Conn, bare bool) (*Memif, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open memif: %w", err)
 	}
-	m := &Memif{conn: conn, waiter: waiter, bare: bare, rx: conn.RxQueues(), tx: newMemifOutputs(conn.TxQueues())}
+	m := &Memif{conn: conn, waiter: waiter, rx: conn.RxQueues(), tx: newMemifOutputs(conn.TxQueues())}
+	if bare {
+		m.skip = frame.EthernetLen
+	}
 	for _, q := range m.rx {
 		if err := waiter.Add(q); err != nil {
 			_ = waiter.Close()
@@ -50,13 +75,13 @@ func (m *Memif) Peer() *MemifPeer {
 		RingSize: i.RingSize, Regions: i.Regions, Guarded: i.Guarded}
 }
 
-// Takes says that a client gets complete frames only.
-func (*Memif) Takes() Offload { return Offload{} }
+// Offload returns none: clients get complete frames only.
+func (*Memif) Offload() Offload { return Offload{} }
 
-// Descriptor becomes readable when the client rings for frames, after Arm.
+// Descriptor is readable after an interrupt of the client, if Arm enabled that.
 func (m *Memif) Descriptor() int { return m.waiter.FD() }
 
-// Arm asks the client to ring when it has put frames into an empty ring, or not to; true says that frames wait already.
+// Arm enables or disables interrupts by the client; true means that frames wait already.
 func (m *Memif) Arm(on bool) bool {
 	waiting := false
 	for _, q := range m.rx {
@@ -72,14 +97,14 @@ func (m *Memif) Arm(on bool) bool {
 	return waiting
 }
 
-// Receive fills v's buffers, in order, as far as there are frames. All queues get their turn to be first. It never errs.
-// The buffers borrow the bodies of long frames from the client's memory: all buffers must be transmitted, copied or
-// released before the next call of Receive or Done.
+// Receive fills the buffers of v in order and returns their number. It starts with the next queue each time and never fails. The
+// buffers borrow the bodies of long frames from the client's memory: all must be transmitted, copied or released before the next
+// call of Receive or Done.
 func (m *Memif) Receive(v []*frame.Buffer) (int, error) {
 	m.Done()
 	done := 0
 	for range m.rx {
-		q := m.rx[m.turn]
+		q := m.rx[m.nextQueue]
 		for done < len(v) {
 			n := m.receive(q, v[done:])
 			done += n
@@ -87,8 +112,8 @@ func (m *Memif) Receive(v []*frame.Buffer) (int, error) {
 				break
 			}
 		}
-		if m.turn++; m.turn == len(m.rx) {
-			m.turn = 0
+		if m.nextQueue++; m.nextQueue == len(m.rx) {
+			m.nextQueue = 0
 		}
 		if done == len(v) {
 			break
@@ -99,30 +124,30 @@ func (m *Memif) Receive(v []*frame.Buffer) (int, error) {
 
 // Done returns the slots of all received frames to the client.
 func (m *Memif) Done() {
-	if !m.lent {
+	if !m.borrowed {
 		return
 	}
-	m.lent = false
+	m.borrowed = false
 	for _, q := range m.rx {
 		q.Release()
 	}
 }
 
-// receive takes up to memifBurst frames from one queue. It returns fewer than the queue had if some were too long.
+// receive receives up to memifBurst frames from a queue. It returns fewer than the queue had if some were too long.
 func (m *Memif) receive(q *memif.RxQueue, v []*frame.Buffer) int {
 	if q.Waiting() == 0 {
 		return 0
 	}
-	m.looked, m.lent = true, true
-	skip, n := headerOf(m.bare), 0
+	m.polled, m.borrowed = true, true
+	n := 0
 	packets := m.batch[:min(len(v), memifBurst)]
 	packets = packets[:q.Peek(packets)]
 	for i := range packets {
-		if !take(v[n], skip, &packets[i]) {
+		if !setFrame(v[n], m.skip, &packets[i]) {
 			m.tooLong++
 			continue
 		}
-		if m.bare {
+		if m.skip > 0 {
 			putBareHeader(v[n].Head())
 		}
 		n++
@@ -130,8 +155,8 @@ func (m *Memif) receive(q *memif.RxQueue, v []*frame.Buffer) int {
 	return n
 }
 
-// take makes a packet the frame of a buffer; false: it is too long.
-func take(b *frame.Buffer, skip int, p *memif.Packet) bool {
+// setFrame makes a packet the frame of a buffer; false if it is too long.
+func setFrame(b *frame.Buffer, skip int, p *memif.Packet) bool {
 	if len(p.More) == 0 {
 		return b.Borrow(skip, p.Data)
 	}
@@ -143,7 +168,7 @@ func take(b *frame.Buffer, skip int, p *memif.Packet) bool {
 	return true
 }
 
-// putBareHeader puts an Ethernet header with zero addresses before an IP packet. Its type is that of the IP version.
+// putBareHeader adds an Ethernet header with zero addresses to an IP packet.
 func putBareHeader(b []byte) {
 	kind := uint16(0)
 	switch b[frame.EthernetLen] >> 4 {
@@ -155,13 +180,13 @@ func putBareHeader(b []byte) {
 	frame.PutEthernet(b, frame.MAC{}, frame.MAC{}, kind)
 }
 
-// Faults returns how many packets came that were none, since it was asked last: their descriptors pointed nowhere. The
-// receiver asks.
+// Faults returns the number of invalid packets since the last call: descriptors outside of the memory and packets that are too
+// long. Only the receiver calls it.
 func (m *Memif) Faults() uint64 {
-	if !m.looked {
+	if !m.polled {
 		return 0
 	}
-	m.looked = false
+	m.polled = false
 	sum := m.tooLong
 	for _, q := range m.rx {
 		sum += q.Stats().Dropped()
@@ -171,7 +196,7 @@ func (m *Memif) Faults() uint64 {
 	return n
 }
 
-// Close gives the client's memory up, and ends the connection if that lasts.
+// Close releases the client's memory, and closes the connection if it still exists.
 func (m *Memif) Close() error {
 	for _, q := range m.rx {
 		m.waiter.Remove(q)

@@ -7,9 +7,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// memifOutput is a queue to the client. It belongs to the holder of its lock, as any worker may transmit: taken once a
-// vector, and by one worker only where there is but one, it costs a few nanoseconds. The rings of a client are as many as
-// the client likes, so that a queue for each worker cannot be had.
+// memifOutput is a transmit queue to the client, which any worker may use under the lock. The client chooses the number of rings,
+// so there may be fewer queues than workers. An uncontended lock costs a few nanoseconds per vector.
 type memifOutput struct {
 	mu    sync.Mutex
 	queue *memif.TxQueue
@@ -23,8 +22,8 @@ func newMemifOutputs(queues []*memif.TxQueue) []memifOutput {
 	return all
 }
 
-// Transmit copies v's frames into the client's rings and returns how many found room. One that did not is left empty.
-// Frames of a flow go the same way, in order. It never errs.
+// Transmit copies the frames of v into the client's rings and returns how many had room; it empties the others. Frames of a flow
+// use one queue, in order. It never fails.
 func (m *Memif) Transmit(v []*frame.Buffer) (int, error) {
 	switch len(m.tx) {
 	case 0:
@@ -33,20 +32,20 @@ func (m *Memif) Transmit(v []*frame.Buffer) (int, error) {
 		}
 		return 0, nil
 	case 1:
-		return m.tx[0].transmit(v, m.bare), nil
+		return m.tx[0].transmit(v, m.skip), nil
 	}
 	return m.spread(v), nil
 }
 
-// spread sends each frame by the queue that its flow's hash names.
+// spread selects a queue by flow hash for each frame.
 func (m *Memif) spread(v []*frame.Buffer) int {
 	sent := 0
 	for i := range m.tx {
 		m.tx[i].mu.Lock()
 	}
 	for _, b := range v {
-		o := &m.tx[flowOf(b.Bytes())%uint32(len(m.tx))]
-		sent += o.append(b, m.bare)
+		o := &m.tx[flowHash(b.Bytes())%uint32(len(m.tx))]
+		sent += o.append(b, m.skip)
 	}
 	for i := range m.tx {
 		m.tx[i].queue.Flush()
@@ -55,43 +54,29 @@ func (m *Memif) spread(v []*frame.Buffer) int {
 	return sent
 }
 
-func (o *memifOutput) transmit(v []*frame.Buffer, bare bool) int {
+func (o *memifOutput) transmit(v []*frame.Buffer, skip int) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	skip := headerOf(bare)
 	sent := 0
 	for _, b := range v {
-		head, body := b.Parts()
-		if !o.queue.AppendParts(head[min(skip, len(head)):], body) {
-			b.SetLen(0)
-			continue
-		}
-		sent++
+		sent += o.append(b, skip)
 	}
 	o.queue.Flush()
 	return sent
 }
 
-// append copies one frame; 0: there was no room.
-func (o *memifOutput) append(b *frame.Buffer, bare bool) int {
+// append copies a frame without its first skip bytes and returns 1, or 0 without room.
+func (o *memifOutput) append(b *frame.Buffer, skip int) int {
 	head, body := b.Parts()
-	if o.queue.AppendParts(head[min(headerOf(bare), len(head)):], body) {
+	if o.queue.AppendParts(head[min(skip, len(head)):], body) {
 		return 1
 	}
 	b.SetLen(0)
 	return 0
 }
 
-// headerOf is the length of the header that a client does not see.
-func headerOf(bare bool) int {
-	if bare {
-		return frame.EthernetLen
-	}
-	return 0
-}
-
-// flowOf is the hash of a frame's flow; what is too short for a frame has none.
-func flowOf(b []byte) uint32 {
+// flowHash is the hash of a frame's flow; 0 if it is too short.
+func flowHash(b []byte) uint32 {
 	if len(b) < frame.EthernetLen {
 		return 0
 	}

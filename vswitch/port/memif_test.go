@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// memifEnds are a port and the client that it serves.
+// memifEnds returns a port and its client.
 func memifEnds(t *testing.T, bare bool) (*Memif, *memif.Conn) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "memif.sock")
@@ -48,10 +48,10 @@ func memifEnds(t *testing.T, bare bool) (*Memif, *memif.Conn) {
 	return m, client
 }
 
-func TestAMemifsPacketsWithoutEthernetAreFramesInside(t *testing.T) {
+func TestBareMemifAddsEthernetHeaders(t *testing.T) {
 	m, client := memifEnds(t, true)
-	if m.Takes() != (Offload{}) || m.Peer().Interface != "eth9" {
-		t.Errorf("takes %+v, peer %+v", m.Takes(), m.Peer())
+	if m.Offload() != (Offload{}) || m.Peer().Interface != "eth9" {
+		t.Errorf("offload %+v, peer %+v", m.Offload(), m.Peer())
 	}
 	packets := [][]byte{append([]byte{0x45}, bytes.Repeat([]byte{4}, 30)...), append([]byte{0x60}, bytes.Repeat([]byte{6}, 50)...), {0x10}}
 	if n := client.TxQueues()[0].Send(packets); n != len(packets) {
@@ -77,14 +77,14 @@ func TestAMemifsPacketsWithoutEthernetAreFramesInside(t *testing.T) {
 	}
 	for i := range packets {
 		if !bytes.Equal(room[i], packets[i]) {
-			t.Errorf("packet %d came back as %x", i, room[i])
+			t.Errorf("packet %d was returned as %x", i, room[i])
 		}
 	}
 }
 
-// A client may change its memory while a frame is on its way. What was decided upon leaves as it was, and slots are the client's again
-// when the frames are done with, not before.
-func TestAClientCannotChangeAHeadThatWasReceived(t *testing.T) {
+// A client may change its memory while a frame is forwarded. The frame leaves as it was when it was decided on, and slots return
+// to the client only after that.
+func TestClientCannotChangeAReceivedHead(t *testing.T) {
 	m, client := memifEnds(t, false)
 	tx := client.TxQueues()[0]
 	free := tx.Free()
@@ -102,14 +102,14 @@ func TestAClientCannotChangeAHeadThatWasReceived(t *testing.T) {
 		slot[i] = 2
 	}
 	if !bytes.Equal(v[0].Head(), was[:frame.HeadLen]) {
-		t.Errorf("the head became %x", v[0].Head())
+		t.Errorf("head changed to %x", v[0].Head())
 	}
 	if n, err := m.Transmit(v[:1]); n != 1 || err != nil {
 		t.Fatalf("%d transmitted, %v", n, err)
 	}
 	room := [][]byte{make([]byte, 2048)}
 	if n := client.RxQueues()[0].Receive(room); n != 1 || !bytes.Equal(room[0][:frame.HeadLen], was[:frame.HeadLen]) || len(room[0]) != len(was) {
-		t.Errorf("%d came back, %x", n, room[0])
+		t.Errorf("%d returned, %x", n, room[0])
 	}
 	if n := tx.Free(); n != free-1 {
 		t.Errorf("%d slots are free while the frame is used, want %d", n, free-1)
@@ -119,8 +119,8 @@ func TestAClientCannotChangeAHeadThatWasReceived(t *testing.T) {
 	}
 }
 
-// A client that is not there any more takes nothing and gives nothing, and nobody is hurt.
-func TestAMemifWhoseClientIsGoneIsEmptyAndFull(t *testing.T) {
+// Without its client a memif neither receives nor accepts frames.
+func TestMemifWithoutClientDropsFrames(t *testing.T) {
 	m, client := memifEnds(t, false)
 	client.TxQueues()[0].Send([][]byte{make([]byte, 60)})
 	client.Close()
@@ -143,12 +143,12 @@ func TestAMemifWhoseClientIsGoneIsEmptyAndFull(t *testing.T) {
 	m.Arm(false)
 }
 
-func FuzzFlowOf(f *testing.F) {
+func FuzzFlowHash(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(append(make([]byte, 12), 0x08, 0x00, 0x45))
 	f.Add(append(append(make([]byte, 12), 0x86, 0xdd), bytes.Repeat([]byte{0x60}, 44)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if flowOf(b) != flowOf(bytes.Clone(b)) {
+		if flowHash(b) != flowHash(bytes.Clone(b)) {
 			t.Error("one frame, two flows")
 		}
 	})

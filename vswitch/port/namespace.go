@@ -9,9 +9,8 @@ import (
 
 const ownNamespace = "/proc/thread-self/ns/net"
 
-// inNamespace runs f on an OS thread inside the network namespace at path; an empty path is the caller's own. A thread
-// that cannot go home is thrown away: its goroutine ends without unlocking it, so that no other goroutine runs in the wrong
-// namespace.
+// inNamespace runs f on an OS thread in the network namespace at path; empty: in the current one. A thread that cannot return to
+// its own namespace stays locked and ends with its goroutine, so that no other goroutine runs in the wrong namespace.
 func inNamespace(path string, f func() error) error {
 	if path == "" {
 		return f()
@@ -19,7 +18,7 @@ func inNamespace(path string, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		home, err := visit(path, f)
+		home, err := runInNamespace(path, f)
 		if home {
 			runtime.UnlockOSThread()
 		}
@@ -28,14 +27,14 @@ func inNamespace(path string, f func() error) error {
 	return <-result
 }
 
-// visit reports beside f's error whether the thread is in its own namespace again.
-func visit(path string, f func() error) (home bool, err error) {
+// runInNamespace also reports whether the thread is back in its own namespace.
+func runInNamespace(path string, f func() error) (home bool, err error) {
 	own, err := unix.Open(ownNamespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return true, fmt.Errorf("open own network namespace: %w", err)
 	}
 	defer unix.Close(own)
-	// A FIFO at the path must not hold up the dataplane; setns refuses it.
+	// Opening a FIFO must not block; setns refuses it.
 	there, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return true, fmt.Errorf("%w: open %s: %w", ErrNamespaceGone, path, err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -11,24 +12,51 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// Tap is the dataplane's end of a kernel tap interface, which lives as long as the Tap is open. It receives from the first of
-// its queues. One goroutine receives from each queue; any may transmit; Close is for when none does any more.
+// ErrNameInUse means that the namespace has an interface of that name.
+var ErrNameInUse = errors.New("an interface of that name exists")
+
+// ErrNamespaceGone means that the path cannot be opened or is not a network namespace.
+var ErrNamespaceGone = errors.New("network namespace cannot be entered")
+
+// TapConfig configures a tap. The host side is the kernel's end.
+type TapConfig struct {
+	Namespace     string         // path of a network namespace; empty: of the process
+	Name          string         // at most 15 bytes; empty: the kernel chooses tapN
+	HostMAC       frame.MAC      // zero: the kernel chooses
+	HostMTU       int            // 0: 1500
+	Up            bool           // set the host side up
+	Queues        int            // queue pairs; 0: one
+	NoOffload     bool           // no GSO frames and partial checksums from the kernel
+	HostAddresses []netip.Prefix // of the host side
+}
+
+// TapInfo describes an open tap.
+type TapInfo struct {
+	Name    string // of the host side
+	Ifindex int    // in the namespace of the host side
+	HostMAC frame.MAC
+	HostMTU int
+	Offload Offload // of frames from the kernel
+}
+
+// Tap is the dataplane's end of a kernel tap interface, which is deleted by Close. The embedded queue is the first one. One
+// goroutine receives from each queue, any goroutine may transmit, and Close must come last.
 type Tap struct {
 	TapQueue
-	more []TapQueue
-	info TapInfo
+	extra []TapQueue
+	info  TapInfo
 
 	deleting sync.WaitGroup
 }
 
-// OpenTap makes the tap in its namespace and sets its host side up. After an error nothing is left.
+// OpenTap creates a tap in its namespace and configures the host side. An error leaves nothing behind.
 func OpenTap(c TapConfig) (*Tap, error) {
 	if len(c.Name) >= unix.IFNAMSIZ {
 		return nil, fmt.Errorf("tap name %q: longer than %d bytes", c.Name, unix.IFNAMSIZ-1)
 	}
 	var t *Tap
 	err := inNamespace(c.Namespace, func() (err error) {
-		t, err = openHere(c)
+		t, err = openTap(c)
 		return err
 	})
 	if err != nil {
@@ -37,7 +65,7 @@ func OpenTap(c TapConfig) (*Tap, error) {
 	return t, nil
 }
 
-func openHere(c TapConfig) (*Tap, error) {
+func openTap(c TapConfig) (*Tap, error) {
 	first, err := openQueue()
 	if err != nil {
 		return nil, err
@@ -51,14 +79,14 @@ func openHere(c TapConfig) (*Tap, error) {
 }
 
 func (t *Tap) create(c TapConfig) error {
-	// EXCL: without it the kernel would hand over a persistent tap of that name, with whatever is set on it.
+	// Without EXCL the kernel would open an existing persistent tap of that name, with its settings.
 	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
 	if c.Queues > 1 {
 		flags |= unix.IFF_MULTI_QUEUE
 	}
 	name, err := t.attach(c.Name, flags)
 	if err != nil {
-		// EXCL says EBUSY; EINVAL is said of a name that something else than a tap has, and of other things.
+		// EXCL results in EBUSY. EINVAL has several causes, one of which is a link of that name that is not a tap.
 		_, exists := net.InterfaceByName(c.Name)
 		if errors.Is(err, unix.EBUSY) || exists == nil {
 			return fmt.Errorf("%w: %w", ErrNameInUse, err)
@@ -70,7 +98,7 @@ func (t *Tap) create(c TapConfig) error {
 			return err
 		}
 	}
-	// These, and the offloads, are the tap's, whichever queue they are said to.
+	// These settings, and the offloads, apply to all queues of the tap.
 	if err := unix.IoctlSetPointerInt(t.fd, unix.TUNSETVNETHDRSZ, frame.VirtioLen); err != nil {
 		return fmt.Errorf("TUNSETVNETHDRSZ: %w", err)
 	}
@@ -86,18 +114,18 @@ func (t *Tap) create(c TapConfig) error {
 	return err
 }
 
-// addQueue opens one more pair of queues of the tap that has been made.
+// addQueue adds a queue pair to the tap.
 func (t *Tap) addQueue(name string, flags uint16) error {
 	q, err := openQueue()
 	if err != nil {
 		return err
 	}
-	t.more = append(t.more, q)
+	t.extra = append(t.extra, q)
 	_, err = q.attach(name, flags)
 	return err
 }
 
-// setOffload asks for as much as the kernel knows: USO came with Linux 6.2.
+// setOffload enables the offloads that the kernel supports.
 func (t *Tap) setOffload(c TapConfig) (Offload, error) {
 	const base = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
 	if c.NoOffload {
@@ -112,20 +140,21 @@ func (t *Tap) setOffload(c TapConfig) (Offload, error) {
 	return Offload{Checksum: true, TCP: true}, nil
 }
 
-// Info describes the tap as it was when it was opened.
+// Info describes the tap when it was opened.
 func (t *Tap) Info() TapInfo { return t.info }
 
-// Takes says what the kernel finishes in the frames that it is given; that is not what it hands over unfinished.
-func (t *Tap) Takes() Offload {
-	return Offload{Checksum: true, TCP: true, UDP: t.info.Offload.UDP || kernelTakesUSO()}
+// Offload returns the work that the kernel completes in transmitted frames. It differs from Info().Offload, which is about
+// received frames.
+func (t *Tap) Offload() Offload {
+	return Offload{Checksum: true, TCP: true, UDP: t.info.Offload.UDP || kernelSupportsUSO()}
 }
 
-// More returns the queues besides the first.
-func (t *Tap) More() []TapQueue { return t.more }
+// ExtraQueues returns the queues after the first one.
+func (t *Tap) ExtraQueues() []TapQueue { return t.extra }
 
-// Transmit sends v's frames and returns how many the kernel took. Frames of a flow go by the same queue, in order; by that queue
-// the kernel then sends what answers them. A frame that it refuses, because the host side is down or the frame makes no sense
-// to it, is left empty; an error says that the tap is gone.
+// Transmit sends the frames of v and returns how many the kernel accepted. Frames of a flow use one queue, in order; the kernel
+// sends replies through the same queue. Transmit empties refused frames: the host side is down, or the frame is invalid. An error
+// means that the tap is deleted.
 func (t *Tap) Transmit(v []*frame.Buffer) (int, error) {
 	sent := 0
 	for _, b := range v {
@@ -144,22 +173,22 @@ func (t *Tap) Transmit(v []*frame.Buffer) (int, error) {
 	return sent, nil
 }
 
-// queueOf is the queue that a frame's flow goes by.
+// queueOf returns the queue for a frame's flow.
 func (t *Tap) queueOf(b *frame.Buffer) TapQueue {
-	if len(t.more) == 0 {
+	if len(t.extra) == 0 {
 		return t.TapQueue
 	}
-	if n := flowOf(b.Bytes()) % uint32(len(t.more)+1); n > 0 {
-		return t.more[n-1]
+	if n := flowHash(b.Bytes()) % uint32(len(t.extra)+1); n > 0 {
+		return t.extra[n-1]
 	}
 	return t.TapQueue
 }
 
-// Close takes the tap off the machine; Wait waits until the kernel has done all of it.
+// Close deletes the tap. Wait waits until the kernel has finished that.
 func (t *Tap) Close() error {
-	_ = t.vanish() // what is left of the tap goes with its descriptors, which takes longer
+	_ = t.remove() // otherwise the tap ends with its descriptors, which takes longer
 	err := unix.Close(t.fd)
-	for _, q := range t.more {
+	for _, q := range t.extra {
 		err = errors.Join(err, unix.Close(q.fd))
 	}
 	return err

@@ -28,7 +28,7 @@ func open(t *testing.T, c port.TapConfig) *port.Tap {
 	return tap
 }
 
-// link looks at a link with the kernel's eyes; nil: there is none of that name.
+// link returns a link as the kernel shows it, or nil.
 func link(t *testing.T, namespace, name string) (l netlink.Link, addresses []string) {
 	t.Helper()
 	netnstest.Do(t, namespace, func() {
@@ -52,7 +52,7 @@ func link(t *testing.T, namespace, name string) (l netlink.Link, addresses []str
 	return l, addresses
 }
 
-func TestTapIsMadeAsAsked(t *testing.T) {
+func TestTapHasItsConfiguration(t *testing.T) {
 	ns := namespace(t)
 	mac := frame.MAC{2, 1, 2, 3, 4, 5}
 	tap := open(t, port.TapConfig{
@@ -88,7 +88,7 @@ func TestKernelNamesATapWithoutAName(t *testing.T) {
 	}
 }
 
-func TestClosedTapIsGone(t *testing.T) {
+func TestClosedTapIsDeleted(t *testing.T) {
 	ns := namespace(t)
 	tap, err := port.OpenTap(port.TapConfig{Namespace: ns, Name: "eth0"})
 	if err != nil {
@@ -103,7 +103,7 @@ func TestClosedTapIsGone(t *testing.T) {
 	tap.Wait()
 }
 
-// TestNameOfAClosedTapIsFreeAtOnce has no pause between the taps: the kernel is not done with one when the next is made.
+// TestNameOfAClosedTapIsFreeAtOnce has no pause between the taps: the kernel still deletes one when the next is created.
 func TestNameOfAClosedTapIsFreeAtOnce(t *testing.T) {
 	ns := namespace(t)
 	before := descriptors(t)
@@ -129,7 +129,7 @@ func TestNameOfAClosedTapIsFreeAtOnce(t *testing.T) {
 	}
 }
 
-func TestTapThatAPodMovedAndRenamedIsClosed(t *testing.T) {
+func TestMovedAndRenamedTapIsClosed(t *testing.T) {
 	ns, other := namespace(t), namespace(t)
 	tap, err := port.OpenTap(port.TapConfig{Namespace: ns, Name: "eth0"})
 	if err != nil {
@@ -161,7 +161,7 @@ func TestTapThatAPodMovedAndRenamedIsClosed(t *testing.T) {
 	tap.Wait()
 }
 
-func TestTapThatCannotBeMadeLeavesNothing(t *testing.T) {
+func TestFailedOpenOfATapLeavesNothing(t *testing.T) {
 	ns := namespace(t)
 	file := t.TempDir() + "/file"
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -173,13 +173,13 @@ func TestTapThatCannotBeMadeLeavesNothing(t *testing.T) {
 		config port.TapConfig
 		want   error
 	}{
-		{"the name is a tap's", port.TapConfig{Namespace: ns, Name: "taken"}, port.ErrNameInUse},
-		{"the name is another link's", port.TapConfig{Namespace: ns, Name: "lo"}, port.ErrNameInUse},
+		{"name of a tap", port.TapConfig{Namespace: ns, Name: "taken"}, port.ErrNameInUse},
+		{"name of another link", port.TapConfig{Namespace: ns, Name: "lo"}, port.ErrNameInUse},
 		{"no such namespace", port.TapConfig{Namespace: file + "x", Name: "eth0"}, port.ErrNamespaceGone},
-		{"a file that is no namespace", port.TapConfig{Namespace: file, Name: "eth0"}, port.ErrNamespaceGone},
-		{"a name too long", port.TapConfig{Namespace: ns, Name: "sixteen-bytes-xx"}, nil},
-		{"a name that Linux refuses", port.TapConfig{Namespace: ns, Name: "a/b"}, nil},
-		{"an MTU that Linux refuses", port.TapConfig{Namespace: ns, Name: "eth0", HostMTU: 1 << 20}, nil},
+		{"not a namespace", port.TapConfig{Namespace: file, Name: "eth0"}, port.ErrNamespaceGone},
+		{"name too long", port.TapConfig{Namespace: ns, Name: "sixteen-bytes-xx"}, nil},
+		{"invalid name", port.TapConfig{Namespace: ns, Name: "a/b"}, nil},
+		{"invalid MTU", port.TapConfig{Namespace: ns, Name: "eth0", HostMTU: 1 << 20}, nil},
 		{"a multicast MAC", port.TapConfig{Namespace: ns, Name: "eth0", HostMAC: frame.MAC{1}}, nil},
 		{"an address twice", port.TapConfig{Namespace: ns, Name: "eth0", HostAddresses: []netip.Prefix{
 			netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("10.0.0.1/32"),
@@ -210,7 +210,7 @@ func descriptors(t *testing.T) int {
 	return len(all)
 }
 
-func TestFramesPassBothWays(t *testing.T) {
+func TestFramesCrossATapInBothDirections(t *testing.T) {
 	ns := namespace(t)
 	tap := open(t, port.TapConfig{Namespace: ns, Name: "eth0", Up: true, HostAddresses: []netip.Prefix{netip.MustParsePrefix("10.1.1.1/24")}})
 	pool := frame.NewPool(frame.LargeSize, 4)
@@ -242,14 +242,14 @@ func TestFramesPassBothWays(t *testing.T) {
 	t.Error("the kernel did not answer")
 }
 
-// answers says that b is an ARP reply with this sender and receiver.
+// answers reports whether b is an ARP reply with this sender and receiver.
 func answers(b []byte, from, to frame.MAC) bool {
 	e := frame.Ethernet(b)
 	a, err := frame.ParseARP(e.Payload())
 	return err == nil && e.Type() == frame.TypeARP && a.Operation() == frame.ARPReply && a.SenderMAC() == from && e.Destination() == to
 }
 
-func TestRefusedFrameIsEmptiedAndTheNextOneGoes(t *testing.T) {
+func TestFrameRefusedByATapIsEmptied(t *testing.T) {
 	ns := namespace(t)
 	tap := open(t, port.TapConfig{Namespace: ns, Name: "eth0", Up: true})
 	pool := frame.NewPool(frame.LargeSize, 2)
@@ -264,7 +264,7 @@ func TestRefusedFrameIsEmptiedAndTheNextOneGoes(t *testing.T) {
 	}
 }
 
-func TestTapThatIsTakenAwayIsAnError(t *testing.T) {
+func TestDeletedTapIsAnError(t *testing.T) {
 	ns := namespace(t)
 	tap := open(t, port.TapConfig{Namespace: ns, Name: "eth0", Up: true})
 	netnstest.Do(t, ns, func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// TapQueue is a pair of queues of a tap: one that we read, and one that we write.
+// TapQueue is a queue pair of a tap.
 type TapQueue struct{ fd int }
 
 func openQueue() (TapQueue, error) {
@@ -20,7 +20,7 @@ func openQueue() (TapQueue, error) {
 	return TapQueue{fd}, nil
 }
 
-// attach makes the tap of that name, or of one that the kernel chooses, or adds the queue to it.
+// attach creates the tap, with a name that the kernel chooses if it is empty, or adds the queue to it.
 func (q TapQueue) attach(name string, flags uint16) (string, error) {
 	request, err := unix.NewIfreq(name)
 	if err != nil {
@@ -33,7 +33,7 @@ func (q TapQueue) attach(name string, flags uint16) (string, error) {
 	return request.Name(), nil
 }
 
-// name asks the kernel for the tap's name; EBADFD: the tap is gone.
+// name returns the tap's name; EBADFD means that the tap is deleted.
 func (q TapQueue) name() (string, error) {
 	request, err := unix.NewIfreq("")
 	if err != nil {
@@ -45,14 +45,13 @@ func (q TapQueue) name() (string, error) {
 	return request.Name(), nil
 }
 
-// Descriptor becomes readable when there is something to receive.
+// Descriptor is readable when frames wait.
 func (q TapQueue) Descriptor() int { return q.fd }
 
-// Arm asks for the next frame to be announced on Descriptor, or for that to end; true says that frames wait already. The
-// kernel's level triggered readiness needs neither.
+// Arm is not needed: readiness is level triggered.
 func (TapQueue) Arm(bool) bool { return false }
 
-// Receive fills v's buffers, in order, as far as there are frames. An error says that the tap is gone.
+// Receive fills the buffers of v in order and returns their number. An error means that the tap is deleted.
 func (q TapQueue) Receive(v []*frame.Buffer) (int, error) {
 	for i, b := range v {
 		room := b.RoomWithHead(frame.VirtioLen)
@@ -66,14 +65,14 @@ func (q TapQueue) Receive(v []*frame.Buffer) (int, error) {
 		b.SetLen(n - frame.VirtioLen)
 		if n >= frame.VirtioLen {
 			b.Virtio = frame.ReadVirtio(room)
-			b.Virtio.Buffers = 0 // the kernel skips this field: it holds what was in our memory
+			b.Virtio.Buffers = 0 // the kernel does not write this field
 		}
 	}
 	return len(v), nil
 }
 
-// read is a raw system call: the descriptor never blocks, and the scheduler's bookkeeping costs a third of the packet
-// rate. The runtime's preemption signals interrupt it.
+// read makes a raw system call: the descriptor never blocks, and the Go scheduler's accounting costs a third of the packet rate.
+// Preemption signals of the runtime interrupt it.
 func (q TapQueue) read(b []byte) (int, unix.Errno) {
 	for {
 		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(q.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))

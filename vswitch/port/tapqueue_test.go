@@ -15,13 +15,13 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// All datagrams of all flows find room in one queue of the kernel's.
+// All datagrams fit into one queue of the kernel.
 const (
 	flows  = 32
 	ofFlow = 15
 )
 
-func TestATapHasTheQueuesThatAreAskedForAndLeavesNone(t *testing.T) {
+func TestTapHasItsQueues(t *testing.T) {
 	ns := namespace(t)
 	before := descriptors(t)
 	for _, want := range []int{1, 2, 16} {
@@ -29,8 +29,8 @@ func TestATapHasTheQueuesThatAreAskedForAndLeavesNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rx, tx := netnstest.Queues(t, ns, "eth0"); rx != want || tx != want || len(tap.More()) != want-1 {
-			t.Errorf("the kernel has %d and %d queues, we %d more than one; want %d", rx, tx, len(tap.More()), want)
+		if rx, tx := netnstest.Queues(t, ns, "eth0"); rx != want || tx != want || len(tap.ExtraQueues()) != want-1 {
+			t.Errorf("kernel has %d and %d queues, tap has %d extra ones, want %d", rx, tx, len(tap.ExtraQueues()), want)
 		}
 		if err := tap.Close(); err != nil {
 			t.Error(err)
@@ -45,19 +45,19 @@ func TestATapHasTheQueuesThatAreAskedForAndLeavesNone(t *testing.T) {
 	}
 }
 
-func TestATapThatCannotHaveSoManyQueuesLeavesNothing(t *testing.T) {
+func TestTapWithTooManyQueuesLeavesNothing(t *testing.T) {
 	ns := namespace(t)
 	before := descriptors(t)
 	if tap, err := port.OpenTap(port.TapConfig{Namespace: ns, Name: "eth0", Queues: 257}); err == nil {
 		_ = tap.Close()
-		t.Fatal("the kernel has as many queues as it never had")
+		t.Fatal("tap opened with too many queues")
 	}
 	if l, _ := link(t, ns, "eth0"); l != nil || descriptors(t) != before {
-		t.Errorf("left: link %v, %d descriptors more", l, descriptors(t)-before)
+		t.Errorf("resources left: link %v, %d descriptors", l, descriptors(t)-before)
 	}
 }
 
-func TestFlowsOverSeveralQueuesArriveWholeAndInOrder(t *testing.T) {
+func TestFlowsOverSeveralQueuesStayInOrder(t *testing.T) {
 	ns := namespace(t)
 	tap := open(t, port.TapConfig{Namespace: ns, Name: "eth0", Queues: 4, Up: true, HostAddresses: []netip.Prefix{netip.MustParsePrefix("10.1.1.1/24")}})
 	netnstest.Do(t, ns, func() {
@@ -73,18 +73,18 @@ func TestFlowsOverSeveralQueuesArriveWholeAndInOrder(t *testing.T) {
 		netnstest.Do(t, ns, func() { sendFlows(t) })
 	}()
 	got := arrivals{next: map[uint16]uint32{}, by: map[uint16]int{}}
-	got.await(t, append([]port.TapQueue{tap.TapQueue}, tap.More()...))
+	got.await(t, append([]port.TapQueue{tap.TapQueue}, tap.ExtraQueues()...))
 	<-sent
 	used := map[int]bool{}
 	for _, queue := range got.by {
 		used[queue] = true
 	}
 	if len(got.next) != flows || len(used) < 2 {
-		t.Errorf("%d of %d flows came by %d queues", len(got.next), flows, len(used))
+		t.Errorf("%d of %d flows arrived by %d queues", len(got.next), flows, len(used))
 	}
 }
 
-// sendFlows sends the datagrams of all flows, in turn, each with its number in the flow.
+// sendFlows sends the numbered datagrams of all flows in turn.
 func sendFlows(t *testing.T) {
 	var all []net.Conn
 	for range flows {
@@ -105,14 +105,14 @@ func sendFlows(t *testing.T) {
 	}
 }
 
-// arrivals are what came of the flows, which are named by their ports.
+// arrivals are the received datagrams by flow, which is the source port.
 type arrivals struct {
 	total int
-	next  map[uint16]uint32 // number of the datagram that is to come
+	next  map[uint16]uint32 // next expected number
 	by    map[uint16]int    // the queue
 }
 
-// await receives until all has come.
+// await receives until all datagrams have arrived.
 func (a *arrivals) await(t *testing.T, queues []port.TapQueue) {
 	t.Helper()
 	v := make([]*frame.Buffer, 64)
@@ -135,7 +135,7 @@ func (a *arrivals) await(t *testing.T, queues []port.TapQueue) {
 	}
 }
 
-// take demands that the datagrams of a flow come in order, by one queue.
+// take requires that the datagrams of a flow arrive in order, from one queue.
 func (a *arrivals) take(t *testing.T, queue int, v []*frame.Buffer) {
 	t.Helper()
 	for _, b := range v {
@@ -144,7 +144,7 @@ func (a *arrivals) take(t *testing.T, queue int, v []*frame.Buffer) {
 			continue
 		}
 		if by, known := a.by[flow]; known && by != queue || number != a.next[flow] {
-			t.Errorf("datagram %d of flow %d came by queue %d; before by %d, and it was %d's turn", number, flow, queue, by, a.next[flow])
+			t.Errorf("datagram %d of flow %d by queue %d; previous one by %d, want datagram %d", number, flow, queue, by, a.next[flow])
 		}
 		a.total++
 		a.next[flow]++
@@ -152,7 +152,7 @@ func (a *arrivals) take(t *testing.T, queue int, v []*frame.Buffer) {
 	}
 }
 
-// datagram reads one of sendFlows.
+// datagram parses a datagram of sendFlows.
 func datagram(b []byte) (flow uint16, number uint32, is bool) {
 	if len(b) < 46 || frame.Ethernet(b).Type() != frame.TypeIPv4 || b[23] != frame.ProtocolUDP || binary.BigEndian.Uint16(b[36:]) != 9 {
 		return 0, 0, false

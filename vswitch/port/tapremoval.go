@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// lookAgain is the pause before a lookup of a tap, whose deletion may not have begun yet.
-	lookAgain = 50 * time.Microsecond
-	// maxDeletions bounds the deletions that the kernel has not answered: each takes a thread.
+	// removalPoll is the interval of checks whether the tap is deleted.
+	removalPoll = 50 * time.Microsecond
+	// maxDeletions limits concurrent deletions: each one blocks a thread.
 	maxDeletions = 32
 )
 
-// deletions has a token for each deletion that the kernel has not answered.
+// deletions has a token for each deletion in progress.
 var deletions = make(chan struct{}, maxDeletions)
 
-// vanish deletes the tap's link and returns when its namespace has it no more. The kernel removes it under its lock of links (RTNL)
-// within 1 ms, and then waits some 20 ms for RCU callbacks before it answers: Wait waits for that. Vanish waits while maxDeletions
-// deletions are not answered.
-func (t *Tap) vanish() error {
-	namespace, name, err := t.whereabouts()
+// remove deletes the tap's link and returns when it has left its namespace. The kernel removes it under the RTNL lock within 1
+// ms, but answers only after some 20 ms of RCU callbacks; Wait waits for the answer. While maxDeletions deletions are in
+// progress, remove waits.
+func (t *Tap) remove() error {
+	namespace, name, err := t.location()
 	if err != nil {
 		return err
 	}
@@ -38,17 +38,17 @@ func (t *Tap) vanish() error {
 		select {
 		case err := <-ended:
 			return err
-		case <-time.After(lookAgain):
+		case <-time.After(removalPoll):
 		}
-		// The lookup waits for the lock of links, too.
+		// The lookup also waits for the RTNL lock.
 		if _, err := t.name(); errors.Is(err, unix.EBADFD) {
 			return nil
 		}
 	}
 }
 
-// whereabouts returns the namespace that the tap is in, as a pod may have moved it, and its name there.
-func (t *Tap) whereabouts() (namespace *os.File, name string, err error) {
+// location returns the tap's current namespace and name, which a pod may have changed.
+func (t *Tap) location() (namespace *os.File, name string, err error) {
 	fd, err := unix.IoctlRetInt(t.fd, unix.TUNGETDEVNETNS)
 	if err != nil {
 		return nil, "", fmt.Errorf("TUNGETDEVNETNS: %w", err)
@@ -60,7 +60,8 @@ func (t *Tap) whereabouts() (namespace *os.File, name string, err error) {
 	return namespace, name, nil
 }
 
-// deleteLink deletes a tap and closes its namespace. It uses no descriptor of the tap, which may be another file's by now.
+// deleteLink deletes a tap and closes its namespace. It does not use the tap's descriptor, which may belong to another file by
+// now.
 func deleteLink(namespace *os.File, name string) error {
 	defer namespace.Close()
 	return inNamespace(fmt.Sprintf("/proc/self/fd/%d", namespace.Fd()), func() error {
@@ -80,5 +81,5 @@ func deleteLink(namespace *os.File, name string) error {
 	})
 }
 
-// Wait waits for the end of what Close began.
+// Wait waits for the end of Close.
 func (t *Tap) Wait() { t.deleting.Wait() }
