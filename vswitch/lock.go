@@ -15,14 +15,14 @@ import (
 // ErrRunning means that another dataplane runs on the API socket.
 var ErrRunning = errors.New("a dataplane runs on this API socket already")
 
-// LockPath is the lock file beside an API socket. While a dataplane runs it holds a flock on the file, which has its pid in the first
-// line and its name, if it has one, in the second.
+// LockPath returns the path of the lock file for an API socket. A running dataplane holds a flock on the file, which contains its
+// PID in the first line and its name, if any, in the second.
 func LockPath(apiSocket string) string { return apiSocket + ".lock" }
 
-// StandbyPath is the lock file of the standby that takes over next, in the form of LockPath.
+// StandbyPath returns the path of the lock file of the next standby, with the content of LockPath.
 func StandbyPath(apiSocket string) string { return apiSocket + ".standby" }
 
-// lock is an open lock file. The file stays when the lock is released: removing it would let two take it.
+// lock is an open lock file. A released lock keeps its file: with removal two processes could hold it.
 type lock struct {
 	path string
 	file *os.File
@@ -40,7 +40,7 @@ func openLock(path string) (*lock, error) {
 	return &lock{path: path, file: f}, nil
 }
 
-// take takes the lock for a process with that name, or returns ErrRunning with the process that holds it.
+// take takes the lock for a process of that name, or returns ErrRunning with the holder.
 func (l *lock) take(name string) error {
 	if err := l.try(name); err != nil || l.held {
 		return err
@@ -64,13 +64,13 @@ func (l *lock) try(name string) error {
 	return nil
 }
 
-// retake is the time between two attempts of a standby to take a lock, once the dataplane that holds it has closed its socket.
+// retake is the interval at which a standby tries to take the lock after the holder closed its socket.
 const retake = 5 * time.Millisecond
 
-// redial is less than a server gives a client for its first request.
+// redial is shorter than the server's timeout for the first request.
 const redial = 5 * time.Second
 
-// await takes the lock as soon as it is free. While the holder serves the socket it waits for the end of a connection.
+// await takes the lock as soon as it is free. While the holder serves the socket, it waits for the end of a connection.
 func (l *lock) await(ctx context.Context, name, socket string) error {
 	tick := time.NewTicker(retake)
 	defer tick.Stop()
@@ -87,7 +87,7 @@ func (l *lock) await(ctx context.Context, name, socket string) error {
 	}
 }
 
-// awaitHangUp returns when a connection to the socket ends, at once if there is none.
+// awaitHangUp returns when a connection to the socket ends, or at once if it cannot connect.
 func awaitHangUp(ctx context.Context, socket string) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -96,11 +96,11 @@ func awaitHangUp(ctx context.Context, socket string) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if conn.SetReadDeadline(time.Now().Add(redial)) == nil {
-		_, _ = conn.Read(make([]byte, 1)) // the server says nothing unasked
+		_, _ = conn.Read(make([]byte, 1)) // the server never sends first
 	}
 }
 
-// awaitTurn takes the lock of an API socket when the dataplane that holds it ends. Standbys wait one behind the other.
+// awaitTurn takes the lock of an API socket when its holder ends. Standbys queue on StandbyPath.
 func (l *lock) awaitTurn(ctx context.Context, c Config) error {
 	queue, err := openLock(StandbyPath(c.APISocket))
 	if err != nil {
@@ -122,16 +122,16 @@ func (l *lock) awaitTurn(ctx context.Context, c Config) error {
 	return nil
 }
 
-// release releases the lock, if it is held, and closes the file. It may be repeated.
+// release releases the lock, if it is held, and closes the file. It may be called again.
 func (l *lock) release() {
 	if l.held {
-		_ = l.file.Truncate(0) // the pid is no longer that of the holder
+		_ = l.file.Truncate(0) // the PID is no longer the holder's
 	}
 	l.held = false
 	_ = l.file.Close() // releases the flock
 }
 
-// write writes before it truncates: there is no moment with a lock that is held and an empty file.
+// write truncates after writing, so that the file of a held lock is never empty.
 func (l *lock) write(name string) error {
 	text := fmt.Appendf(nil, "%d\n", os.Getpid())
 	if name != "" {

@@ -185,7 +185,7 @@ func (p *memifPod) echo(kind uint8, mac frame.MAC, to netip.Addr, data []byte) [
 	m := frame.ICMP(b[frame.EthernetLen+frame.IPv4Len:])
 	m.SetType(kind, 0)
 	copy(m[frame.ICMPLen:], data)
-	m.Seal(0)
+	m.PutChecksum(0)
 	return b
 }
 

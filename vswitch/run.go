@@ -1,3 +1,4 @@
+// Package vswitch runs the embedded dataplane: the packet path, its control model, and the server of VPP's binary API.
 package vswitch
 
 import (
@@ -26,22 +27,22 @@ import (
 	"github.com/weftnet/weft/vswitch/stats"
 )
 
-// Config says how a dataplane runs.
+// Config configures a dataplane.
 type Config struct {
-	APISocket   string       // where the binary API is served; its directory is made if need be
-	Standby     bool         // wait while another dataplane runs on the API socket, and take over when it ends
-	Name        string       // what the lock file calls this process beside its pid; "": nothing
-	StatsSocket string       // where the stats segment is served; "": StatsSocket(APISocket)
+	APISocket   string       // of the binary API; its directory is created if needed
+	Standby     bool         // wait for the end of a dataplane on the API socket, and take over then
+	Name        string       // in the lock file; "": none
+	StatsSocket string       // "": StatsSocket(APISocket)
 	Workers     int          // forwarding threads; 0: one
-	StormLimit  int          // copies a second of one interface's flooded frames, for each thread; 0: DefaultStormLimit, below 0: none
+	StormLimit  int          // copies per second of flooded frames of one interface, per thread; 0: DefaultStormLimit, negative: no limit
 	Log         *slog.Logger // nil: none
-	MemifBroker []string     // arguments with which this program calls ServeMemifBroker; none: this process holds the sockets of memif clients
+	MemifBroker []string     // arguments that make this program call ServeMemifBroker; none: this process owns the sockets of memif clients
 }
 
-// DefaultStormLimit is what Config.StormLimit is by default.
+// DefaultStormLimit is the default of Config.StormLimit.
 const DefaultStormLimit = forward.DefaultStormLimit
 
-// StatsSocket is the default path of the stats socket for an API socket: beside it, as VPP's api.sock and stats.sock are.
+// StatsSocket returns the default path of the stats socket: stats.sock beside the API socket, as in VPP.
 func StatsSocket(apiSocket string) string {
 	if beginning, ok := strings.CutSuffix(apiSocket, "api.sock"); ok {
 		return beginning + "stats.sock"
@@ -49,14 +50,13 @@ func StatsSocket(apiSocket string) string {
 	return apiSocket + ".stats"
 }
 
-// Run runs the dataplane until ctx ends, then takes its interfaces off the machine and removes the socket.
-// Only one can run on an API socket: a second one gets ErrRunning, or waits if it is a standby. It starts empty: who uses it makes
-// everything anew.
+// Run runs the dataplane until ctx ends, then deletes its interfaces and removes the socket. Only one dataplane can run on an API
+// socket: another one gets ErrRunning, or waits if it is a standby. The dataplane starts without configuration.
 func Run(ctx context.Context, c Config) error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	// The kernel closes the files of a killed process in the reverse order of their descriptors. The lock's is the first, so that all
+	// The kernel closes the files of a killed process in reverse order of their descriptors. The lock's is the first, so all
 	// interfaces are gone when a standby gets the lock.
 	lock, err := openLock(LockPath(c.APISocket))
 	if err != nil {
@@ -66,7 +66,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := lock.take(c.Name); err != nil && !(c.Standby && errors.Is(err, ErrRunning)) {
 		return err
 	}
-	// A standby does here what takes time, and makes nothing yet that others could notice.
+	// A standby does slow preparations here, but nothing that is visible to others.
 	if err := memif.Prepare(); err != nil {
 		c.Log.Warn("clients of memifs are refused until there is asynchronous I/O: raise fs.aio-max-nr", "err", err)
 	}
@@ -79,18 +79,18 @@ func Run(ctx context.Context, c Config) error {
 	}
 	if !lock.held {
 		if err := lock.awaitTurn(ctx, c); ctx.Err() != nil {
-			return nil // a standby that is not needed any more
+			return nil // the standby is no longer needed
 		} else if err != nil {
 			return err
 		}
 	}
-	defer lock.release() // at once: the broker's end takes longer
+	defer lock.release() // at once, because the broker takes longer to end
 	return forwardPackets(ctx, c, broker)
 }
 
-// forwardPackets is the dataplane that holds the lock.
+// forwardPackets runs the dataplane that holds the lock.
 func forwardPackets(ctx context.Context, c Config, broker *memif.Broker) error {
-	// The stats socket listens before the API socket: a client that reaches the API finds the counters.
+	// The stats socket listens before the API socket, so that API clients find the counters.
 	counters, err := listenPrivately(ctx, "unixpacket", cmp.Or(c.StatsSocket, StatsSocket(c.APISocket)))
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func forwardPackets(ctx context.Context, c Config, broker *memif.Broker) error {
 	if err != nil {
 		return errors.Join(err, counters.Close())
 	}
-	// The packet path outlives the server: a request that is being answered needs it.
+	// The packet path outlives the server, because pending requests use it.
 	pathCtx, stopPath := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopPath()
 	g, serveCtx := errgroup.WithContext(ctx)
@@ -124,10 +124,11 @@ func forwardPackets(ctx context.Context, c Config, broker *memif.Broker) error {
 	return g.Wait()
 }
 
-// ServeMemifBroker is the process that Config.MemifBroker starts. It calls confine, unless that is nil, before it serves clients.
+// ServeMemifBroker runs the process that Config.MemifBroker starts. It calls confine, unless that is nil, before it serves
+// clients.
 func ServeMemifBroker(confine func()) error { return memif.ServeBroker(confine) }
 
-// reading collects what the packet path has counted.
+// reading collects the counters.
 func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 	r := stats.Reading{Workers: max(c.Workers, 1)}
 	for _, t := range m.Traffic() {
@@ -145,7 +146,7 @@ func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 	return r
 }
 
-// serve answers the API until ctx ends.
+// serve serves the API until ctx ends.
 func serve(ctx context.Context, c Config, m *model.Model) error {
 	server := api.New(m, c.Log, api.Limits{})
 	m.Notify(server.InterfaceChanged)
@@ -167,20 +168,28 @@ func listenPrivately(ctx context.Context, network, path string) (net.Listener, e
 	return unixsocket.Listen(ctx, network, path)
 }
 
-// TuneThreads lets the Go scheduler run as many threads as there are processors beside the workers: one that looks for
-// frames keeps its share for itself, and who answers the API must not wait for it.
+// TuneThreads lets the Go scheduler run as many threads as there are CPUs, in addition to the workers: a polling worker never
+// yields, and must not delay the API server.
 func TuneThreads(workers int) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.NumCPU() + workers)
 	}
 }
 
-// TuneMemory sets the garbage collector for a process that does nothing else, where the environment has not.
+// Garbage collector settings of a dataplane process. The live heap is mostly buffers, which hold no pointers, and forwarding
+// allocates nothing. So collections are rare at the default percentage, and the limit only keeps a burst of control work from
+// doubling the heap. The values are estimates.
+const (
+	gcPercent   = 100
+	memoryLimit = 256 << 20
+)
+
+// TuneMemory configures the garbage collector for a dataplane process, unless the environment does.
 func TuneMemory() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(forward.AdvisedGCPercent)
+		debug.SetGCPercent(gcPercent)
 	}
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
-		debug.SetMemoryLimit(forward.AdvisedMemoryLimit)
+		debug.SetMemoryLimit(memoryLimit)
 	}
 }

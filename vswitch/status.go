@@ -13,11 +13,11 @@ import (
 
 // Holder is a process that holds a lock file.
 type Holder struct {
-	PID  string // in its own PID namespace; "": not known
+	PID  string // in its own PID namespace; "": unknown
 	Name string // see Config.Name; "": none
 }
 
-// String is how logs and errors name the process.
+// String returns the process's name in logs and errors.
 func (h Holder) String() string {
 	switch {
 	case h.PID == "":
@@ -34,13 +34,13 @@ func holderOf(path string) (h Holder) {
 	return h
 }
 
-// Status is what runs on an API socket.
+// Status describes the processes of an API socket.
 type Status struct {
-	Active  *Holder // answers on the socket; nil: none does
-	Standby *Holder // takes over next; nil: none does
+	Active  *Holder // serves the socket; nil: none
+	Standby *Holder // takes over next; nil: none
 }
 
-// StatusOf finds what runs on an API socket. It changes nothing.
+// StatusOf inspects an API socket without changing anything.
 func StatusOf(ctx context.Context, apiSocket string) (s Status) {
 	if conn, err := new(net.Dialer).DialContext(ctx, "unix", apiSocket); err == nil {
 		_ = conn.Close()

@@ -7,21 +7,20 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// DataplaneCapabilities are what weft-vswitch keeps of the capabilities that it was started with.
+// DataplaneCapabilities are the capabilities that weft-vswitch keeps, if it was started with them.
 var DataplaneCapabilities = []cap.Value{
-	cap.NET_ADMIN,    // makes taps, sets their addresses, routes and MTU
+	cap.NET_ADMIN,    // taps with their addresses, routes and MTU
 	cap.NET_RAW,      // packet sockets on veths and network cards
-	cap.SYS_ADMIN,    // enters network namespaces
-	cap.DAC_OVERRIDE, // makes memif sockets in directories that belong to pods' users
-	cap.SETUID,       // starts the memif broker as another user,
-	cap.SETGID,       // of another group,
-	cap.KILL,         // and ends it
-	cap.SYS_PTRACE,   // opens namespaces by /proc/PID/ns/net; the filter denies ptrace(2) itself
+	cap.SYS_ADMIN,    // network namespaces
+	cap.DAC_OVERRIDE, // memif sockets in directories of pods' users
+	cap.SETUID,       // the memif broker's user,
+	cap.SETGID,       // its group,
+	cap.KILL,         // and its end
+	cap.SYS_PTRACE,   // namespaces at /proc/PID/ns/net; the filter denies ptrace(2) itself
 }
 
-// dropCapabilities leaves the threads of the process those of the kept capabilities that they have: permitted and effective. Nothing
-// is inheritable or ambient, and the bounding set is emptied, so that a program that the process executes has none, as any user
-// is.
+// dropCapabilities reduces the permitted and effective capabilities of all threads to the kept ones. Nothing is inheritable or
+// ambient, and the bounding set is emptied, so that an executed program has no capabilities.
 func dropCapabilities(kept []cap.Value) error {
 	had := cap.GetProc()
 	left := cap.NewSet()
@@ -43,8 +42,8 @@ func dropCapabilities(kept []cap.Value) error {
 	return nil
 }
 
-// emptyBounds empties the ambient and bounding sets. Without SETPCAP the bounding set stays, which then is the container's: with
-// no_new_privs an executed program has no capability that the caller does not have.
+// emptyBounds empties the ambient and bounding sets. Without SETPCAP the bounding set stays that of the container: with
+// no_new_privs an executed program still gains no capability.
 func emptyBounds(had *cap.Set) error {
 	if err := cap.ResetAmbient(); err != nil {
 		return fmt.Errorf("drop ambient capabilities: %w", err)

@@ -1,5 +1,5 @@
-// Package confine takes from a running process the privileges that it does not need: capabilities, system calls, and the way to new
-// privileges (no_new_privs). The kernel gives none of them back, and child processes inherit the confinement.
+// Package confine drops privileges of the running process: capabilities, system calls and new privileges (no_new_privs). The
+// kernel never returns them, and child processes inherit the confinement.
 package confine
 
 import (
@@ -10,8 +10,8 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// Dataplane confines the calling process as weft-vswitch: all its threads, and those to come. It keeps the capabilities of
-// DataplaneCapabilities and loses the system calls of DeniedSyscalls. An error names the steps that failed; the others are done.
+// Dataplane confines the calling process as weft-vswitch: all present and future threads. It keeps DataplaneCapabilities and
+// loses DeniedSyscalls. An error names the steps that failed; the other steps are done.
 func Dataplane() error {
 	return errors.Join(
 		dropCapabilities(DataplaneCapabilities),
@@ -20,9 +20,9 @@ func Dataplane() error {
 	)
 }
 
-// Broker confines the calling process as the memif broker: it has no capabilities, only the system calls of BrokerSyscalls, no more
-// than BrokerDescriptors descriptors, and neither core dumps nor other access to its memory by processes of its user. An error names
-// the steps that failed; the others are done.
+// Broker confines the calling process as the memif broker: no capabilities, BrokerSyscalls only, at most BrokerDescriptors
+// descriptors, no core dumps, and no access to its memory by processes of the same user. An error names the steps that failed;
+// the other steps are done.
 func Broker() error {
 	return errors.Join(
 		limit(unix.RLIMIT_CORE, 0),
@@ -34,11 +34,11 @@ func Broker() error {
 	)
 }
 
-// BrokerDescriptors bounds the descriptors of a broker process. An established connection has two, a client that is pending or being
-// closed has three at most, and 16 of these are served for each container.
+// BrokerDescriptors limits the descriptors of a broker. An established connection uses two; a client that is pending or being
+// closed uses at most three, and each container has at most 16 of those.
 const BrokerDescriptors = 16384
 
-// limit lowers a resource limit. One that is lower already stays.
+// limit lowers a resource limit, unless it is lower already.
 func limit(resource int, most uint64) error {
 	var l unix.Rlimit
 	err := unix.Getrlimit(resource, &l)
@@ -51,7 +51,8 @@ func limit(resource int, most uint64) error {
 	return nil
 }
 
-// undumpable keeps processes of the same user away from the process's memory, as ptrace(2) has it. It is an attribute of the process.
+// undumpable denies access to the process's memory to processes of the same user, as for ptrace(2). It applies to the whole
+// process.
 func undumpable() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make process undumpable: %w", err)

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fails is the action that makes a system call fail.
+// fails returns the action that makes a system call fail.
 func fails(errno unix.Errno) seccomp.Action {
 	return seccomp.Action(unix.SECCOMP_RET_ERRNO | uint32(errno))
 }
 
-// known leaves out the system calls that this architecture does not have.
+// known returns the system calls that exist on this architecture.
 func known(names []string) []string {
 	info, err := arch.GetInfo("")
 	if err != nil {
-		return names // which assemble reports
+		return names // assemble reports it
 	}
 	var have []string
 	for _, name := range names {
@@ -31,8 +31,8 @@ func known(names []string) []string {
 	return have
 }
 
-// assemble makes the filter of a policy. System calls of another architecture's convention, such as those of 32 bits on amd64, fail:
-// the library gives them the policy's default action, by which all that a policy denies would be allowed.
+// assemble compiles a policy into a filter. System calls of another architecture, such as 32 bits on amd64, fail: by default the
+// library applies the policy's default action to them, which would allow what the policy denies.
 func assemble(policy seccomp.Policy) ([]bpf.RawInstruction, error) {
 	own, err := arch.GetInfo("")
 	if err != nil {
@@ -51,7 +51,7 @@ func assemble(policy seccomp.Policy) ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(append(foreign, program...))
 }
 
-// loadFilter installs a policy's filter in all threads. It needs no_new_privs or SYS_ADMIN.
+// loadFilter installs a policy in all threads. It needs no_new_privs or SYS_ADMIN.
 func loadFilter(policy seccomp.Policy) error {
 	program, err := assemble(policy)
 	if err != nil {
@@ -62,7 +62,8 @@ func loadFilter(policy seccomp.Policy) error {
 		instructions[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
 	}
 	fprog := unix.SockFprog{Len: uint16(len(instructions)), Filter: &instructions[0]}
-	// Kernels before 5.16 slow down each process with a filter for the sake of those that run foreign code. Ours does not.
+	// Kernels before 5.16 enable mitigations in processes with a filter that are for untrusted code. This process does not need
+	// them.
 	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
 	runtime.KeepAlive(instructions)

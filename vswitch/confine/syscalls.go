@@ -7,36 +7,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DeniedSyscalls are the system calls that weft-vswitch never makes: what it does not need and what helps an attacker who runs code
-// in it. The filter denies these and allows all others, because the Go runtime may need others in its next release, and a dataplane
-// that ends interrupts all pods of its node. They fail with EPERM.
+// DeniedSyscalls are system calls that weft-vswitch never makes and that help an attacker who runs code in it. They fail with
+// EPERM. The filter allows all others: the Go runtime may need more in its next release, and the end of the dataplane interrupts
+// all pods of the node.
 //
-// execve is not among them: the memif broker is a child process of this program that is started again whenever it ends. A program
-// that is executed inherits the filter and no_new_privs, and has no capabilities where the bounding set could be emptied.
+// execve is allowed, because the dataplane starts the memif broker again whenever it ends. An executed program inherits the
+// filter and no_new_privs, and has no capabilities if the bounding set was emptied.
 var DeniedSyscalls = []string{
 	// Other processes.
 	"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "pidfd_getfd", "kcmp",
-	// The kernel's code, and the machine.
+	// Kernel code and the machine.
 	"init_module", "finit_module", "delete_module", "create_module", "kexec_load", "kexec_file_load", "bpf", "perf_event_open",
 	"reboot", "swapon", "swapoff", "acct", "syslog", "iopl", "ioperm", "personality", "quotactl", "quotactl_fd", "vhangup",
 	"lookup_dcookie", "nfsservctl", "_sysctl", "sysfs", "uselib", "modify_ldt",
-	// Clocks and names of the machine.
+	// Clock and names of the machine.
 	"settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname",
-	// Mounts, other roots, files outside of the mounts.
+	// Mounts, root directories, files outside of the mounts.
 	"mount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick",
 	"mount_setattr", "open_by_handle_at", "name_to_handle_at", "mknod", "mknodat", "fanotify_init",
 	// New namespaces; clone is below.
 	"unshare",
-	// Large parts of the kernel that are often attacked.
+	// Large parts of the kernel with frequent vulnerabilities.
 	"add_key", "request_key", "keyctl", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register",
 	"mbind", "set_mempolicy", "set_mempolicy_home_node", "migrate_pages", "move_pages", "execveat",
 }
 
-// newNamespaces are the flags of clone(2) that make namespaces.
+// newNamespaces are the flags of clone(2) that create namespaces.
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER |
 	unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// DataplaneFamilies are the address families of sockets that weft-vswitch may make.
+// DataplaneFamilies are the address families of sockets that weft-vswitch may create.
 var DataplaneFamilies = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK, unix.AF_PACKET}
 
 // denied is the policy of weft-vswitch.
@@ -56,7 +56,7 @@ func denied() seccomp.Policy {
 				{Name: "socket", Conditions: families},
 			},
 		}, {
-			// A filter cannot see its flags, which are in memory. Callers that find it missing take clone.
+			// A filter cannot read its flags, which are in memory. Callers fall back to clone.
 			Names:  known([]string{"clone3"}),
 			Action: fails(unix.ENOSYS),
 		}},
@@ -65,10 +65,10 @@ func denied() seccomp.Policy {
 
 // BrokerSyscalls are the system calls that the memif broker may make. All others fail with EPERM.
 var BrokerSyscalls = []string{
-	// Sockets and their descriptors. None can be made but a pair, and no file can be opened.
+	// Sockets and their descriptors. Only socket pairs can be created, and no file can be opened.
 	"read", "write", "close", "recvmsg", "sendmsg", "accept4", "shutdown", "socketpair", "getsockname", "getpeername", "getsockopt",
-	"fcntl",      // also F_GET_SEALS, which tells shared memory
-	"readlinkat", // of /proc/self/fd, which tells eventfds
+	"fcntl",      // also F_GET_SEALS, which identifies shared memory
+	"readlinkat", // of /proc/self/fd, which identifies eventfds
 	// The Go runtime: polling, memory, threads, signals, time.
 	"epoll_create1", "epoll_ctl", "epoll_pwait", "eventfd2", "pipe2",
 	"munmap", "madvise", "mincore", "futex", "sched_yield", "sched_getaffinity", "nanosleep", "clock_nanosleep",

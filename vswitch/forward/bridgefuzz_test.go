@@ -20,7 +20,7 @@ func FuzzBridge(f *testing.F) {
 	s := newRouted(f)
 	now := time.Unix(1e9, 0)
 	f.Fuzz(func(t *testing.T, raw []byte, toBVI bool, on, flags, gso uint8, size uint16) {
-		if len(raw) > frame.LargeSize {
+		if len(raw) > frame.BufferSize {
 			return
 		}
 		if toBVI && len(raw) >= len(bviMAC) {

@@ -17,14 +17,6 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// Settings for the process around an Engine (debug.SetGCPercent, debug.SetMemoryLimit). The live heap is mostly buffers, which
-// hold no pointers, and forwarding allocates nothing. So collections are rare at the default percentage, and the limit only keeps
-// a burst of control work from doubling the heap. The values are estimates.
-const (
-	AdvisedGCPercent   = 100
-	AdvisedMemoryLimit = 256 << 20
-)
-
 // Config configures an Engine.
 type Config struct {
 	Workers int          // 0: one
@@ -81,7 +73,7 @@ func (e *Engine) build(c Config) (err error) {
 		return err
 	}
 	e.memifs = newMemifs(e, c.Log, c.MemifBroker)
-	var rings []*slow.Ring
+	var rings []*slow.Ring[slow.Message]
 	for id := range max(c.Workers, 1) {
 		w, err := newWorker(e, id)
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 // received is a received frame.
 func received(t testing.TB, raw []byte, v frame.Virtio) *frame.Buffer {
 	t.Helper()
-	b := frame.NewPool(frame.LargeSize, 1).One()
+	b := frame.NewPool(frame.BufferSize, 1).One()
 	if !b.Borrow(0, raw) {
 		t.Fatalf("%d bytes do not fit", len(raw))
 	}
@@ -57,7 +57,7 @@ func FuzzFastPath(f *testing.F) {
 	b.engine.Publish()
 	s := newRouted(f)
 	f.Fuzz(func(t *testing.T, raw []byte, mend bool, flags, gso uint8, first bool) {
-		if len(raw) > frame.SmallSize {
+		if len(raw) > 2<<10 {
 			return
 		}
 		if mend {

@@ -34,7 +34,7 @@ func FuzzFrame(f *testing.F) {
 	b.engine.Publish()
 	now := time.Unix(1e9, 0)
 	f.Fuzz(func(t *testing.T, raw []byte, mend bool, flags, gso uint8, start, offset, size uint16) {
-		if len(raw) > frame.LargeSize {
+		if len(raw) > frame.BufferSize {
 			return
 		}
 		if mend {
@@ -141,7 +141,7 @@ func seeds() [][]byte {
 	echo := append(udp4("10.1.0.1", 0), 1, 2, 3, 4)
 	echo[17] += 4
 	echo[23], echo[34], echo[35] = frame.ProtocolICMP, frame.ICMPEcho, 0
-	frame.ICMP(echo[34:]).Seal(0)
+	frame.ICMP(echo[34:]).PutChecksum(0)
 	fixIPv4Checksum(echo)
 	arp := make([]byte, frame.EthernetLen+frame.ARPLen)
 	frame.PutEthernet(arp, frame.Broadcast, podMAC, frame.TypeARP)
@@ -159,7 +159,7 @@ func echo6(to string) []byte {
 	b := udp6(to, 8)
 	b[20], b[54], b[55] = frame.ProtocolICMPv6, frame.ICMP6Echo, 0
 	body := frame.ICMP(b[54:])
-	body.Seal(frame.PseudoHeader(netip.MustParseAddr("fd09::1"), netip.MustParseAddr(to), 58, len(body)))
+	body.PutChecksum(frame.PseudoHeader(netip.MustParseAddr("fd09::1"), netip.MustParseAddr(to), 58, len(body)))
 	return b
 }
 
@@ -170,7 +170,7 @@ func solicit6() []byte {
 	frame.PutEthernet(b, mac, podMAC, frame.TypeIPv6)
 	b[20], b[21] = frame.ProtocolICMPv6, 255
 	frame.PutND(b[54:], frame.NDFields{Type: frame.ICMP6Solicit, Target: target, Option: frame.NDSourceLink, Link: podMAC})
-	frame.ICMP(b[54:]).Seal(frame.PseudoHeader(netip.MustParseAddr("fd09::1"), group, 58, frame.NDLinkLen))
+	frame.ICMP(b[54:]).PutChecksum(frame.PseudoHeader(netip.MustParseAddr("fd09::1"), group, 58, frame.NDLinkLen))
 	return b
 }
 

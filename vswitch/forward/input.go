@@ -130,7 +130,7 @@ func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 	if in == nil || !in.up {
 		return verdict{drop: dropInterfaceDown}
 	}
-	if b.Virtio.NeedsChecksum() && (b.Len() < frame.EthernetLen || !b.Virtio.Sound(b.Bytes())) {
+	if b.Virtio.NeedsChecksum() && (b.Len() < frame.EthernetLen || !b.Virtio.ChecksumIsSafe(b.Bytes())) {
 		return verdict{drop: dropVirtio}
 	}
 	if in.macip != nil && !in.macip.permits(b.Bytes()) {
@@ -195,7 +195,7 @@ type bufferCache struct {
 }
 
 func newBufferCache() bufferCache {
-	return bufferCache{pool: frame.NewPool(frame.LargeSize, poolSize), empty: make([]*frame.Buffer, 0, frame.VectorSize)}
+	return bufferCache{pool: frame.NewPool(frame.BufferSize, poolSize), empty: make([]*frame.Buffer, 0, frame.VectorSize)}
 }
 
 // forVector returns buffers for n frames, or fewer if the pool is short.

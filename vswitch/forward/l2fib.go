@@ -5,10 +5,10 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/slow"
 )
 
 // clockReadInterval is the number of rounds between two readings of the clock: reading it costs half as much as forwarding a
@@ -39,9 +39,9 @@ type l2fib struct {
 	*view
 	macs        *macTable
 	secondClock *secondClock
-	clock       func() uint32 // reads secondClock
-	seconds     uint32        // of the clock, read once a round
-	in, out     []*updateRing // from and to each other worker
+	clock       func() uint32           // reads secondClock
+	seconds     uint32                  // of the clock, read once a round
+	in, out     []*slow.Ring[macUpdate] // from and to each other worker
 }
 
 func newL2FIB(v *view, start time.Time) l2fib {
@@ -365,9 +365,9 @@ func (w *worker) learned(slot uint16) []LearnedMAC {
 }
 
 const (
-	// updateRingSize limits the pending updates from one worker to another. When the ring is full updates are lost, and the
-	// receiver floods until the MAC is announced again.
-	updateRingSize = 512
+	// updateRingOrder is the binary logarithm of the pending updates from one worker to another. When the ring is full updates
+	// are lost, and the receiver floods until the MAC is announced again.
+	updateRingOrder = 9
 	// announceInterval is the time in seconds after which an active MAC is announced again; the shortest age is a minute.
 	announceInterval = 16
 )
@@ -378,41 +378,12 @@ type macUpdate struct {
 	out uint32
 }
 
-// updateRing passes updates from one worker to another.
-type updateRing struct {
-	updates [updateRingSize]macUpdate
-	head    atomic.Uint64 // the writer's
-	_       [56]byte
-	tail    atomic.Uint64 // the reader's
-}
-
-// put adds an update, if there is room.
-func (r *updateRing) put(s macUpdate) {
-	head := r.head.Load()
-	if head-r.tail.Load() == updateRingSize {
-		return
-	}
-	r.updates[head%updateRingSize] = s
-	r.head.Store(head + 1)
-}
-
-// take removes the oldest update.
-func (r *updateRing) take() (s macUpdate, ok bool) {
-	tail := r.tail.Load()
-	if tail == r.head.Load() {
-		return s, false
-	}
-	s = r.updates[tail%updateRingSize]
-	r.tail.Store(tail + 1)
-	return s, true
-}
-
 // connect creates a ring between every two workers.
 func connect(workers []*worker) {
 	for _, to := range workers {
 		for _, from := range workers {
 			if from != to {
-				r := new(updateRing)
+				r := slow.NewRing[macUpdate](updateRingOrder)
 				from.l2.fib.out, to.l2.fib.in = append(from.l2.fib.out, r), append(to.l2.fib.in, r)
 			}
 		}
@@ -422,19 +393,23 @@ func connect(workers []*worker) {
 // announce sends an update to the other workers: each has its own MAC table and ports.
 func (l *l2fib) announce(k macKey, out uint32) {
 	for _, r := range l.out {
-		r.put(macUpdate{k, out})
+		if u := r.Reserve(); u != nil {
+			*u = macUpdate{k, out}
+			r.Commit()
+		}
 	}
 }
 
 // applyUpdates learns from the updates of other workers.
 func (l *l2fib) applyUpdates() {
 	for _, r := range l.in {
-		for range updateRingSize {
-			u, ok := r.take()
-			if !ok {
+		for range 1 << updateRingOrder {
+			u := r.Peek()
+			if u == nil {
 				break
 			}
-			l.apply(u)
+			l.apply(*u)
+			r.Advance()
 		}
 	}
 }

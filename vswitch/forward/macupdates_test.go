@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/slow"
 )
 
 // newPair is an engine of two workers that the test drives; ports are spread over them by index.
@@ -84,18 +85,20 @@ func TestFlushRemovesPendingUpdates(t *testing.T) {
 }
 
 func TestUpdatesAreLostWhenTheRingIsFull(t *testing.T) {
-	r := new(updateRing)
-	for round := range 3 {
-		for n := range updateRingSize + 5 {
-			r.put(macUpdate{macKey(n + 1), uint32(round)})
+	r := slow.NewRing[macUpdate](updateRingOrder)
+	l := l2fib{out: []*slow.Ring[macUpdate]{r}}
+	for round := range uint32(3) {
+		for n := range 1<<updateRingOrder + 5 {
+			l.announce(macKey(n+1), round)
 		}
-		for n := range updateRingSize {
-			if s, ok := r.take(); !ok || s != (macUpdate{macKey(n + 1), uint32(round)}) {
-				t.Fatalf("number %d is %+v, %v", n, s, ok)
+		for n := range 1 << updateRingOrder {
+			if u := r.Peek(); u == nil || *u != (macUpdate{macKey(n + 1), round}) {
+				t.Fatalf("number %d is %+v", n, u)
 			}
+			r.Advance()
 		}
-		if s, ok := r.take(); ok {
-			t.Fatalf("update beyond the ring's size: %+v", s)
+		if !r.Empty() {
+			t.Fatalf("update beyond the ring's size: %+v", *r.Peek())
 		}
 	}
 }

@@ -17,7 +17,7 @@ const (
 // slowLink connects a worker to the slow path.
 type slowLink struct {
 	w                *worker
-	toSlow, fromSlow *slow.Ring
+	toSlow, fromSlow *slow.Ring[slow.Message]
 }
 
 // punt copies a frame to the slow path, or drops it if the ring is full.

@@ -493,7 +493,7 @@ func (e *Engine) SetProxies(p Proxies) {
 
 // proxied returns the addresses that an interface answers for.
 func (s *snapshot) proxied(i *iface) slow.Proxied {
-	p := slow.Proxied{Everyone: i.proxyND}
+	p := slow.Proxied{All: i.proxyND}
 	if s.proxies == nil {
 		return p
 	}

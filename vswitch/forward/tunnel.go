@@ -23,8 +23,8 @@ type Tunnel struct {
 // tunnel is a Tunnel as the workers see it.
 type tunnel struct {
 	Tunnel
-	envelope frame.Envelope
-	fib      int // slot of Table
+	headers frame.VXLANHeaders
+	fib     int // slot of Table
 }
 
 // tunnelKey identifies the tunnel of a received packet.
@@ -64,7 +64,7 @@ func (s *snapshot) setTunnel(i *iface, c *Tunnel) {
 	}
 	i.tunnel = nil
 	if c != nil {
-		i.tunnel = &tunnel{Tunnel: *c, envelope: frame.NewEnvelope(c.Source.Addr(), c.Destination, c.VNI)}
+		i.tunnel = &tunnel{Tunnel: *c, headers: frame.NewVXLANHeaders(c.Source.Addr(), c.Destination, c.VNI)}
 		i.tunnel.fib = s.slot(i.tunnel.tableKey())
 		next.byKey[i.tunnel.key()] = i.index
 		next.count(i.tunnel, 1)
@@ -155,7 +155,7 @@ func (v *vtep) send(out *iface, b *frame.Buffer, port uint16) {
 	c.txPackets.Add(1)
 	c.txBytes.Add(uint64(b.Len()))
 	v.ipID++
-	if !t.envelope.Push(b, port, v.ipID) {
+	if !t.headers.Push(b, port, v.ipID) {
 		v.w.tx.discard(b, dropTunnelTooBig)
 		return
 	}

@@ -61,7 +61,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 	w.tx = txQueues{view: &w.view, pool: w.buffers.pool}
 	w.l2 = l2Forwarder{w: w, view: &w.view, fib: newL2FIB(&w.view, start), storm: stormControl{view: &w.view}}
 	w.vtep.w = w
-	w.slow = slowLink{w: w, toSlow: slow.NewRing(puntOrder), fromSlow: slow.NewRing(puntOrder)}
+	w.slow = slowLink{w: w, toSlow: slow.NewRing[slow.Message](puntOrder), fromSlow: slow.NewRing[slow.Message](puntOrder)}
 	if err := w.rx.poll.open(bell.Descriptor()); err != nil {
 		return nil, fmt.Errorf("worker %d: %w", id, err)
 	}

@@ -39,10 +39,10 @@ func (a ARP) SenderMAC() MAC { return MAC(a[8:14]) }
 // Sender returns the sender's IPv4 address; unspecified in a probe (RFC 5227).
 func (a ARP) Sender() netip.Addr { return netip.AddrFrom4([4]byte(a[14:18])) }
 
-// Target returns the IPv4 address that is asked for, or the receiver of a reply.
+// Target returns the requested IPv4 address, or the receiver of a reply.
 func (a ARP) Target() netip.Addr { return netip.AddrFrom4([4]byte(a[24:28])) }
 
-// ARPFields are what a written packet says.
+// ARPFields are the fields of a packet to write.
 type ARPFields struct {
 	Operation            uint16
 	SenderMAC, TargetMAC MAC

@@ -14,7 +14,7 @@ func one(t testing.TB, size int) *frame.Buffer {
 	return frame.NewPool(size, 1).One()
 }
 
-// fresh returns n bytes that differ from one another.
+// fresh returns n bytes that all differ.
 func fresh(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -25,11 +25,11 @@ func fresh(n int) []byte {
 
 func TestBorrowedFrameReadsLikeAnOwnedOne(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		b := one(t, frame.SmallSize)
+		b := one(t, smallSize)
 		skip := rapid.SampledFrom([]int{0, frame.EthernetLen}).Draw(r, "skip")
-		data := fresh(rapid.IntRange(1, frame.SmallSize-skip).Draw(r, "length"))
+		data := fresh(rapid.IntRange(1, smallSize-skip).Draw(r, "length"))
 		if !b.Borrow(skip, data) {
-			r.Fatal("refused")
+			r.Fatal("rejected")
 		}
 		want := append(make([]byte, skip), data...)
 		clear(b.Head()[:skip])
@@ -54,28 +54,28 @@ func TestBorrowedFrameReadsLikeAnOwnedOne(t *testing.T) {
 	})
 }
 
-// The head is private from the first moment on, the body from when the frame is asked for whole.
-func TestWhatIsPrivateDoesNotFollowTheLender(t *testing.T) {
+// The head is private from the start, and the body after Bytes.
+func TestHeadIsPrivateWhileTheBodyIsBorrowed(t *testing.T) {
 	data := fresh(1500)
 	was := bytes.Clone(data)
-	b := one(t, frame.SmallSize)
+	b := one(t, smallSize)
 	b.Borrow(0, data)
 	clear(data[:frame.HeadLen])
 	if !bytes.Equal(b.Head(), was[:frame.HeadLen]) {
-		t.Errorf("head became %x", b.Head())
+		t.Errorf("head changed to %x", b.Head())
 	}
 	if !bytes.Equal(b.Bytes(), was) {
-		t.Errorf("frame became %x", b.Bytes())
+		t.Errorf("frame changed to %x", b.Bytes())
 	}
 	clear(data)
 	if _, body := b.Parts(); !bytes.Equal(b.Bytes(), was) || len(body) != 0 {
-		t.Errorf("frame became %x, %d bytes are still borrowed", b.Bytes(), len(body))
+		t.Errorf("frame changed to %x, %d bytes are still borrowed", b.Bytes(), len(body))
 	}
 }
 
-func TestBorrowRefusesWhatTheBufferCannotHold(t *testing.T) {
-	b := one(t, frame.SmallSize)
-	if b.Borrow(1, make([]byte, frame.SmallSize)) || b.Len() != 0 {
+func TestBorrowRejectsLongFrames(t *testing.T) {
+	b := one(t, smallSize)
+	if b.Borrow(1, make([]byte, smallSize)) || b.Len() != 0 {
 		t.Errorf("%d bytes", b.Len())
 	}
 }
@@ -86,7 +86,7 @@ func TestReleaseEndsBorrowing(t *testing.T) {
 		"put":        func(p *frame.Pool, b *frame.Buffer) { p.Put([]*frame.Buffer{b}) },
 		"made empty": func(_ *frame.Pool, b *frame.Buffer) { frame.Reset([]*frame.Buffer{b}); b.Release() },
 	} {
-		p := frame.NewPool(frame.SmallSize, 1)
+		p := frame.NewPool(smallSize, 1)
 		b := p.One()
 		b.Borrow(0, fresh(1000))
 		end(p, b)
@@ -98,7 +98,7 @@ func TestReleaseEndsBorrowing(t *testing.T) {
 	}
 }
 
-func TestPlainChecksumIsJudgedAsAnyOther(t *testing.T) {
+func TestPlainChecksumMatchesChecksum(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		p := frame.IPv4(rapid.SliceOfN(rapid.Byte(), frame.IPv4Len, frame.IPv4Len).Draw(r, "header"))
 		p[0] = 0x45
@@ -113,10 +113,14 @@ func TestPlainChecksumIsJudgedAsAnyOther(t *testing.T) {
 		if p.TTL() == 0 {
 			return
 		}
-		before, checksum := uint16(p[8])<<8|uint16(p[9]), uint16(p[10])<<8|uint16(p[11])
+		before, checksum := uint32(p[8])<<8|uint32(p[9]), uint32(p[10])<<8|uint32(p[11])
 		p.DecrementTTL()
-		if want := frame.Update(checksum, before, before-0x100); uint16(p[10])<<8|uint16(p[11]) != want {
-			r.Fatalf("checksum %04x became %x, want %04x", checksum, p[10:12], want)
+		sum := ^checksum&0xffff + ^before&0xffff + before - 0x100 // RFC 1624, equation 3
+		for sum > 0xffff {
+			sum = sum>>16 + sum&0xffff
+		}
+		if want := ^uint16(sum); uint16(p[10])<<8|uint16(p[11]) != want {
+			r.Fatalf("checksum %04x changed to %x, want %04x", checksum, p[10:12], want)
 		}
 	})
 }

@@ -1,36 +1,33 @@
+// Package frame holds the packet buffers of the dataplane, with views of headers, checksums and segmentation in place.
 package frame
 
 import "encoding/binary"
 
-// HeadRoom is the free space before a received frame: a VXLAN envelope (Ethernet, IPv6, UDP, VXLAN: 70 bytes), the
-// virtio header, and padding that starts the frame on a cache line: a 64-byte frame occupies a single line.
+// HeadRoom is the free space before a received frame: VXLAN headers (Ethernet, IPv6, UDP, VXLAN: 70 bytes), the virtio header,
+// and padding that aligns the frame to a cache line.
 const HeadRoom = 128
 
-// The two sizes of buffers, without head room: one for ordinary frames, one for a GSO frame (up to 65,549 bytes).
-const (
-	SmallSize = 2 << 10
-	LargeSize = 72 << 10
-)
+// BufferSize is the size of a buffer without head room, for a GSO frame of up to 65,549 bytes.
+const BufferSize = 72 << 10
 
-// VectorSize is the most frames that are handled together.
+// VectorSize is the largest number of frames in a vector.
 const VectorSize = 256
 
-// Buffer holds one frame, with room before and behind it. It belongs to the worker whose pool it is from.
+// Buffer holds a frame, with room before and after it. It belongs to the worker that owns its pool.
 //
-// A buffer can borrow the body of its frame from a port's shared memory, so that the body is copied once, from port to
-// port:
+// A buffer can borrow the body of its frame from a port's shared memory, so that the body is copied once, from port to port:
 //
 //	owned --Borrow--> borrowed --Bytes: copy the body--> owned
-//	                     \--Parts: the port that transmits copies the body
+//	                     \--Parts: the transmitting port copies the body
 //
-// The peer may change shared memory at any time. Therefore the body is read only once, by Bytes or by the transmitting
-// port, and every decision is based on private memory: Head or Bytes.
+// The peer may change shared memory at any time. Therefore the body is read only once, by Bytes or by the transmitting port, and
+// every decision is based on private memory: Head or Bytes.
 type Buffer struct {
-	Virtio Virtio // travels with the frame
+	Virtio Virtio // metadata of the frame
 	mem    []byte
 	start  int
 	end    int
-	split  int    // where the borrowed body begins in mem; used only if body is set
+	split  int    // start of the borrowed body in mem; used only if body is set
 	body   []byte // borrowed from a port; nil: the whole frame is in mem
 	pool   *Pool
 }
@@ -38,9 +35,8 @@ type Buffer struct {
 // HeadLen is the number of bytes that Borrow copies: all headers that the common forwarding paths read.
 const HeadLen = 128
 
-// Borrow makes data the frame, after skip bytes that the caller fills. At most HeadLen bytes of data are copied; the
-// remainder stays in data, which must be valid until the frame is transmitted or released. False: data exceeds the
-// buffer.
+// Borrow makes data the frame, after skip bytes that the caller fills. It copies at most HeadLen bytes; the rest stays in data,
+// which must be valid until the frame is transmitted or released. It returns false if data exceeds the buffer.
 func (b *Buffer) Borrow(skip int, data []byte) bool {
 	at, n := b.start+skip, len(data)
 	if at+n > len(b.mem) {
@@ -66,8 +62,8 @@ func (b *Buffer) Borrow(skip int, data []byte) bool {
 // line is the size of a cache line, and of the smallest Ethernet frame.
 const line = 64
 
-// copyLine copies in four moves. The compiler turns larger ones between arrays that may overlap, and copy, into a call,
-// which costs twice as much.
+// copyLine copies in four moves. The compiler turns copy, and larger moves between arrays that may overlap, into a call, which
+// costs twice as much.
 func copyLine(to, from *[line]byte) {
 	*(*[16]byte)(to[0:16]) = *(*[16]byte)(from[0:16])
 	*(*[16]byte)(to[16:32]) = *(*[16]byte)(from[16:32])
@@ -75,16 +71,16 @@ func copyLine(to, from *[line]byte) {
 	*(*[16]byte)(to[48:64]) = *(*[16]byte)(from[48:64])
 }
 
-// Bytes returns the frame, from its Ethernet header on; valid until Release. It copies a borrowed body first.
+// Bytes returns the frame with its Ethernet header, valid until Release. It copies a borrowed body first.
 func (b *Buffer) Bytes() []byte {
 	if b.body != nil {
-		b.own()
+		b.copyBody()
 	}
 	return b.mem[b.start:b.end]
 }
 
-// own copies the borrowed body into the buffer.
-func (b *Buffer) own() {
+// copyBody copies the borrowed body into the buffer.
+func (b *Buffer) copyBody() {
 	if b.split < b.end {
 		copy(b.mem[b.split:b.end], b.body)
 	}
@@ -99,8 +95,8 @@ func (b *Buffer) Head() []byte {
 	return b.mem[b.start:b.end]
 }
 
-// CopyHead copies the beginning of the frame, as far as it is in private memory, and returns how many bytes of to are the
-// frame's; what is behind them means nothing.
+// CopyHead copies the start of the frame, as far as it is in private memory, and returns its length. The bytes of to after that
+// are undefined.
 func (b *Buffer) CopyHead(to []byte) int {
 	h := b.Head()
 	if len(h) > line || len(to) < line || cap(h) < line {
@@ -119,7 +115,7 @@ func (b *Buffer) Parts() (head, body []byte) {
 	return b.mem[b.start:min(b.split, b.end)], b.body[:max(b.end-b.split, 0)]
 }
 
-// EthernetType returns the frame's type, or 0 where the frame is too short for one.
+// EthernetType returns the frame's type, or 0 if the frame is too short.
 func (b *Buffer) EthernetType() uint16 {
 	if b.end-b.start < EthernetLen {
 		return 0
@@ -130,30 +126,30 @@ func (b *Buffer) EthernetType() uint16 {
 // Len returns the frame's length.
 func (b *Buffer) Len() int { return b.end - b.start }
 
-// Room returns all memory from the frame's start on, for a reader to fill; SetLen then says how much it did.
+// Room returns the memory from the frame's start on, for a reader that then calls SetLen.
 func (b *Buffer) Room() []byte { return b.mem[b.start:] }
 
-// SetLen says how long the frame is; lengths outside the buffer are cut to it.
+// SetLen sets the length of the frame, limited to the buffer.
 func (b *Buffer) SetLen(n int) {
 	end := b.start + min(max(n, 0), len(b.mem)-b.start)
 	if b.body != nil && end > b.end {
-		b.own()
+		b.copyBody()
 	}
 	b.end = end
 }
 
-// WithHead returns the memory from n bytes before the frame to its end; n is at most HeadRoom for a frame just received.
+// WithHead returns the frame with the n bytes before it; n is at most HeadRoom for a received frame.
 func (b *Buffer) WithHead(n int) []byte {
 	if b.body != nil {
-		b.own()
+		b.copyBody()
 	}
 	return b.mem[b.start-n : b.end]
 }
 
-// RoomWithHead is WithHead to the end of the buffer.
+// RoomWithHead returns the memory from n bytes before the frame to the end of the buffer.
 func (b *Buffer) RoomWithHead(n int) []byte { return b.mem[b.start-n:] }
 
-// Push moves the frame's start n bytes towards the head; false: there is no room.
+// Push adds n bytes before the frame; false if there is no room.
 func (b *Buffer) Push(n int) bool {
 	if n > b.start {
 		return false
@@ -162,25 +158,24 @@ func (b *Buffer) Push(n int) bool {
 	return true
 }
 
-// Pull takes the frame's first n bytes off, at most all of them.
+// Pull removes the first n bytes of the frame, or all.
 func (b *Buffer) Pull(n int) {
 	if b.body != nil {
-		b.own()
+		b.copyBody()
 	}
 	b.start += min(max(n, 0), b.Len())
 }
 
-// Release gives the buffer back to its pool.
+// Release returns the buffer to its pool.
 func (b *Buffer) Release() { b.pool.put(b) }
 
-// Reset makes buffers empty again whose holder keeps them.
+// Reset empties buffers for another use by the caller.
 func Reset(v []*Buffer) {
 	for _, b := range v {
 		b.reset()
 	}
 }
 
-// reset makes it empty again.
 func (b *Buffer) reset() {
 	b.start, b.end = HeadRoom, HeadRoom
 	b.body = nil

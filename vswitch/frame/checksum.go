@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// Sum adds b, as big endian 16-bit words padded with a zero byte, to a one's complement sum (RFC 1071). The result is not
-// inverted, so that sums can be continued; all pieces but the last must have an even length.
+// Sum adds b to a one's complement sum of big endian 16-bit words, padded with a zero byte (RFC 1071). The result is not
+// inverted, so that the sum can be continued; all pieces except the last must have an even length.
 func Sum(b []byte, initial uint16) uint16 {
 	var s, carry uint64
 	for len(b) >= 32 {
@@ -32,8 +32,7 @@ func Sum(b []byte, initial uint16) uint16 {
 	return fold(rest)
 }
 
-// PlainChecksumValid is IPv4.ChecksumValid of a header without options. Whether a sum is all ones is the same in either byte
-// order (RFC 1071, 2 (B)).
+// PlainChecksumValid is IPv4.ChecksumValid for a header without options. The byte order does not matter (RFC 1071, 2 (B)).
 func PlainChecksumValid(p *[IPv4Len]byte) bool {
 	s, carry := bits.Add64(binary.LittleEndian.Uint64(p[:]), binary.LittleEndian.Uint64(p[8:]), 0)
 	s = s>>32 + s&0xffffffff + carry + uint64(binary.LittleEndian.Uint32(p[16:]))
@@ -42,10 +41,10 @@ func PlainChecksumValid(p *[IPv4Len]byte) bool {
 	return uint16(s>>16+s) == 0xffff
 }
 
-// Checksum is the Internet checksum of b: the inverted sum.
+// Checksum returns the Internet checksum of b: the inverted sum.
 func Checksum(b []byte) uint16 { return ^Sum(b, 0) }
 
-// PseudoHeader sums what TCP, UDP and ICMPv6 checksum beside themselves (RFC 9293 3.1, RFC 8200 8.1); both addresses are of
+// PseudoHeader returns the sum of the pseudo header for TCP, UDP and ICMPv6 (RFC 9293 3.1, RFC 8200 8.1); both addresses are of
 // one family.
 func PseudoHeader(source, destination netip.Addr, protocol uint8, length int) uint16 {
 	s := fold(uint64(protocol) + uint64(length))
@@ -57,13 +56,8 @@ func PseudoHeader(source, destination netip.Addr, protocol uint8, length int) ui
 	return Sum(b[:], Sum(a[:], s))
 }
 
-// Update returns the checksum after a 16-bit word it covers changed from old to now (RFC 1624, equation 3).
-func Update(checksum, old, now uint16) uint16 {
-	return ^fold(uint64(^checksum) + uint64(^old) + uint64(now))
-}
-
-// Complete finishes a partial L4 checksum in place and clears the flag; false where v's offsets do not fit the frame.
-// The field holds the pseudo header's sum. A result of zero becomes all ones, which UDP needs and the others take as equal.
+// Complete completes a partial L4 checksum in place and clears the flag; false if the offsets in v exceed the frame. The field
+// holds the sum of the pseudo header. Zero is written as all ones, which UDP requires and the others accept.
 func Complete(frame []byte, v *Virtio) bool {
 	if !v.NeedsChecksum() {
 		return true

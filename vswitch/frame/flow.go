@@ -2,7 +2,7 @@ package frame
 
 import "encoding/binary"
 
-// Hash is the flow's hash: addresses, protocol and, where the packet is no fragment, ports. Packets of a flow agree.
+// Hash returns the flow hash of addresses, protocol and, unless the packet is a fragment, ports.
 func (p IPv4) Hash() uint32 {
 	h := mix(uint64(binary.BigEndian.Uint32(p[12:]))<<32|uint64(binary.BigEndian.Uint32(p[16:])), uint64(p[9]))
 	if p.IsFragment() {
@@ -11,7 +11,7 @@ func (p IPv4) Hash() uint32 {
 	return withPorts(h, p[9], p.Payload())
 }
 
-// Hash is the flow's hash; as for IPv4.
+// Hash returns the flow hash, as for IPv4.
 func (p IPv6) Hash() uint32 {
 	h := mix(binary.BigEndian.Uint64(p[8:]), binary.BigEndian.Uint64(p[16:]))
 	h = mix(binary.BigEndian.Uint64(p[24:])^h, binary.BigEndian.Uint64(p[32:]))
@@ -21,7 +21,7 @@ func (p IPv6) Hash() uint32 {
 	return withPorts(h, p[6], p[IPv6Len:])
 }
 
-// Hash is the hash of a frame's flow: of its IP packet, or else of its addresses.
+// Hash returns the flow hash of the IP packet, or of the MAC addresses of another frame.
 func (e Ethernet) Hash() uint32 {
 	switch kind, at := e.Network(); kind {
 	case TypeIPv4:

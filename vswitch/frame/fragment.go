@@ -4,25 +4,25 @@ import "encoding/binary"
 
 const (
 	moreFragments = 0x2000
-	fragmentUnit  = 8 // fragments begin at multiples of it
-	// Options (RFC 791 3.1): those with the copied bit are in every fragment.
+	fragmentUnit  = 8 // unit of fragment offsets
+	// IP options (RFC 791 3.1). Options with the copied bit are repeated in every fragment.
 	optionEnd    = 0
 	optionNop    = 1
 	optionCopied = 0x80
 )
 
-// Fragmenter cuts an IPv4 packet into fragments (RFC 791 3.2). The packet may be a fragment itself. It only reads the
-// frame, and allocates nothing.
+// Fragmenter cuts an IPv4 packet, which may be a fragment itself, into fragments (RFC 791 3.2). It does not change the frame, and
+// allocates nothing.
 type Fragmenter struct {
 	frame   []byte
-	network int // where the IP header begins
-	headers int // of Ethernet and IP: what each fragment repeats
-	size    int // of a full fragment's payload
-	next    int // payload that is cut already
+	network int // offset of the IP header
+	headers int // length of the Ethernet and IP headers, which each fragment repeats
+	size    int // payload of a full fragment
+	next    int // offset of the next fragment in the payload
 }
 
-// NewFragmenter prepares to cut a frame into fragments of at most mtu bytes with their IP header; false where it carries no
-// IPv4 packet, or one that must not be cut. Its L4 checksum must be complete.
+// NewFragmenter returns a Fragmenter for fragments of at most mtu bytes with their IP header; false if the frame has no IPv4
+// packet or DF is set. The L4 checksum must be complete.
 func NewFragmenter(b []byte, mtu int) (Fragmenter, bool) {
 	var f Fragmenter
 	if len(b) < EthernetLen {
@@ -38,7 +38,7 @@ func NewFragmenter(b []byte, mtu int) (Fragmenter, bool) {
 	return f, f.size > 0
 }
 
-// Next writes the next fragment into room and returns its length, or 0 when all are cut.
+// Next writes the next fragment into room and returns its length, or 0 at the end.
 func (f *Fragmenter) Next(room []byte) int {
 	at := f.headers + f.next
 	n := min(f.size, len(f.frame)-at)
@@ -64,7 +64,7 @@ func (f *Fragmenter) Next(room []byte) int {
 	return len(fragment)
 }
 
-// clearFirstOptions blanks the options that belong to the first fragment alone, which keeps the header's length.
+// clearFirstOptions replaces options without the copied bit by no-operations, which keeps the header's length.
 func clearFirstOptions(options []byte) {
 	for len(options) > 0 && options[0] != optionEnd {
 		if options[0] == optionNop {

@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// drawFragment is an IPv4 packet, perhaps itself a fragment, with an option for all fragments and one for the first.
+// drawFragment returns an IPv4 packet, possibly a fragment, with an option for all fragments and one for the first.
 func drawFragment(t *rapid.T) (raw []byte, p *layers.IPv4, payload []byte) {
 	payload = rapid.SliceOfN(rapid.Byte(), 1, 5000).Draw(t, "payload")
 	p = &layers.IPv4{Version: 4, TTL: 64, Protocol: 99, Id: 4711, SrcIP: []byte{10, 0, 0, 1}, DstIP: []byte{10, 0, 0, 2},
@@ -35,13 +35,13 @@ func drawFragment(t *rapid.T) (raw []byte, p *layers.IPv4, payload []byte) {
 	return b.Bytes(), p, payload
 }
 
-func TestFragmentsAreThePacket(t *testing.T) {
+func TestFragmentsReassembleToThePacket(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw, p, payload := drawFragment(t)
 		mtu := rapid.IntRange(68, 1500).Draw(t, "mtu")
 		f, ok := frame.NewFragmenter(raw, mtu)
 		if !ok {
-			t.Fatal("refused")
+			t.Fatal("rejected")
 		}
 		var joined []byte
 		room := make([]byte, frame.EthernetLen+mtu)
@@ -67,7 +67,7 @@ func TestFragmentsAreThePacket(t *testing.T) {
 	})
 }
 
-// sum is the plainest form of RFC 1071.
+// sum is the simplest form of RFC 1071.
 func sum(b []byte) uint32 {
 	var s uint32
 	for i := 0; i+1 < len(b); i += 2 {
@@ -77,13 +77,13 @@ func sum(b []byte) uint32 {
 	return s
 }
 
-func TestFragmenterRefusesWhatMustNotBeCut(t *testing.T) {
+func TestFragmenterRejectsUnfragmentablePackets(t *testing.T) {
 	whole := make([]byte, 100)
 	frame.PutEthernet(whole, mac, mac, frame.TypeIPv4)
 	frame.PutIPv4(whole[14:], frame.IPFields{Source: a4, Destination: b4, PayloadLen: 66})
 	whole[20] = 0x40
 	if _, ok := frame.NewFragmenter(whole, 60); ok {
-		t.Error("a packet with DF was taken")
+		t.Error("accepted a packet with DF")
 	}
 	whole[20] = 0
 	for rule, c := range map[string]struct {
@@ -91,7 +91,7 @@ func TestFragmenterRefusesWhatMustNotBeCut(t *testing.T) {
 		mtu int
 	}{"shorter than a header": {whole[:20], 60}, "cut": {whole[:90], 60}, "no room": {whole, 27}, "no frame": {nil, 60}} {
 		if _, ok := frame.NewFragmenter(c.raw, c.mtu); ok {
-			t.Errorf("%s: taken", rule)
+			t.Errorf("%s: accepted", rule)
 		}
 	}
 	if _, ok := frame.NewFragmenter(whole, 28); !ok {

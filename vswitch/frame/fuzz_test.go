@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// decodes says whether gopacket takes b for a whole layer of type l.
+// decodes reports whether gopacket decodes b as a layer of type l.
 func decodes(b []byte, l gopacket.LayerType) (gopacket.Layer, bool) {
 	p := gopacket.NewPacket(b, l, gopacket.DecodeOptions{Lazy: true, NoCopy: true})
 	first := p.Layer(l)

@@ -1,8 +1,8 @@
 package frame
 
-// LongestIP returns the length of the longest IP packet a frame puts on a wire: that of the packet itself, or of a GSO
-// frame's segments, whose headers are as long as the frame's own. False: v does not describe the packet, so that nobody
-// could cut it. The frame's IP packet begins behind an untagged Ethernet header, at header bytes its L4 one.
+// LongestIP returns the length of the longest IP packet on the wire: that of the packet, or of a GSO frame's segments, which have
+// headers of the same length. It returns false if v does not describe the packet, so that it cannot be segmented. The packet
+// follows an untagged Ethernet header; its L4 header is at offset header.
 func (v *Virtio) LongestIP(packet []byte, header int, protocol uint8) (int, bool) {
 	if !v.IsGSO() {
 		return len(packet), true
@@ -13,7 +13,7 @@ func (v *Virtio) LongestIP(packet []byte, header int, protocol uint8) (int, bool
 	return v.longestIP(packet, header, protocol)
 }
 
-// longestIP is LongestIP of a GSO frame, wherever in it the packet begins.
+// longestIP is LongestIP for a GSO frame, at any offset of the packet.
 func (v *Virtio) longestIP(packet []byte, header int, protocol uint8) (int, bool) {
 	if header > len(packet) {
 		return 0, false
@@ -40,8 +40,8 @@ func (v *Virtio) tcpSegment(packet []byte, header int, agrees bool) (int, bool) 
 	return header + t.HeaderLen() + int(v.GSOSize), true
 }
 
-// Shorten makes the segments of a TCP frame shorter, which their receiver cannot tell from a sender that chose so; false:
-// the frame is of another kind, or nothing would be left.
+// Shorten reduces the segment size of a TCP frame, which is invisible to the receiver; false if the frame is not TCP or no
+// payload would remain.
 func (v *Virtio) Shorten(by int) bool {
 	kind := v.GSOType &^ GSOECN
 	if kind != GSOTCP4 && kind != GSOTCP6 || by >= int(v.GSOSize) {

@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// written lets gopacket write a packet, lengths and checksums too.
+// written serialises a packet by gopacket, with lengths and checksums.
 func written(t testing.TB, parts ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
@@ -72,7 +72,7 @@ func TestIPv6ViewAgreesWithGopacket(t *testing.T) {
 	}
 }
 
-func TestExtensionHeadersAreWalked(t *testing.T) {
+func TestUpperSkipsExtensionHeaders(t *testing.T) {
 	for _, c := range []struct {
 		rule  string
 		chain []byte // next header, then the headers

@@ -16,11 +16,10 @@ const (
 	ProtocolICMPv6 = 58
 )
 
-// IPv4 is a view of a packet, cut to its total length (RFC 791).
+// IPv4 is a view of a packet, without padding (RFC 791).
 type IPv4 []byte
 
-// ParseIPv4 checks version, header length and total length; padding behind the packet is cut off. The header's checksum is
-// ChecksumValid's matter.
+// ParseIPv4 checks version, header length and total length, and cuts padding off. ChecksumValid checks the checksum.
 func ParseIPv4(b []byte) (IPv4, error) {
 	if len(b) < IPv4Len {
 		return nil, ErrShort
@@ -38,19 +37,19 @@ func ParseIPv4(b []byte) (IPv4, error) {
 	return IPv4(b[:total]), nil
 }
 
-// HeaderLen returns the header's length with options.
+// HeaderLen returns the length of the header with options.
 func (p IPv4) HeaderLen() int { return int(p[0]&15) * 4 }
 
 // ChecksumValid verifies the header's checksum.
 func (p IPv4) ChecksumValid() bool { return Sum(p[:p.HeaderLen()], 0) == 0xffff }
 
-// DontFragment tells the DF bit.
+// DontFragment returns the DF bit.
 func (p IPv4) DontFragment() bool { return p[6]&0x40 != 0 }
 
 // FragmentOffset returns the offset in units of 8 bytes.
 func (p IPv4) FragmentOffset() uint16 { return binary.BigEndian.Uint16(p[6:]) & 0x1fff }
 
-// IsFragment says that the packet is one piece of several.
+// IsFragment reports whether the packet is a fragment.
 func (p IPv4) IsFragment() bool { return binary.BigEndian.Uint16(p[6:])&0x3fff != 0 }
 
 // TTL returns the time to live.
@@ -59,17 +58,16 @@ func (p IPv4) TTL() uint8 { return p[8] }
 // Protocol returns the payload's protocol.
 func (p IPv4) Protocol() uint8 { return p[9] }
 
-// Source returns the sender.
+// Source returns the source address.
 func (p IPv4) Source() netip.Addr { return netip.AddrFrom4([4]byte(p[12:16])) }
 
-// Destination returns the receiver.
+// Destination returns the destination address.
 func (p IPv4) Destination() netip.Addr { return netip.AddrFrom4([4]byte(p[16:20])) }
 
-// Payload returns what follows the header.
+// Payload returns the bytes after the header.
 func (p IPv4) Payload() []byte { return p[p.HeaderLen():] }
 
-// DecrementTTL takes one off the time to live, which must not be zero, and mends the checksum: Update (RFC 1624, equation 3) for
-// a word that becomes 0x100 less.
+// DecrementTTL decrements the time to live, which must not be zero, and updates the checksum (RFC 1624, equation 3).
 func (p IPv4) DecrementTTL() {
 	p[8]--
 	c := uint32(binary.BigEndian.Uint16(p[10:])) + 0x100
@@ -79,7 +77,7 @@ func (p IPv4) DecrementTTL() {
 	binary.BigEndian.PutUint16(p[10:], uint16(c))
 }
 
-// IPFields are what a written IP header says. TOS is the traffic class in IPv6.
+// IPFields are the fields of an IP header to write. TOS is the traffic class in IPv6.
 type IPFields struct {
 	TOS, TTL, Protocol  uint8
 	Source, Destination netip.Addr

@@ -8,22 +8,21 @@ import (
 // IPv6Len is the length of the fixed header.
 const IPv6Len = 40
 
-// Extension headers that Transport walks over, and NoNext.
+// Extension headers that Upper skips.
 const (
 	protocolHopByHop    = 0
 	protocolRouting     = 43
 	protocolFragment    = 44
-	protocolNoNext      = 59
 	protocolDestination = 60
 )
 
-// maxExtensions bounds the walk over extension headers: more of them is no honest packet.
+// maxExtensions limits the extension headers that Upper skips; legitimate packets have fewer.
 const maxExtensions = 8
 
-// IPv6 is a view of a packet, cut to its payload length (RFC 8200).
+// IPv6 is a view of a packet, without padding (RFC 8200).
 type IPv6 []byte
 
-// ParseIPv6 checks version and payload length; padding behind the packet is cut off. Jumbograms do not fit.
+// ParseIPv6 checks version and payload length, and cuts padding off. It rejects jumbograms.
 func ParseIPv6(b []byte) (IPv6, error) {
 	if len(b) < IPv6Len {
 		return nil, ErrShort
@@ -41,23 +40,23 @@ func ParseIPv6(b []byte) (IPv6, error) {
 // HopLimit returns the hop limit.
 func (p IPv6) HopLimit() uint8 { return p[7] }
 
-// Source returns the sender.
+// Source returns the source address.
 func (p IPv6) Source() netip.Addr { return netip.AddrFrom16([16]byte(p[8:24])) }
 
-// Destination returns the receiver.
+// Destination returns the destination address.
 func (p IPv6) Destination() netip.Addr { return netip.AddrFrom16([16]byte(p[24:40])) }
 
-// DecrementHopLimit takes one off the hop limit, which must not be zero.
+// DecrementHopLimit decrements the hop limit, which must not be zero.
 func (p IPv6) DecrementHopLimit() { p[7]-- }
 
-// Upper is what a packet's extension headers lead to.
+// Upper is the header after a packet's extension headers.
 type Upper struct {
 	Protocol uint8
-	Offset   int  // from the IPv6 header
-	Later    bool // a fragment that is not the first: Offset points to data
+	Offset   int  // from the start of the packet
+	Later    bool // not the first fragment: Offset points to data
 }
 
-// IsExtension reports whether Upper walks over headers of that protocol.
+// IsExtension reports whether Upper skips headers of this type.
 func IsExtension(protocol uint8) bool {
 	switch protocol {
 	case protocolHopByHop, protocolRouting, protocolFragment, protocolDestination:
@@ -66,8 +65,8 @@ func IsExtension(protocol uint8) bool {
 	return false
 }
 
-// Upper walks over the extension headers; false where the chain leaves the packet, does not end, or has a second fragment header
-// (RFC 8200 4.1 allows one).
+// Upper skips the extension headers. It returns false if their chain exceeds the packet or maxExtensions, or has two fragment
+// headers (RFC 8200 4.1 allows one).
 func (p IPv6) Upper() (Upper, bool) {
 	u, fragment := Upper{Protocol: p[6], Offset: IPv6Len}, false
 	for range maxExtensions {

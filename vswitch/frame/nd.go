@@ -15,18 +15,17 @@ const (
 const (
 	NDSourceLink     = 1
 	NDTargetLink     = 2
-	NDFlagRouter     = 0x80
 	NDFlagSolicited  = 0x40
 	NDFlagOverride   = 0x20
 	ndOptionUnit     = 8
-	ndMaxOptions     = 16 // more of them is no honest message
-	ndSolicitedBytes = 3  // of the target, kept in its solicited-node group
+	ndMaxOptions     = 16 // legitimate messages have fewer
+	ndSolicitedBytes = 3  // last bytes of the target, in its solicited-node address
 )
 
 // ND is a view of a neighbour solicitation or advertisement.
 type ND []byte
 
-// ParseND checks type, length, code, target and the chain of options. Hop limit and checksum are the caller's matter.
+// ParseND checks type, length, code, target and the chain of options. The caller checks hop limit and checksum.
 func ParseND(b []byte) (ND, error) {
 	if len(b) < NDLen {
 		return nil, ErrShort
@@ -55,10 +54,10 @@ func (n ND) Type() uint8 { return n[0] }
 // Flags returns an advertisement's flags.
 func (n ND) Flags() uint8 { return n[4] }
 
-// Target returns the address that is asked for or advertised.
+// Target returns the solicited or advertised address.
 func (n ND) Target() netip.Addr { return netip.AddrFrom16([16]byte(n[8:24])) }
 
-// LinkAddress returns the address in the first option of this kind.
+// LinkAddress returns the address in the first option of a type.
 func (n ND) LinkAddress(option uint8) (MAC, bool) {
 	for rest := n[NDLen:]; len(rest) >= ndOptionUnit; rest = rest[int(rest[1])*ndOptionUnit:] {
 		if rest[0] == option {
@@ -68,7 +67,7 @@ func (n ND) LinkAddress(option uint8) (MAC, bool) {
 	return MAC{}, false
 }
 
-// NDFields are what a written message says.
+// NDFields are the fields of a message to write.
 type NDFields struct {
 	Type, Flags uint8
 	Target      netip.Addr
@@ -88,7 +87,7 @@ func PutND(b []byte, f NDFields) {
 	copy(b[26:], f.Link[:])
 }
 
-// SolicitedNode returns the group an address listens to, and its Ethernet address (RFC 4291 2.7.1, RFC 2464 7).
+// SolicitedNode returns the solicited-node multicast address, and its Ethernet address (RFC 4291 2.7.1, RFC 2464 7).
 func SolicitedNode(a netip.Addr) (netip.Addr, MAC) {
 	raw := a.As16()
 	group := [16]byte{0: 0xff, 1: 0x02, 11: 0x01, 12: 0xff}

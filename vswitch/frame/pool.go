@@ -1,20 +1,16 @@
 package frame
 
-// cacheLine is added to the distance of two buffers so that their headers fall into different cache sets.
-const cacheLine = 64
-
-// Pool is a stack of preallocated buffers. It has no lock: it belongs to one goroutine.
+// Pool is a stack of preallocated buffers. It belongs to one goroutine and has no lock.
 type Pool struct {
 	free []*Buffer
-	size int
 }
 
-// NewPool makes count buffers that hold frames of up to size bytes. Memory that is never touched is never resident.
+// NewPool allocates count buffers for frames of up to size bytes. Untouched memory is never resident.
 func NewPool(size, count int) *Pool {
-	stride := (HeadRoom+size+cacheLine-1)/cacheLine*cacheLine + cacheLine
+	stride := (HeadRoom+size+line-1)/line*line + line // one more line, so that frames are in different cache sets
 	slab := make([]byte, stride*count)
 	all := make([]Buffer, count)
-	p := &Pool{free: make([]*Buffer, count), size: size}
+	p := &Pool{free: make([]*Buffer, count)}
 	for i := range all {
 		at := i * stride
 		all[i] = Buffer{mem: slab[at : at+HeadRoom+size : at+HeadRoom+size], pool: p}
@@ -24,7 +20,7 @@ func NewPool(size, count int) *Pool {
 	return p
 }
 
-// Take fills v with empty buffers and returns how many it had.
+// Take fills v with empty buffers and returns their number.
 func (p *Pool) Take(v []*Buffer) int {
 	n := min(len(v), len(p.free))
 	rest := len(p.free) - n
@@ -33,7 +29,7 @@ func (p *Pool) Take(v []*Buffer) int {
 	return n
 }
 
-// One takes a single buffer, or nil.
+// One returns a buffer, or nil.
 func (p *Pool) One() *Buffer {
 	last := len(p.free) - 1
 	if last < 0 {
@@ -44,13 +40,10 @@ func (p *Pool) One() *Buffer {
 	return b
 }
 
-// Free returns how many buffers are left.
+// Free returns the number of free buffers.
 func (p *Pool) Free() int { return len(p.free) }
 
-// Size returns the longest frame its buffers hold.
-func (p *Pool) Size() int { return p.size }
-
-// Put takes back buffers of this pool.
+// Put returns buffers to the pool.
 func (p *Pool) Put(v []*Buffer) {
 	Reset(v)
 	p.free = append(p.free, v...)

@@ -6,15 +6,17 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-func TestPoolGivesEachBufferOnceAndTakesAllBack(t *testing.T) {
-	p := frame.NewPool(frame.SmallSize, 4)
+const smallSize = 2 << 10
+
+func TestPoolReturnsEachBufferOnce(t *testing.T) {
+	p := frame.NewPool(smallSize, 4)
 	v := make([]*frame.Buffer, 6)
 	if n := p.Take(v); n != 4 || p.Free() != 0 || p.One() != nil {
 		t.Fatalf("took %d, %d left", n, p.Free())
 	}
 	for i, b := range v[:4] {
 		b.SetLen(1 << 20)
-		if b.Len() != frame.SmallSize {
+		if b.Len() != smallSize {
 			t.Fatalf("holds %d", b.Len())
 		}
 		for j := range b.WithHead(frame.HeadRoom) {
@@ -36,7 +38,7 @@ func TestPoolGivesEachBufferOnceAndTakesAllBack(t *testing.T) {
 }
 
 func TestLargeBufferHoldsTheLongestGSOFrame(t *testing.T) {
-	b := frame.NewPool(frame.LargeSize, 1).One()
+	b := frame.NewPool(frame.BufferSize, 1).One()
 	if n := len(b.RoomWithHead(frame.VirtioLen)); n < 65549+frame.VirtioLen {
 		t.Errorf("%d bytes", n)
 	}

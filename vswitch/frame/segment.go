@@ -2,39 +2,39 @@ package frame
 
 import "encoding/binary"
 
-// Bits of TCP's flags that only one of a frame's segments keeps.
+// TCP flags that only one segment keeps.
 const (
 	tcpFIN = 0x01
 	tcpPSH = 0x08
 	tcpCWR = 0x80
 )
 
-// maxSegments bounds the work that one frame can make: a sender of raw frames could ask for 65,000 segments of a byte each.
-// A full frame of a connection with segments of 64 bytes still passes.
+// maxSegments limits the segments of a frame: a raw sender could request 65,000 segments of one byte. A full frame with segments
+// of 64 bytes is still accepted.
 const maxSegments = 1024
 
-// Segmenter cuts a GSO frame into the segments it stands for, each complete with lengths, checksums and IP identification
-// (as Linux's tcp_gso_segment and __udp_gso_segment do). It only reads the frame, and allocates nothing.
+// Segmenter cuts a GSO frame into segments with their own lengths, checksums and IP identification (as tcp_gso_segment and
+// __udp_gso_segment of Linux do). It does not change the frame, and allocates nothing.
 type Segmenter struct {
-	frame    []byte
-	network  int // where the IP header begins
-	upper    int // where the TCP or UDP header begins
-	headers  int // of all layers: what each segment repeats
-	size     int // of a full segment's payload
-	next     int // payload that is cut already
-	count    uint16
-	udp      bool
-	identify uint16
-	sequence uint32
+	frame          []byte
+	network        int // offset of the IP header
+	upper          int // offset of the TCP or UDP header
+	headers        int // length of all headers, which each segment repeats
+	size           int // payload of a full segment
+	next           int // offset of the next segment in the payload
+	count          uint16
+	udp            bool
+	identification uint16
+	sequence       uint32
 }
 
-// NewSegmenter prepares to cut a frame; false where v does not describe it.
+// NewSegmenter returns a Segmenter; false if v does not describe the frame.
 func NewSegmenter(b []byte, v Virtio) (Segmenter, bool) {
 	s := Segmenter{frame: b, size: int(v.GSOSize), upper: int(v.ChecksumStart)}
 	if !v.IsGSO() || !v.Fits(len(b)) || len(b) < EthernetLen {
 		return s, false
 	}
-	packet, protocol, ok := s.readNetwork()
+	packet, protocol, ok := s.parseNetwork()
 	if !ok {
 		return s, false
 	}
@@ -52,8 +52,8 @@ func NewSegmenter(b []byte, v Virtio) (Segmenter, bool) {
 	return s, payload > 0 && payload <= maxSegments*s.size
 }
 
-// readNetwork finds the IP packet, and checks that its header ends where the upper one begins.
-func (s *Segmenter) readNetwork() (packet []byte, protocol uint8, ok bool) {
+// parseNetwork parses the IP header and checks that the upper header follows it.
+func (s *Segmenter) parseNetwork() (packet []byte, protocol uint8, ok bool) {
 	kind, at := Ethernet(s.frame).Network()
 	s.network = at
 	if s.upper < at || s.upper > len(s.frame) {
@@ -65,7 +65,7 @@ func (s *Segmenter) readNetwork() (packet []byte, protocol uint8, ok bool) {
 		if err != nil || at+p.HeaderLen() != s.upper || p.IsFragment() {
 			return nil, 0, false
 		}
-		s.identify = binary.BigEndian.Uint16(p[4:])
+		s.identification = binary.BigEndian.Uint16(p[4:])
 		return p, p.Protocol(), true
 	case TypeIPv6:
 		p, err := ParseIPv6(s.frame[at:])
@@ -78,8 +78,7 @@ func (s *Segmenter) readNetwork() (packet []byte, protocol uint8, ok bool) {
 	return nil, 0, false
 }
 
-// Next writes the next segment into room and returns its length, or 0 when all are cut; Longest bytes are enough for
-// each.
+// Next writes the next segment into room, which needs Longest bytes, and returns its length, or 0 at the end.
 func (s *Segmenter) Next(room []byte) int {
 	at := s.headers + s.next
 	n := min(s.size, len(s.frame)-at)
@@ -90,8 +89,8 @@ func (s *Segmenter) Next(room []byte) int {
 	copy(room[s.headers:], s.frame[at:at+n])
 	segment := room[:s.headers+n]
 	last := at+n == len(s.frame)
-	s.finishNetwork(segment)
-	s.finishUpper(segment, last)
+	s.putNetwork(segment)
+	s.putUpper(segment, last)
 	s.next += n
 	s.count++
 	return len(segment)
@@ -100,7 +99,7 @@ func (s *Segmenter) Next(room []byte) int {
 // Longest returns the length of the longest segment.
 func (s *Segmenter) Longest() int { return min(s.headers+s.size, len(s.frame)) }
 
-func (s *Segmenter) finishNetwork(segment []byte) {
+func (s *Segmenter) putNetwork(segment []byte) {
 	packet := segment[s.network:]
 	if packet[0]>>4 == 6 {
 		binary.BigEndian.PutUint16(packet[4:], uint16(len(packet)-IPv6Len))
@@ -108,12 +107,12 @@ func (s *Segmenter) finishNetwork(segment []byte) {
 	}
 	header := packet[:s.upper-s.network]
 	binary.BigEndian.PutUint16(header[2:], uint16(len(packet)))
-	binary.BigEndian.PutUint16(header[4:], s.identify+s.count)
+	binary.BigEndian.PutUint16(header[4:], s.identification+s.count)
 	header[10], header[11] = 0, 0
 	binary.BigEndian.PutUint16(header[10:], Checksum(header))
 }
 
-func (s *Segmenter) finishUpper(segment []byte, last bool) {
+func (s *Segmenter) putUpper(segment []byte, last bool) {
 	body := segment[s.upper:]
 	field, protocol := 6, uint8(ProtocolUDP)
 	if s.udp {
@@ -129,19 +128,15 @@ func (s *Segmenter) finishUpper(segment []byte, last bool) {
 		}
 	}
 	body[field], body[field+1] = 0, 0
-	sum := ^Sum(body, s.pseudo(segment, protocol, len(body)))
+	sum := ^Sum(body, packetPseudoHeader(segment[s.network:], protocol, len(body)))
 	if s.udp && sum == 0 {
-		sum = 0xffff // zero means that there is none
+		sum = 0xffff // zero means no checksum
 	}
 	binary.BigEndian.PutUint16(body[field:], sum)
 }
 
-func (s *Segmenter) pseudo(segment []byte, protocol uint8, length int) uint16 {
-	return pseudoOf(segment[s.network:], protocol, length)
-}
-
-// pseudoOf sums the pseudo header of an IP packet, whose last destination is that in its header.
-func pseudoOf(packet []byte, protocol uint8, length int) uint16 {
+// packetPseudoHeader is PseudoHeader of an IP packet without a routing header.
+func packetPseudoHeader(packet []byte, protocol uint8, length int) uint16 {
 	start := fold(uint64(protocol) + uint64(length))
 	if packet[0]>>4 == 6 {
 		return Sum(packet[8:IPv6Len], start)

@@ -19,7 +19,7 @@ var (
 	a6  = netip.MustParseAddr("fd00::1")
 )
 
-// gso is a GSO frame, and what it was made of.
+// gso is a GSO frame with its parts.
 type gso struct {
 	raw     []byte
 	virtio  frame.Virtio
@@ -29,7 +29,7 @@ type gso struct {
 	v6      bool
 }
 
-// drawGSO lets gopacket write a frame, and takes its checksum away as a sender that offloads does.
+// drawGSO serialises a frame by gopacket, with a partial checksum.
 func drawGSO(t *rapid.T) gso {
 	g := gso{v6: rapid.Bool().Draw(t, "v6"), id: rapid.Uint16().Draw(t, "id"),
 		payload: rapid.SliceOfN(rapid.Byte(), 1, 3000).Draw(t, "payload")}
@@ -107,12 +107,12 @@ func (g gso) build(t *rapid.T, parts []gopacket.SerializableLayer) gso {
 		g.virtio.ChecksumStart += uint16(len(l.LayerContents()))
 	}
 	field := g.raw[g.virtio.ChecksumStart+g.virtio.ChecksumOffset:]
-	field[0], field[1] = 0xba, 0xad // whatever it holds, the segments' are right
+	field[0], field[1] = 0xba, 0xad // any value: segments have their own checksums
 	return g
 }
 
-// Segments put together again are the original, and gopacket finds nothing wrong with any of them.
-func TestSegmentsAreTheFrame(t *testing.T) {
+// The payloads of all segments form the original, and gopacket finds no error in them.
+func TestSegmentsReassembleToTheFrame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGSO(t)
 		original := bytes.Clone(g.raw)
@@ -127,7 +127,7 @@ func TestSegmentsAreTheFrame(t *testing.T) {
 			if n == 0 {
 				break
 			}
-			joined = append(joined, g.judge(t, bytes.Clone(room[:n]), count, len(joined))...)
+			joined = append(joined, g.check(t, bytes.Clone(room[:n]), count, len(joined))...)
 		}
 		if !bytes.Equal(joined, g.payload) || !bytes.Equal(g.raw, original) {
 			t.Fatalf("%d of %d bytes, or others", len(joined), len(g.payload))
@@ -135,8 +135,8 @@ func TestSegmentsAreTheFrame(t *testing.T) {
 	})
 }
 
-// judge looks at a segment and returns its payload.
-func (g gso) judge(t *rapid.T, raw []byte, count, before int) []byte {
+// check checks a segment and returns its payload.
+func (g gso) check(t *rapid.T, raw []byte, count, before int) []byte {
 	p := gopacket.NewPacket(raw, layers.LayerTypeEthernet, gopacket.Default)
 	if bad := p.ErrorLayer(); bad != nil {
 		t.Fatalf("segment %d: %v", count, bad.Error())
@@ -176,7 +176,7 @@ func (g gso) judge(t *rapid.T, raw []byte, count, before int) []byte {
 	return payload
 }
 
-func TestSegmenterRefusesWhatItCannotCut(t *testing.T) {
+func TestSegmenterRejectsInvalidFrames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGSO(t)
 		rule := rapid.SampledFrom([]string{"start", "many", "type", "size", "plain", "short", "protocol"}).Draw(t, "rule")
@@ -227,7 +227,7 @@ func FuzzSegmenter(f *testing.F) {
 	})
 }
 
-func TestCuttingAllocatesNothing(t *testing.T) {
+func TestSegmentationAllocatesNothing(t *testing.T) {
 	raw := make([]byte, frame.EthernetLen+frame.IPv4Len+frame.UDPLen+4000)
 	frame.PutEthernet(raw, mac, mac, frame.TypeIPv4)
 	frame.PutIPv4(raw[14:], frame.IPFields{TTL: 9, Protocol: frame.ProtocolUDP, Source: a4, Destination: b4, PayloadLen: frame.UDPLen + 4000})

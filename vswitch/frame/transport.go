@@ -8,7 +8,7 @@ const (
 	TCPLen = 20
 )
 
-// UDP is a view of a datagram (RFC 768), cut to its length.
+// UDP is a view of a datagram (RFC 768), without padding.
 type UDP []byte
 
 // ParseUDP checks the header and its length field.
@@ -49,5 +49,5 @@ func (t TCP) SourcePort() uint16 { return binary.BigEndian.Uint16(t) }
 // DestinationPort returns the receiver's port.
 func (t TCP) DestinationPort() uint16 { return binary.BigEndian.Uint16(t[2:]) }
 
-// HeaderLen returns the header's length with options.
+// HeaderLen returns the length of the header with options.
 func (t TCP) HeaderLen() int { return int(t[12]>>4) * 4 }

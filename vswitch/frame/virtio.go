@@ -2,16 +2,16 @@ package frame
 
 import "encoding/binary"
 
-// VirtioLen is the length of virtio_net_hdr_v1, the header before each frame of a tap (VIRTIO 1.2, 5.1.6).
+// VirtioLen is the length of virtio_net_hdr_v1, which precedes each frame of a tap (VIRTIO 1.2, 5.1.6).
 const VirtioLen = 12
 
 // Flags of a virtio header.
 const (
-	VirtioNeedsChecksum = 1 // the L4 checksum holds the pseudo header's sum only
+	VirtioNeedsChecksum = 1 // the L4 checksum field holds the sum of the pseudo header
 	VirtioDataValid     = 2 // the L4 checksum was verified
 )
 
-// GSO types of a virtio header; GSOECN is or-ed to the TCP ones.
+// GSO types of a virtio header; GSOECN is a flag of the TCP types.
 const (
 	GSONone = 0
 	GSOTCP4 = 1
@@ -20,7 +20,7 @@ const (
 	GSOECN  = 0x80
 )
 
-// Virtio is a frame's unfinished work: a checksum to complete, segments to cut. Offsets count from the Ethernet header.
+// Virtio describes the offloads that a frame still needs: checksum and segmentation. Offsets start at the Ethernet header.
 type Virtio struct {
 	Flags          uint8
 	GSOType        uint8
@@ -31,7 +31,7 @@ type Virtio struct {
 	Buffers        uint16
 }
 
-// ReadVirtio decodes the first VirtioLen bytes of b (little endian, as modern virtio and TUNSETVNETLE have it).
+// ReadVirtio decodes the first VirtioLen bytes of b in little endian, as for modern virtio and TUNSETVNETLE.
 func ReadVirtio(b []byte) Virtio {
 	_ = b[VirtioLen-1]
 	return Virtio{
@@ -53,13 +53,13 @@ func (v Virtio) Put(b []byte) {
 	binary.LittleEndian.PutUint16(b[10:], v.Buffers)
 }
 
-// IsGSO says that the frame stands for several.
+// IsGSO reports whether the frame must be segmented.
 func (v Virtio) IsGSO() bool { return v.GSOType != GSONone }
 
-// NeedsChecksum says that the frame's L4 checksum is not complete.
+// NeedsChecksum reports whether the L4 checksum is partial.
 func (v Virtio) NeedsChecksum() bool { return v.Flags&VirtioNeedsChecksum != 0 }
 
-// Fits says that the header's offsets lie inside a frame of n bytes, and that a GSO frame says how to cut and sum it.
+// Fits reports whether the offsets are inside a frame of n bytes, and the fields of a GSO frame are complete.
 func (v *Virtio) Fits(n int) bool {
 	if v.NeedsChecksum() && int(v.ChecksumStart)+int(v.ChecksumOffset)+2 > n {
 		return false
@@ -73,4 +73,36 @@ func (v *Virtio) Fits(n int) bool {
 		return false
 	}
 	return v.NeedsChecksum() && v.GSOSize > 0 && int(v.HeaderLen) <= n
+}
+
+// icmp6ChecksumOffset is the offset of the checksum in an ICMPv6 message.
+const icmp6ChecksumOffset = 2
+
+// ChecksumIsSafe reports whether completing the checksum leaves everything unchanged that a frame is validated by. A pod that
+// sends raw frames chooses the offset, and could change an address, a protocol or the target of a neighbour message after the
+// validation, here or at the receiver. The frame must have a whole Ethernet header.
+func (v Virtio) ChecksumIsSafe(b []byte) bool {
+	if !v.NeedsChecksum() {
+		return true
+	}
+	kind, at := Ethernet(b).Network()
+	start := int(v.ChecksumStart)
+	switch kind {
+	case TypeIPv4:
+		p, err := ParseIPv4(b[at:])
+		return err == nil && start >= at+p.HeaderLen()
+	case TypeIPv6:
+		p, err := ParseIPv6(b[at:])
+		if err != nil {
+			return false
+		}
+		u, ok := p.Upper()
+		if u.Protocol == ProtocolICMPv6 {
+			return ok && start == at+u.Offset && v.ChecksumOffset == icmp6ChecksumOffset
+		}
+		return ok && start >= at+u.Offset
+	case TypeARP:
+		return false
+	}
+	return start >= at
 }

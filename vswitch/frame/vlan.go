@@ -2,23 +2,23 @@ package frame
 
 import "encoding/binary"
 
-// VLANLen is the length of a tag, between the source address and the Ethernet type.
+// VLANLen is the length of a tag, which is between source address and Ethernet type.
 const VLANLen = 4
 
-// Ethernet types of tags: IEEE 802.1Q's, and 802.1ad's outer one.
+// Ethernet types of tags: IEEE 802.1Q, and the outer one of 802.1ad.
 const (
 	TypeVLAN = 0x8100
 	TypeQinQ = 0x88a8
 )
 
-// maxTags is how many tags Network walks over.
+// maxTags is the number of tags that Network skips.
 const maxTags = 2
 
 // addressesLen is the length of both addresses of an Ethernet header.
 const addressesLen = 12
 
-// Network returns the Ethernet type of what is carried and where it begins, behind up to two tags. A frame whose tags do
-// not end within it carries the type of the last one.
+// Network returns the Ethernet type and the offset of the payload after up to two tags. If the tags exceed the frame, the type is
+// that of the last tag.
 func (e Ethernet) Network() (ethernetType uint16, offset int) {
 	ethernetType, offset = e.Type(), EthernetLen
 	for range maxTags {
@@ -31,8 +31,8 @@ func (e Ethernet) Network() (ethernetType uint16, offset int) {
 	return ethernetType, offset
 }
 
-// PushVLAN puts a tag before the frame's Ethernet type and lets Virtio's offsets follow. The frame must have a whole
-// Ethernet header, and VLANLen bytes of head room are used up.
+// PushVLAN inserts a tag before the Ethernet type and adjusts the offsets in Virtio. The frame must have a whole Ethernet header.
+// The tag takes VLANLen bytes of head room.
 func (b *Buffer) PushVLAN(tagType, control uint16) {
 	b.start -= VLANLen
 	e := b.Bytes()

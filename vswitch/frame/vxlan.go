@@ -11,13 +11,13 @@ const VXLANLen = 8
 // MaxVNI is the largest VXLAN network identifier.
 const MaxVNI = 1<<24 - 1
 
-// vxlanFlags says that there is a VNI. As in VPP a header with others is refused.
+// vxlanFlags means that the VNI is valid. As in VPP other flags are rejected.
 const vxlanFlags = 0x08
 
-// The times to live of VPP's envelopes on the wire: it takes one from those of its templates.
+// TTL of VPP's tunnel packets on the wire: one less than in its templates.
 const (
-	envelopeTTL      = 253
-	envelopeHopLimit = 254
+	vxlanTTL      = 253
+	vxlanHopLimit = 254
 )
 
 // ParseVXLAN checks a VXLAN header and returns its VNI.
@@ -31,25 +31,24 @@ func ParseVXLAN(b []byte) (vni uint32, err error) {
 	return binary.BigEndian.Uint32(b[4:]) >> 8, nil
 }
 
-// checksumInUDP is where a UDP header has its checksum.
-const checksumInUDP = 6
+// udpChecksumOffset is the offset of the checksum in a UDP header.
+const udpChecksumOffset = 6
 
-// Envelope is what a tunnel puts before an Ethernet frame: IP, UDP and VXLAN headers. DF is not set. As in VPP there is no UDP
-// checksum over IPv4 (RFC 7348 5), for the frame inside has its own, and there is one over IPv6, which demands it (RFC 8200
-// 8.1).
-type Envelope struct {
+// VXLANHeaders are the IP, UDP and VXLAN headers of a tunnel. DF is not set. As in VPP there is no UDP checksum over IPv4 (RFC
+// 7348 5), because the inner frame has its own, and there is one over IPv6, which requires it (RFC 8200 8.1).
+type VXLANHeaders struct {
 	headers [IPv6Len + UDPLen + VXLANLen]byte
 	length  int
-	udp     int    // where the UDP header begins
+	udp     int    // offset of the UDP header
 	sum     uint16 // of the IPv4 header without total length and identification
 }
 
-// NewEnvelope prepares the headers; both addresses are of one family. The source's port is Push's matter.
-func NewEnvelope(source netip.Addr, destination netip.AddrPort, vni uint32) Envelope {
-	e := Envelope{udp: IPv6Len}
-	f := IPFields{TTL: envelopeHopLimit, Protocol: ProtocolUDP, Source: source, Destination: destination.Addr()}
+// NewVXLANHeaders prepares the headers; both addresses are of one family. Push sets the source port.
+func NewVXLANHeaders(source netip.Addr, destination netip.AddrPort, vni uint32) VXLANHeaders {
+	e := VXLANHeaders{udp: IPv6Len}
+	f := IPFields{TTL: vxlanHopLimit, Protocol: ProtocolUDP, Source: source, Destination: destination.Addr()}
 	if source.Is4() {
-		e.udp, f.TTL = IPv4Len, envelopeTTL
+		e.udp, f.TTL = IPv4Len, vxlanTTL
 		PutIPv4(e.headers[:], f)
 		clear(e.headers[2:8])
 		clear(e.headers[10:12])
@@ -64,13 +63,10 @@ func NewEnvelope(source netip.Addr, destination netip.AddrPort, vni uint32) Enve
 	return e
 }
 
-// Len returns the length of all headers.
-func (e *Envelope) Len() int { return e.length }
-
-// Push puts the headers before the frame in b; false where it does not fit: there is no head room, or no IP packet is so
-// long. The frame must be complete: what its virtio header says is not said of the envelope. The UDP
-// checksum is complete: VPP takes one that is not for the frame's inside.
-func (e *Envelope) Push(b *Buffer, sourcePort, identification uint16) bool {
+// Push adds the headers to the frame in b; false if there is no head room or the IP packet is too long. The frame must be
+// complete, because Virtio cannot describe inner offloads. The UDP checksum is complete, too: VPP would apply a partial one to
+// the inner packet.
+func (e *VXLANHeaders) Push(b *Buffer, sourcePort, identification uint16) bool {
 	if e.udp+UDPLen+VXLANLen+b.Len() > 1<<16-1 || !b.Push(e.length) {
 		return false
 	}
@@ -82,11 +78,11 @@ func (e *Envelope) Push(b *Buffer, sourcePort, identification uint16) bool {
 	if e.udp == IPv6Len {
 		length := len(raw) - IPv6Len
 		binary.BigEndian.PutUint16(raw[4:], uint16(length))
-		sum := ^Sum(raw[IPv6Len:], pseudoOf(raw, ProtocolUDP, length))
+		sum := ^Sum(raw[IPv6Len:], packetPseudoHeader(raw, ProtocolUDP, length))
 		if sum == 0 {
-			sum = 0xffff // zero means that there is none
+			sum = 0xffff // zero means no checksum
 		}
-		binary.BigEndian.PutUint16(raw[IPv6Len+checksumInUDP:], sum)
+		binary.BigEndian.PutUint16(raw[IPv6Len+udpChecksumOffset:], sum)
 		return true
 	}
 	binary.BigEndian.PutUint16(raw[2:], uint16(len(raw)))

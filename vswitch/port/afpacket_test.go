@@ -123,7 +123,7 @@ func TestFramesCrossALinkUnchanged(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			p := newPair(t)
 			v := make([]*frame.Buffer, 70)
-			frame.NewPool(frame.LargeSize, len(v)).Take(v)
+			frame.NewPool(frame.BufferSize, len(v)).Take(v)
 			b := p.pass(t, raw, v)
 			if !bytes.Equal(b.Bytes(), raw) || b.Virtio != (frame.Virtio{}) {
 				t.Fatalf("received %x %+v\nsent     %x", b.Bytes(), b.Virtio, raw)
@@ -149,7 +149,7 @@ func TestFramesCrossALinkUnchanged(t *testing.T) {
 func TestFrameRefusedByALinkIsEmptied(t *testing.T) {
 	p := newPair(t)
 	v := make([]*frame.Buffer, 3)
-	frame.NewPool(frame.LargeSize, len(v)).Take(v)
+	frame.NewPool(frame.BufferSize, len(v)).Take(v)
 	for i, size := range []int{2000, 60, 8} {
 		v[i].SetLen(size)
 	}
@@ -161,7 +161,7 @@ func TestFrameRefusedByALinkIsEmptied(t *testing.T) {
 func TestDeletedLinkIsAnError(t *testing.T) {
 	p := newPair(t)
 	v := make([]*frame.Buffer, 1)
-	frame.NewPool(frame.LargeSize, 1).Take(v)
+	frame.NewPool(frame.BufferSize, 1).Take(v)
 	if err := netlink.LinkSetDown(p.link); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestDeletedLinkIsAnError(t *testing.T) {
 func TestAFPacketAllocatesNothing(t *testing.T) {
 	p := newPair(t)
 	v := make([]*frame.Buffer, 100)
-	frame.NewPool(frame.LargeSize, len(v)).Take(v)
+	frame.NewPool(frame.BufferSize, len(v)).Take(v)
 	moved := 0
 	if n := testing.AllocsPerRun(20, func() {
 		for range 10 {

@@ -58,7 +58,7 @@ func TestBareMemifAddsEthernetHeaders(t *testing.T) {
 		t.Fatalf("%d sent", n)
 	}
 	v := make([]*frame.Buffer, 8)
-	frame.NewPool(frame.SmallSize, len(v)).Take(v)
+	frame.NewPool(2<<10, len(v)).Take(v)
 	n, err := m.Receive(v)
 	if err != nil || n != len(packets) {
 		t.Fatalf("%d received, %v", n, err)
@@ -94,7 +94,7 @@ func TestClientCannotChangeAReceivedHead(t *testing.T) {
 	tx.Commit(1500)
 	tx.Flush()
 	v := make([]*frame.Buffer, 4)
-	frame.NewPool(frame.SmallSize, len(v)).Take(v)
+	frame.NewPool(2<<10, len(v)).Take(v)
 	if n, err := m.Receive(v); n != 1 || err != nil {
 		t.Fatalf("%d received, %v", n, err)
 	}
@@ -127,7 +127,7 @@ func TestMemifWithoutClientDropsFrames(t *testing.T) {
 	<-client.Gone()
 	<-m.conn.Gone()
 	v := make([]*frame.Buffer, 4)
-	frame.NewPool(frame.SmallSize, len(v)).Take(v)
+	frame.NewPool(2<<10, len(v)).Take(v)
 	for _, b := range v {
 		b.SetLen(60)
 	}

@@ -213,7 +213,7 @@ func descriptors(t *testing.T) int {
 func TestFramesCrossATapInBothDirections(t *testing.T) {
 	ns := namespace(t)
 	tap := open(t, port.TapConfig{Namespace: ns, Name: "eth0", Up: true, HostAddresses: []netip.Prefix{netip.MustParsePrefix("10.1.1.1/24")}})
-	pool := frame.NewPool(frame.LargeSize, 4)
+	pool := frame.NewPool(frame.BufferSize, 4)
 	v := make([]*frame.Buffer, 4)
 	pool.Take(v)
 	request := make([]byte, frame.EthernetLen+frame.ARPLen)
@@ -252,7 +252,7 @@ func answers(b []byte, from, to frame.MAC) bool {
 func TestFrameRefusedByATapIsEmptied(t *testing.T) {
 	ns := namespace(t)
 	tap := open(t, port.TapConfig{Namespace: ns, Name: "eth0", Up: true})
-	pool := frame.NewPool(frame.LargeSize, 2)
+	pool := frame.NewPool(frame.BufferSize, 2)
 	v := make([]*frame.Buffer, 2)
 	pool.Take(v)
 	for _, b := range v {
@@ -277,7 +277,7 @@ func TestDeletedTapIsAnError(t *testing.T) {
 		}
 	})
 	v := make([]*frame.Buffer, 1)
-	frame.NewPool(frame.LargeSize, 1).Take(v)
+	frame.NewPool(frame.BufferSize, 1).Take(v)
 	if _, err := tap.Receive(v); !errors.Is(err, unix.EBADFD) {
 		t.Errorf("receive: %v", err)
 	}

@@ -116,7 +116,7 @@ type arrivals struct {
 func (a *arrivals) await(t *testing.T, queues []port.TapQueue) {
 	t.Helper()
 	v := make([]*frame.Buffer, 64)
-	frame.NewPool(frame.LargeSize, len(v)).Take(v)
+	frame.NewPool(frame.BufferSize, len(v)).Take(v)
 	var polled []unix.PollFd
 	for _, q := range queues {
 		polled = append(polled, unix.PollFd{Fd: int32(q.Descriptor()), Events: unix.POLLIN})

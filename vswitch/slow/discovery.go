@@ -118,7 +118,7 @@ func (p *Path) sendND(index uint32, v ndEnvelope, f frame.NDFields) {
 	})
 	body := b[frame.EthernetLen+frame.IPv6Len:]
 	frame.PutND(body, f)
-	frame.ICMP(body).Seal(pseudo6(v.from, v.to, len(body)))
+	frame.ICMP(body).PutChecksum(pseudo6(v.from, v.to, len(body)))
 	m.SetLen(len(b))
 	p.output(m, index)
 }

@@ -38,7 +38,7 @@ type learned struct {
 type dataplane struct {
 	t          *testing.T
 	path       *slow.Path
-	ring       *slow.Ring
+	ring       *slow.Ring[slow.Message]
 	now        time.Time
 	interfaces map[uint32]slow.Interface
 	neighbours map[netip.Addr]neighbour
@@ -58,13 +58,13 @@ type sent struct {
 
 func newDataplane(t *testing.T) *dataplane {
 	d := &dataplane{
-		t: t, ring: slow.NewRing(6), now: time.Unix(1e9, 0), neighbours: map[netip.Addr]neighbour{},
+		t: t, ring: slow.NewRing[slow.Message](6), now: time.Unix(1e9, 0), neighbours: map[netip.Addr]neighbour{},
 		interfaces: map[uint32]slow.Interface{
 			1: {MAC: ourMAC, Addresses: []netip.Addr{our4, our6}, LinkLocal: ourLink, Up: true},
 			2: {MAC: ourMAC, Up: true},
 		},
 	}
-	d.path = slow.New(d, nil, []*slow.Ring{d.ring})
+	d.path = slow.New(d, nil, []*slow.Ring[slow.Message]{d.ring})
 	return d
 }
 

@@ -1,3 +1,4 @@
+// Package slow handles the packets that workers punt: ARP, neighbour discovery, neighbour resolution, ICMP echo and errors.
 package slow
 
 import (
@@ -14,7 +15,6 @@ type Interface struct {
 	MAC       frame.MAC
 	Addresses []netip.Addr // its own, or those of its unnumbered donor
 	LinkLocal netip.Addr
-	MTU       int
 	Up        bool
 	Proxied   Proxied
 }
@@ -32,7 +32,7 @@ type router interface {
 type Path struct {
 	router     router
 	bell       *Bell
-	rings      []*Ring
+	rings      []*Ring[Message]
 	neighbours map[neighbourKey]*resolution
 	due        time.Time // when the next resolution is due; zero: no resolution
 	errors     bucket
@@ -43,7 +43,7 @@ type Path struct {
 const burst = 32
 
 // New creates a slow path that reads rings. Writers wake it with bell.
-func New(r router, bell *Bell, rings []*Ring) *Path {
+func New(r router, bell *Bell, rings []*Ring[Message]) *Path {
 	return &Path{
 		router: r, bell: bell, rings: rings,
 		neighbours: map[neighbourKey]*resolution{},

@@ -9,9 +9,9 @@ type Range struct {
 
 // Proxied lists the foreign addresses that an interface answers for.
 type Proxied struct {
-	Ranges   []Range               // by ARP
-	Hosts    map[netip.Addr]uint32 // by ND, with the interface of each host
-	Everyone bool                  // by ND: all addresses, if the source is not link-local
+	Ranges []Range               // by ARP
+	Hosts  map[netip.Addr]uint32 // by ND, with the interface of each host
+	All    bool                  // by ND: all addresses, if the source is not link-local
 }
 
 // answersFor4 reports whether the interface answers an ARP request for a proxied address. It never answers for the sender's
@@ -28,7 +28,7 @@ func (p *Path) answersFor4(index uint32, i Interface, sender, target netip.Addr)
 	return false
 }
 
-// answersFor6 reports the same for a neighbour solicitation. As in VPP, Everyone does not apply to link-local sources.
+// answersFor6 is answersFor4 for a neighbour solicitation. As in VPP, All does not apply to link-local sources.
 func (p *Path) answersFor6(index uint32, i Interface, source, target netip.Addr) bool {
 	if source == target || p.isNeighbour(index, target) {
 		return false
@@ -36,7 +36,7 @@ func (p *Path) answersFor6(index uint32, i Interface, source, target netip.Addr)
 	if behind, ok := i.Proxied.Hosts[target]; ok {
 		return behind != index
 	}
-	return i.Proxied.Everyone && !source.IsUnspecified() && !source.IsLinkLocalUnicast() && !target.IsLinkLocalUnicast()
+	return i.Proxied.All && !source.IsUnspecified() && !source.IsLinkLocalUnicast() && !target.IsLinkLocalUnicast()
 }
 
 func (p *Path) isNeighbour(index uint32, a netip.Addr) bool {

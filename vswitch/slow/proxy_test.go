@@ -40,8 +40,8 @@ func TestInterfaceAnswersForProxiedAddresses(t *testing.T) {
 		{rule: "not a host behind the same interface", proxied: hosts, raw: ask6(own)},
 		{rule: "not a host on the link", proxied: hosts, raw: ask6(host), neighbour: host},
 		{rule: "not an unknown host", proxied: hosts, raw: ask6(stranger)},
-		{rule: "everyone", proxied: slow.Proxied{Everyone: true}, raw: ask6(stranger), want: stranger},
-		{rule: "everyone but link-local addresses", proxied: slow.Proxied{Everyone: true}, raw: ask6(netip.MustParseAddr("fe80::77"))},
+		{rule: "everyone", proxied: slow.Proxied{All: true}, raw: ask6(stranger), want: stranger},
+		{rule: "everyone but link-local addresses", proxied: slow.Proxied{All: true}, raw: ask6(netip.MustParseAddr("fe80::77"))},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			d := newDataplane(t)

@@ -112,7 +112,7 @@ func (p *Path) echo(m *Message, k packet) {
 	copy(body, icmp)
 	frame.ICMP(body).SetType(reply, 0)
 	// The sum of the pseudo header does not depend on the order of the addresses.
-	frame.ICMP(body).Seal(pseudo)
+	frame.ICMP(body).PutChecksum(pseudo)
 	p.send(out, m, k.source)
 }
 

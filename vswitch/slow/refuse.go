@@ -99,7 +99,7 @@ func (p *Path) sendError(m *Message, k packet, source netip.Addr, r refusal) {
 	if !k.source.Is4() {
 		pseudo = pseudo6(source, k.source, len(body))
 	}
-	frame.ICMP(body).Seal(pseudo)
+	frame.ICMP(body).PutChecksum(pseudo)
 	p.send(out, m, k.source)
 }
 

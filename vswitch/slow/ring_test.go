@@ -12,7 +12,7 @@ import (
 )
 
 func TestRingKeepsOrderAndRefusesWhenFull(t *testing.T) {
-	r := slow.NewRing(2)
+	r := slow.NewRing[slow.Message](2)
 	for i := range 4 {
 		r.Reserve().Fill([]byte{byte(i)})
 		r.Commit()
@@ -44,7 +44,7 @@ func TestMessageTruncatesLongFrame(t *testing.T) {
 // The reader sleeps when the ring is empty. A sleep that lasts until its deadline means a lost wake-up.
 func TestNoWakeUpIsLost(t *testing.T) {
 	const total, lost = 20000, time.Minute
-	r := slow.NewRing(4)
+	r := slow.NewRing[slow.Message](4)
 	bell, err := slow.NewBell()
 	if err != nil {
 		t.Fatal(err)

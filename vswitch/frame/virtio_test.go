@@ -6,7 +6,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-func TestChecksumMustNotChangeWhatAFrameIs(t *testing.T) {
+func TestChecksumMustNotChangeHeaders(t *testing.T) {
 	ip4 := make([]byte, 80)
 	frame.PutEthernet(ip4, mac, mac, frame.TypeIPv4)
 	frame.PutIPv4(ip4[14:], frame.IPFields{Protocol: frame.ProtocolTCP, Source: a4, Destination: b4, PayloadLen: 46})
@@ -49,11 +49,11 @@ func TestChecksumMustNotChangeWhatAFrameIs(t *testing.T) {
 		{"a packet longer than its frame", ip4[:60], 34, 16, false},
 	} {
 		v := frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: c.start, ChecksumOffset: c.offset}
-		if got := v.Sound(c.raw); got != c.want {
+		if got := v.ChecksumIsSafe(c.raw); got != c.want {
 			t.Errorf("%s: %v", c.rule, got)
 		}
 	}
-	if !(frame.Virtio{ChecksumStart: 6}).Sound(arp) {
-		t.Error("no checksum to complete, and refused")
+	if !(frame.Virtio{ChecksumStart: 6}).ChecksumIsSafe(arp) {
+		t.Error("rejected a complete checksum")
 	}
 }

@@ -1,2 +1,0 @@
-// Package slow handles the packets that workers punt: ARP, neighbour discovery, neighbour resolution, ICMP echo and errors.
-package slow
