@@ -23,7 +23,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// addVethPod is addPod over a veth pair, whose other end is in the dataplane's own namespace.
+// addVethPod is addPod over a veth pair with one end in the dataplane's namespace.
 func addVethPod(t *testing.T, conn govpp.Connection, n int, flags af_packet.AfPacketFlags) pod {
 	t.Helper()
 	hostEnd := fmt.Sprintf("weft%d", n)
@@ -58,7 +58,7 @@ func addVethPod(t *testing.T, conn govpp.Connection, n int, flags af_packet.AfPa
 	return p
 }
 
-// gateways is what addPod does of the dataplane's side.
+// gateways configures the dataplane's side, as addPod does.
 func gateways(t *testing.T, conn govpp.Connection, p pod) {
 	t.Helper()
 	c := interfaces.NewServiceClient(conn)
@@ -74,7 +74,7 @@ func gateways(t *testing.T, conn govpp.Connection, p pod) {
 	}
 }
 
-func TestPodsOnVethsReachOthersThroughTheDataplane(t *testing.T) {
+func TestPodsOnVethsReachOtherPods(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	offload := af_packet.AF_PACKET_API_FLAG_CKSUM_GSO | af_packet.AF_PACKET_API_FLAG_QDISC_BYPASS
@@ -88,7 +88,7 @@ func TestPodsOnVethsReachOthersThroughTheDataplane(t *testing.T) {
 	}
 }
 
-// rulesOf are those of a pod that may send with its own addresses, and ask for them.
+// rulesOf are the MACIP rules of a pod for its own addresses.
 func rulesOf(t *testing.T, p pod) []acl_types.MacipACLRule {
 	t.Helper()
 	var mac ethernet_types.MacAddress
@@ -116,7 +116,7 @@ func rulesOf(t *testing.T, p pod) []acl_types.MacipACLRule {
 	return rules
 }
 
-func TestMACIPLetsAPodBeNobodyElse(t *testing.T) {
+func TestMACIPPreventsSpoofing(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	a, b := addVethPod(t, conn, 1, af_packet.AF_PACKET_API_FLAG_CKSUM_GSO), addPod(t, conn, 2, 0)
@@ -147,8 +147,8 @@ func TestMACIPLetsAPodBeNobodyElse(t *testing.T) {
 	ping(t, a, b.prefix4(2))
 }
 
-// The dataplane hears that a link went and came back, and tells.
-func TestALinkThatComesBackIsUsedAgain(t *testing.T) {
+// The dataplane reports that a link was deleted and created again.
+func TestRecreatedLinkIsAttachedAgain(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	a, b := addVethPod(t, conn, 1, 0), addPod(t, conn, 2, 0)
@@ -179,7 +179,7 @@ func TestALinkThatComesBackIsUsedAgain(t *testing.T) {
 	ping(t, b, a.prefix4(2))
 }
 
-// silent says that nobody answers the pod, not even with a refusal.
+// silent reports whether an echo request gets no answer, not even an ICMP error.
 func silent(t *testing.T, from, to pod) bool {
 	t.Helper()
 	address := netip.MustParsePrefix(to.prefix4(2)).Addr().String() + ":9"

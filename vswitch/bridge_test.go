@@ -21,10 +21,10 @@ import (
 // bridgeNet is the network number of bridged pods: all have addresses in 10.0.44.0/24 and fd00:44::/64.
 const bridgeNet = 44
 
-// bridged says how a pod's tap is bridged.
+// bridged configures the bridging of a pod's tap.
 type bridged struct {
 	bridge uint32
-	host   int // its address in bridgeNet
+	host   int // number of its address in bridgeNet
 	group  uint8
 	flags  tapv2.TapFlags
 }
@@ -53,7 +53,7 @@ func setUp(t testing.TB, conn api.Connection, index interface_types.InterfaceInd
 	}
 }
 
-// addBVI makes a loopback with the network's first addresses and routes the bridge domain by it.
+// addBVI adds a loopback with the network's first addresses as the BVI of a bridge domain.
 func addBVI(t testing.TB, conn api.Connection, bridge uint32) interface_types.InterfaceIndex {
 	t.Helper()
 	c := interfaces.NewServiceClient(conn)
@@ -73,7 +73,7 @@ func addBVI(t testing.TB, conn api.Connection, bridge uint32) interface_types.In
 	return loop.SwIfIndex
 }
 
-// addBridgedPod makes a pod whose tap is in a bridge domain.
+// addBridgedPod adds a pod with a tap in a bridge domain.
 func addBridgedPod(t testing.TB, conn api.Connection, b bridged) pod {
 	t.Helper()
 	p := pod{netns: netnstest.New(t), n: bridgeNet}
@@ -89,7 +89,7 @@ func addBridgedPod(t testing.TB, conn api.Connection, b bridged) pod {
 	return p
 }
 
-// onLink gives the kernel's side its addresses, and the network's first ones as gateways.
+// onLink adds the addresses of the kernel's side, and routes through the network's first addresses.
 func (p pod) onLink(t testing.TB, host int) {
 	t.Helper()
 	link, err := netlink.LinkByName("eth0")
@@ -120,7 +120,7 @@ func wantSilence(t testing.TB, from pod, to string) {
 	dst := netip.MustParsePrefix(to).Addr()
 	conn := listen(t, from, func() (*icmp.PacketConn, error) { return icmp.ListenPacket("ip4:icmp", "0.0.0.0") })
 	defer conn.Close()
-	echo := &icmp.Echo{ID: 8, Data: []byte("to nobody")}
+	echo := &icmp.Echo{ID: 8, Data: []byte("unanswered")}
 	b, err := (&icmp.Message{Type: ipv4.ICMPTypeEcho, Body: echo}).Marshal(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func wantSilence(t testing.TB, from pod, to string) {
 	}
 }
 
-// resolved is the MAC that the pod's kernel has for an address.
+// resolved is the MAC of an address in the neighbour table of the pod's kernel.
 func (p pod) resolved(t testing.TB, to string) (mac string) {
 	t.Helper()
 	netnstest.Do(t, p.netns, func() {
@@ -176,7 +176,7 @@ func TestBridgedPodsPingEachOtherAndTheirGateway(t *testing.T) {
 	}
 	ping(t, b, c.prefix6(4))
 	ping(t, c, c.prefix4(1))
-	ping(t, routed, a.prefix4(4)) // whose MAC the BVI asks the bridge for
+	ping(t, routed, a.prefix4(4)) // the BVI must solicit its MAC in the bridge domain
 	ping(t, routed, a.prefix6(2))
 	if got, want := a.resolved(t, a.prefix4(3)), b.mac(t); got != want {
 		t.Errorf("%s is at %s for its neighbour, and is %s", a.prefix4(3), got, want)
@@ -206,7 +206,7 @@ func macs(t testing.TB, conn api.Connection, bridge uint32) (list []*l2.L2FibTab
 	return list
 }
 
-func TestBridgesWithTheSameAddressesAreApart(t *testing.T) {
+func TestBridgesWithTheSameAddressesAreSeparate(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	var pods [2][2]pod
@@ -226,7 +226,7 @@ func TestBridgesWithTheSameAddressesAreApart(t *testing.T) {
 	wantSilence(t, pods[0][0], pods[0][0].prefix4(4))
 }
 
-func TestPodsOfASplitHorizonGroupReachOthersOnly(t *testing.T) {
+func TestSplitHorizonGroup(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	addBridge(t, conn, 1)
@@ -240,7 +240,7 @@ func TestPodsOfASplitHorizonGroupReachOthersOnly(t *testing.T) {
 	wantSilence(t, a, a.prefix4(3))
 }
 
-func TestBridgedPodsTransferWholeOverTCP(t *testing.T) {
+func TestBridgedPodsTransferOverTCP(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	for n, flags := range []tapv2.TapFlags{tapv2.TAP_API_FLAG_GSO, 0} {
@@ -253,7 +253,7 @@ func TestBridgedPodsTransferWholeOverTCP(t *testing.T) {
 	}
 }
 
-func TestATapThatLeavesItsBridgeIsRouted(t *testing.T) {
+func TestTapThatLeavesItsBridgeRoutes(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	p := addPod(t, conn, 1, 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-func TestWhatThePathLearnedAndCountedIsInTheDumps(t *testing.T) {
+func TestDumpsShowLearnedNeighboursAndCounters(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	a, b := addPod(t, conn, 1, 0), addPod(t, conn, 2, 0)

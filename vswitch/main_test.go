@@ -12,12 +12,12 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// aloneOn names the API socket of a dataplane that is to run in a process of its own.
-const aloneOn = "WEFT_VSWITCH_TEST_SOCKET"
+// apiSocketEnv is the environment variable with the API socket of a dataplane process.
+const apiSocketEnv = "WEFT_VSWITCH_TEST_SOCKET"
 
 func TestMain(m *testing.M) {
-	if socket := os.Getenv(aloneOn); socket != "" {
-		if err := runAlone(socket); err != nil {
+	if socket := os.Getenv(apiSocketEnv); socket != "" {
+		if err := runDataplane(socket); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	netnstest.Main(m)
 }
 
-// runAlone is a dataplane until SIGTERM.
-func runAlone(socket string) error {
+// runDataplane runs a dataplane until SIGTERM.
+func runDataplane(socket string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	TuneThreads(1)

@@ -18,7 +18,7 @@ import (
 
 const memifSecret memif.Secret = "twenty-three-characters"
 
-// Two memifs and a tap in one bridge domain: all reach all, with frames that take several slots too.
+// Two memifs and a tap in one bridge domain reach each other, also with frames of several slots.
 func TestMemifsAndTapsShareABridgeDomain(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
@@ -44,7 +44,7 @@ func TestMemifsAndTapsShareABridgeDomain(t *testing.T) {
 	}
 }
 
-// Memifs are routed as taps are, with Ethernet and without.
+// Memifs are routed like taps, with and without Ethernet headers.
 func TestMemifsAreRouted(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
@@ -70,8 +70,8 @@ func TestMemifsAreRouted(t *testing.T) {
 	ping(t, c, "10.0.62.2/24")
 }
 
-// Who may enter the directory may connect, from the socket's first moment on; the file goes with the last memif on it.
-func TestTheMemifsSocketFollowsItsDirectory(t *testing.T) {
+// Access to the directory gives access to the socket from its creation on; the file is removed with its last memif.
+func TestMemifSocketFollowsItsDirectory(t *testing.T) {
 	conn := start(t).connect(t)
 	for id, c := range []struct{ directory, socket fs.FileMode }{{0o700, 0o600}, {0o750, 0o660}, {0o755, 0o666}} {
 		number := uint32(id + 1)
@@ -92,8 +92,8 @@ func TestTheMemifsSocketFollowsItsDirectory(t *testing.T) {
 	}
 }
 
-// VPP ends at this (FDio/vpp#1084).
-func TestAMemifWithoutItsDirectoryIsRefused(t *testing.T) {
+// VPP crashes here (FDio/vpp#1084).
+func TestMemifWithoutDirectoryIsRejected(t *testing.T) {
 	conn := start(t).connect(t)
 	c := binapi.NewServiceClient(conn)
 	if _, err := c.MemifSocketFilenameAddDelV2(t.Context(), &binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: 1,
@@ -108,8 +108,8 @@ func TestAMemifWithoutItsDirectoryIsRefused(t *testing.T) {
 	}
 }
 
-// A program that starts anew, and one that may not connect.
-func TestAMemifTakesOneClientThatKnowsItsSecret(t *testing.T) {
+// A client that restarts, and a client that may not connect.
+func TestMemifAcceptsOneClientWithItsSecret(t *testing.T) {
 	conn := start(t).connect(t)
 	path := memifSocket(t, conn, 3)
 	addMemif(t, conn, binapi.MemifCreateV2{SocketID: 3, ID: 1, Secret: string(memifSecret)})

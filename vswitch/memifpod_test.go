@@ -17,28 +17,28 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// memifPod is a program with an address of its own behind a memif: it answers ARP and pings, and pings itself.
+// memifPod is a program with its own address behind a memif. It answers ARP and echo requests, and sends echo requests.
 type memifPod struct {
 	conn    *memif.Conn
 	mac     frame.MAC
 	own     netip.Addr
 	bare    bool
-	pings   byte // so many were begun
+	pings   byte // number of pings started
 	stopped sync.WaitGroup
 	cancel  context.CancelFunc
 
-	mu       sync.Mutex // guards what follows, and the queue to send by
+	mu       sync.Mutex // guards the fields below, and the transmit queue
 	resolved map[netip.Addr]frame.MAC
 	answers  chan answer
 }
 
-// answer is an echo reply: how long it is, and what its data are made of.
+// answer is an echo reply: its length and its payload byte.
 type answer struct {
 	length int
 	data   byte
 }
 
-// memifSocket numbers a path, in a directory of the test's.
+// memifSocket registers a socket in a directory of the test.
 func memifSocket(t *testing.T, conn govpp.Connection, id uint32) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "memif.sock")
@@ -49,7 +49,7 @@ func memifSocket(t *testing.T, conn govpp.Connection, id uint32) string {
 	return path
 }
 
-// addMemif makes one that is up.
+// addMemif adds a memif and sets it up.
 func addMemif(t *testing.T, conn govpp.Connection, c binapi.MemifCreateV2) interface_types.InterfaceIndex {
 	t.Helper()
 	reply, err := binapi.NewServiceClient(conn).MemifCreateV2(t.Context(), &c)
@@ -60,7 +60,7 @@ func addMemif(t *testing.T, conn govpp.Connection, c binapi.MemifCreateV2) inter
 	return reply.SwIfIndex
 }
 
-// runMemifPod connects and answers until the test ends or stop is called.
+// runMemifPod connects and serves until the test ends or stop is called.
 func runMemifPod(t *testing.T, c memif.ClientConfig, own string) *memifPod {
 	t.Helper()
 	conn, err := memif.Connect(t.Context(), c)
@@ -84,7 +84,7 @@ func (p *memifPod) stop() {
 	p.conn.Release()
 }
 
-// serve sleeps on the queue and answers what comes.
+// serve waits on the queue and answers packets.
 func (p *memifPod) serve(ctx context.Context) {
 	w, err := memif.NewWaiter()
 	if err != nil {
@@ -156,7 +156,7 @@ func (p *memifPod) sendARP(operation uint16, to frame.MAC, target netip.Addr) {
 	p.send(b)
 }
 
-// icmp turns a request into its reply, and counts replies.
+// icmp turns a request into its reply, and records replies.
 func (p *memifPod) icmp(b []byte, from frame.MAC) {
 	ip, err := frame.ParseIPv4(b[frame.EthernetLen:])
 	if err != nil || ip.Protocol() != frame.ProtocolICMP || ip.Destination() != p.own || !ip.ChecksumValid() {
@@ -189,8 +189,8 @@ func (p *memifPod) echo(kind uint8, mac frame.MAC, to netip.Addr, data []byte) [
 	return b
 }
 
-// ping asks for via's MAC and sends echo requests of size bytes to an address by it, until one is answered; it says whether that
-// came whole. Late answers to an earlier ping are of other data.
+// ping resolves via and sends echo requests of size bytes through it until one is answered. It reports whether the reply is
+// complete. Late replies to an earlier ping have another payload.
 func (p *memifPod) ping(to, via string, size int) bool {
 	target, gateway := netip.MustParseAddr(to), netip.MustParseAddr(via)
 	p.pings++

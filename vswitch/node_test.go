@@ -18,7 +18,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// underlay is a switch of the kernel's that nodes are plugged into.
+// underlay is a bridge of the kernel that connects nodes.
 type underlay struct {
 	netns string
 	mtu   int
@@ -35,7 +35,7 @@ func newUnderlay(t testing.TB, mtu int) *underlay {
 	return u
 }
 
-// node is a network namespace on the underlay with a dataplane in a process of its own.
+// node is a network namespace on the underlay with a dataplane process.
 type node struct {
 	netns   string
 	n       int
@@ -50,7 +50,7 @@ func (n *node) v6() netip.Addr {
 	return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(n.n)})
 }
 
-// source is the node's address of the family that an underlay is to have.
+// source is the node's address in a family.
 func (n *node) source(six bool) netip.Addr {
 	if six {
 		return n.v6()
@@ -60,13 +60,13 @@ func (n *node) source(six bool) netip.Addr {
 
 func (u *underlay) node(t testing.TB, n int) *node {
 	t.Helper()
-	made := u.plug(t, n)
+	made := u.addNode(t, n)
 	made.begin(t)
 	return made
 }
 
-// plug makes a node without a dataplane.
-func (u *underlay) plug(t testing.TB, n int) *node {
+// addNode adds a node without a dataplane.
+func (u *underlay) addNode(t testing.TB, n int) *node {
 	t.Helper()
 	made := &node{netns: netnstest.New(t), n: n, mtu: u.mtu, socket: filepath.Join(t.TempDir(), "api.sock")}
 	f, err := os.Open(made.netns)
@@ -117,7 +117,7 @@ func (n *node) begin(t testing.TB) {
 	self, err := os.Executable()
 	must(t, err)
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), aloneOn+"="+n.socket)
+	cmd.Env = append(os.Environ(), apiSocketEnv+"="+n.socket)
 	cmd.Stderr = t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	netnstest.Do(t, n.netns, func() { must(t, cmd.Start()) })

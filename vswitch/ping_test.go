@@ -24,7 +24,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// pod is a network namespace with a tap's host side in it, and the dataplane's side in a subnet of its own.
+// pod is a network namespace with the host side of a tap; the dataplane's side has a subnet of its own.
 type pod struct {
 	netns string
 	index interface_types.InterfaceIndex
@@ -81,8 +81,7 @@ func listen[T any](t testing.TB, p pod, open func() (T, error)) T {
 	return opened
 }
 
-// ping sends echo requests by the kernel's stack in the pod until one is answered: the first may be lost while
-// the addresses on the way are resolved.
+// ping sends echo requests from the pod's kernel until one is answered: the first may be lost during neighbour resolution.
 func ping(t testing.TB, from pod, to string) {
 	t.Helper()
 	dst := netip.MustParsePrefix(to).Addr()
@@ -138,7 +137,7 @@ func answered(t testing.TB, conn *icmp.PacketConn, e expected) bool {
 	}
 }
 
-func TestPodsPingEachOtherThroughTheDataplane(t *testing.T) {
+func TestPodsPingEachOther(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	a, b := addPod(t, conn, 1, tapv2.TAP_API_FLAG_GSO), addPod(t, conn, 2, 0)
@@ -149,8 +148,8 @@ func TestPodsPingEachOtherThroughTheDataplane(t *testing.T) {
 	ping(t, b, b.prefix6(1))
 }
 
-// Segments go from a tap with segmentation offload to one with, and to one without.
-func TestPodsTransferWholeOverTCP(t *testing.T) {
+// From a tap with segmentation offload to taps with and without it.
+func TestPodsTransferOverTCP(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	a := addPod(t, conn, 1, tapv2.TAP_API_FLAG_GSO)
@@ -159,13 +158,13 @@ func TestPodsTransferWholeOverTCP(t *testing.T) {
 	}
 }
 
-// transfer sends 4 MiB from a to b and compares what arrives.
+// transfer sends 4 MiB from a to b and compares the received data.
 func transfer(t testing.TB, a, b pod) {
 	t.Helper()
 	transferTo(t, a, b, 2)
 }
 
-// transferTo is transfer to a pod with another number in its network.
+// transferTo is transfer to a pod with another host number.
 func transferTo(t testing.TB, a, b pod, host int) {
 	t.Helper()
 	l := listen(t, b, func() (net.Listener, error) { return net.Listen("tcp4", "0.0.0.0:7000") })
@@ -198,7 +197,7 @@ func transferTo(t testing.TB, a, b pod, host int) {
 	}
 }
 
-func TestADeletedTapLeavesThePodsNamespace(t *testing.T) {
+func TestDeletedTapLeavesThePodsNamespace(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	p := addPod(t, conn, 1, 0)
@@ -212,7 +211,7 @@ func TestADeletedTapLeavesThePodsNamespace(t *testing.T) {
 	})
 }
 
-func TestTheTapsGoWithTheDataplane(t *testing.T) {
+func TestTapsAreDeletedWithTheDataplane(t *testing.T) {
 	netnstest.Require(t)
 	r := start(t)
 	p := addPod(t, r.connect(t), 1, 0)
@@ -225,7 +224,7 @@ func TestTheTapsGoWithTheDataplane(t *testing.T) {
 	})
 }
 
-func TestAMissingNamespaceIsVPPsErrorAndLeavesNothing(t *testing.T) {
+func TestMissingNamespaceIsVPPsError(t *testing.T) {
 	conn := start(t).connect(t)
 	_, err := tapv2.NewServiceClient(conn).TapCreateV3(t.Context(), &tapv2.TapCreateV3{ID: ^uint32(0), UseRandomMac: true,
 		HostNamespaceSet: true, HostNamespace: filepath.Join(t.TempDir(), "none")})

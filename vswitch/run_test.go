@@ -54,7 +54,7 @@ func (r *running) connect(t *testing.T) *core.Connection {
 	return conn
 }
 
-// eventually fails the test if what is expected does not come true in time.
+// eventually fails the test unless expected becomes true in time.
 func eventually(t testing.TB, expected func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -69,7 +69,7 @@ func eventually(t testing.TB, expected func() bool) {
 	}
 }
 
-func TestASecondDataplaneOnTheSocketIsRefusedAndNamesTheFirst(t *testing.T) {
+func TestSecondDataplaneOnTheSocketIsRejected(t *testing.T) {
 	r := start(t)
 	err := Run(t.Context(), Config{APISocket: r.socket})
 	if !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
@@ -101,7 +101,7 @@ func startStandby(t *testing.T, c Config) *running {
 	return r
 }
 
-func TestAStandbyServesTheSocketWhenTheActiveDataplaneEnds(t *testing.T) {
+func TestStandbyTakesOverWhenTheActiveDataplaneEnds(t *testing.T) {
 	first := start(t)
 	startStandby(t, Config{APISocket: first.socket, Name: "second"})
 	if s := StatusOf(t.Context(), first.socket); s.Active == nil || s.Active.Name != "" || s.Active.PID != strconv.Itoa(os.Getpid()) {
@@ -117,7 +117,7 @@ func TestAStandbyServesTheSocketWhenTheActiveDataplaneEnds(t *testing.T) {
 	}
 }
 
-func TestAStandbyThatIsStoppedLeavesTheActiveDataplaneAlone(t *testing.T) {
+func TestStoppedStandbyDoesNotDisturbTheActiveDataplane(t *testing.T) {
 	first := start(t)
 	second := startStandby(t, Config{APISocket: first.socket, Name: "second"})
 	second.stop()
@@ -130,7 +130,7 @@ func TestAStandbyThatIsStoppedLeavesTheActiveDataplaneAlone(t *testing.T) {
 	}
 }
 
-func TestTheSocketGoesWithTheDataplaneAndMayBeUsedAgain(t *testing.T) {
+func TestSocketIsRemovedWithTheDataplane(t *testing.T) {
 	r := start(t)
 	r.stop()
 	if err := <-r.done; err != nil {
@@ -152,7 +152,7 @@ func TestTheSocketGoesWithTheDataplaneAndMayBeUsedAgain(t *testing.T) {
 	r.done <- nil // for the cleanup
 }
 
-func TestRunFailsWhereTheSocketCannotBe(t *testing.T) {
+func TestRunFailsWithoutASocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ const (
 	podVRF        = 7
 )
 
-// gateway makes the VRF and the loopback whose address all pods use.
+// gateway adds the VRF and the loopback with the address that all pods use as gateway.
 func gateway(t *testing.T, conn api.Connection) interface_types.InterfaceIndex {
 	t.Helper()
 	if _, err := ip.NewServiceClient(conn).IPTableAddDelV2(t.Context(), &ip.IPTableAddDelV2{IsAdd: true, Table: ip.IPTable{TableID: podVRF}}); err != nil {
@@ -54,7 +54,7 @@ func moveAndSetUp(t *testing.T, conn api.Connection, index interface_types.Inter
 	}
 }
 
-// addHostPod makes a pod with one address and a host route to it over an unnumbered tap.
+// addHostPod adds a pod with one address and a host route over an unnumbered tap.
 func addHostPod(t *testing.T, conn api.Connection, loop interface_types.InterfaceIndex, n int) pod {
 	t.Helper()
 	p := pod{netns: netnstest.New(t), n: n}
@@ -81,7 +81,7 @@ func addHostPod(t *testing.T, conn api.Connection, loop interface_types.Interfac
 
 func (p pod) address() string { return fmt.Sprintf("10.9.1.%d/32", p.n) }
 
-// configureHost gives the kernel's side one address, and the gateway as what is on the link.
+// configureHost adds the address of the kernel's side, and an on-link gateway.
 func (p pod) configureHost(t *testing.T) {
 	t.Helper()
 	link, err := netlink.LinkByName("eth0")
@@ -106,7 +106,7 @@ func (p pod) configureHost(t *testing.T) {
 	}
 }
 
-func TestPodsOnUnnumberedTapsInAVRFPingEachOther(t *testing.T) {
+func TestPodsOnUnnumberedTapsPingEachOther(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	loop := gateway(t, conn)

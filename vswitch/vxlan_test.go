@@ -25,10 +25,10 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// meshVNI is that of the tests' network.
+// meshVNI is the VNI of the tests' network.
 const meshVNI = 77
 
-// tunnel makes a tunnel to another node, in bridge domain 1 and split-horizon group 1.
+// tunnel adds a tunnel to another node, in bridge domain 1 and split-horizon group 1.
 func (n *node) tunnel(t testing.TB, to *node, six bool) interface_types.InterfaceIndex {
 	t.Helper()
 	src, err := ip_types.ParseAddress(n.source(six).String())
@@ -49,7 +49,7 @@ func (n *node) tunnel(t testing.TB, to *node, six bool) interface_types.Interfac
 func mesh(t testing.TB, six bool, nodes ...*node) {
 	t.Helper()
 	for _, n := range nodes {
-		n.takeUplink(t, six)
+		n.attachUplink(t, six)
 		addBridge(t, n.conn, 1)
 		for _, other := range nodes {
 			if other != n {
@@ -59,7 +59,7 @@ func mesh(t testing.TB, six bool, nodes ...*node) {
 	}
 }
 
-// meshPod makes a pod in a node's bridge domain; its MTU has room for an envelope.
+// meshPod adds a pod to a node's bridge domain; its MTU leaves room for the outer headers.
 func (n *node) meshPod(t testing.TB, host int) pod {
 	t.Helper()
 	p := addBridgedPod(t, n.conn, bridged{bridge: 1, host: host, flags: tapv2.TAP_API_FLAG_GSO})
@@ -67,7 +67,7 @@ func (n *node) meshPod(t testing.TB, host int) pod {
 	return p
 }
 
-// reachEachOther pings both ways and transfers over TCP; the pods' addresses end in 11 and 12.
+// reachEachOther pings in both directions and transfers over TCP; the pods' addresses end in 11 and 12.
 func reachEachOther(t *testing.T, p, q pod) {
 	t.Helper()
 	ping(t, p, q.prefix4(12))
@@ -87,14 +87,14 @@ func TestPodsOfTwoNodesReachEachOther(t *testing.T) {
 	}
 }
 
-// takeUplink gives the node's uplink with its address to the dataplane.
-func (n *node) takeUplink(t testing.TB, six bool) {
+// attachUplink moves the node's uplink with its address to the dataplane.
+func (n *node) attachUplink(t testing.TB, six bool) {
 	t.Helper()
 	netnstest.Do(t, n.netns, func() {
 		uplink, err := netlink.LinkByName("uplink")
 		must(t, err)
 		for _, p := range []netip.Prefix{netip.PrefixFrom(n.v4(), 24), netip.PrefixFrom(n.v6(), 64)} {
-			if err := netlink.AddrDel(uplink, uplinkAddress(p)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) { // taken before
+			if err := netlink.AddrDel(uplink, uplinkAddress(p)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) { // attached before
 				t.Fatal(err)
 			}
 		}
@@ -116,19 +116,19 @@ func (n *node) takeUplink(t testing.TB, six bool) {
 	must(t, err)
 }
 
-func TestTheKernelsVXLANDevicesUnderstandUs(t *testing.T) {
+func TestTunnelsInteroperateWithKernelVXLAN(t *testing.T) {
 	netnstest.RequireTap(t)
 	u := newUnderlay(t, 1500)
-	a, b := u.node(t, 1), u.plug(t, 2)
+	a, b := u.node(t, 1), u.addNode(t, 2)
 	addBridge(t, a.conn, 1)
 	a.tunnel(t, b, false)
-	a.takeUplink(t, false)
+	a.attachUplink(t, false)
 	p, q := a.meshPod(t, 11), b.kernelPod(t, a, 12)
 	reachEachOther(t, p, q)
 	transferTo(t, q, p, 11)
 }
 
-func TestAFullMeshHasNoLoopsAndANodeMayStartAnew(t *testing.T) {
+func TestFullMeshHasNoLoops(t *testing.T) {
 	netnstest.RequireTap(t)
 	u := newUnderlay(t, 1500)
 	nodes := []*node{u.node(t, 1), u.node(t, 2), u.node(t, 3)}
@@ -138,7 +138,7 @@ func TestAFullMeshHasNoLoopsAndANodeMayStartAnew(t *testing.T) {
 		ping(t, p, p.prefix4(11+(i+1)%3))
 		ping(t, p, p.prefix6(11+(i+2)%3))
 	}
-	wantSilence(t, pods[0], pods[0].prefix4(99)) // asks for it by broadcast
+	wantSilence(t, pods[0], pods[0].prefix4(99)) // solicited by broadcast
 	for _, n := range nodes {
 		own := n.count(t, "tap", "rx packets")
 		if sent := n.count(t, "vxlan_tunnel", "tx packets"); own == 0 || sent > 2*own {
@@ -147,7 +147,7 @@ func TestAFullMeshHasNoLoopsAndANodeMayStartAnew(t *testing.T) {
 	}
 	nodes[1].end(t)
 	nodes[1].begin(t)
-	nodes[1].takeUplink(t, false)
+	nodes[1].attachUplink(t, false)
 	addBridge(t, nodes[1].conn, 1)
 	nodes[1].tunnel(t, nodes[0], false)
 	nodes[1].tunnel(t, nodes[2], false)
@@ -156,7 +156,7 @@ func TestAFullMeshHasNoLoopsAndANodeMayStartAnew(t *testing.T) {
 	ping(t, pods[2], again.prefix4(14))
 }
 
-// count sums a counter of the interfaces whose names begin so.
+// count sums a counter of the interfaces with a name prefix.
 func (n *node) count(t *testing.T, name, counter string) (sum uint64) {
 	t.Helper()
 	reply, err := vlib.NewServiceClient(n.conn).CliInband(t.Context(), &vlib.CliInband{Cmd: "show interface"})
@@ -175,8 +175,8 @@ func (n *node) count(t *testing.T, name, counter string) (sum uint64) {
 	return sum
 }
 
-// What a pod sends that is too long for the tunnel is dropped and counted.
-func TestPacketsThatAreTooLongForTheTunnelAreCounted(t *testing.T) {
+// Packets of a pod that exceed the tunnel's MTU are dropped and counted.
+func TestPacketsTooLongForTheTunnelAreCounted(t *testing.T) {
 	netnstest.RequireTap(t)
 	u := newUnderlay(t, 1500)
 	a, b := u.node(t, 1), u.node(t, 2)
@@ -194,7 +194,7 @@ func TestPacketsThatAreTooLongForTheTunnelAreCounted(t *testing.T) {
 	}
 }
 
-// pingOf sends one echo request of so many bytes with DF set, as ping -M do does, and says whether it was answered.
+// pingOf sends one echo request of a size with DF set, like ping -M do, and reports whether it was answered.
 func (p pod) pingOf(t *testing.T, to string, size int) bool {
 	t.Helper()
 	dst := netip.MustParsePrefix(to).Addr()

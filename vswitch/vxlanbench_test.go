@@ -13,8 +13,8 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// BenchmarkTCPBetweenNodes is one TCP flow between pods of two nodes, whose underlay are veths and a bridge of the kernel's:
-// by our tunnels, and by the kernel's own vxlan devices and bridges.
+// BenchmarkTCPBetweenNodes measures a TCP flow between pods of two nodes, with an underlay of veths and a bridge of the kernel:
+// through tunnels of the dataplane, and through vxlan devices and bridges of the kernel.
 func BenchmarkTCPBetweenNodes(b *testing.B) {
 	netnstest.Require(b)
 	b.Run("vswitch", func(b *testing.B) {
@@ -25,7 +25,7 @@ func BenchmarkTCPBetweenNodes(b *testing.B) {
 	})
 	b.Run("kernel", func(b *testing.B) {
 		u := newUnderlay(b, 1500)
-		x, y := u.plug(b, 1), u.plug(b, 2)
+		x, y := u.addNode(b, 1), u.addNode(b, 2)
 		stream(b, x.kernelPod(b, y, 11), y.kernelPod(b, x, 12), 12)
 	})
 }
@@ -64,7 +64,7 @@ func stream(b *testing.B, from, to pod, host int) {
 	b.StopTimer()
 }
 
-// kernelPod makes a pod on a node without a dataplane: a veth, a bridge and a vxlan device to the other node.
+// kernelPod adds a pod to a node without a dataplane: a veth, a bridge and a vxlan device to the other node.
 func (n *node) kernelPod(t testing.TB, other *node, host int) pod {
 	t.Helper()
 	p := pod{netns: netnstest.New(t), n: bridgeNet}

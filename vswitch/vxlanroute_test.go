@@ -18,8 +18,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// transit is how routes lead from node to node: a bridge domain that learns and floods nothing, with a BVI of a known address
-// and MAC on each node.
+// transit is a bridge domain between nodes without learning and flooding, and a BVI with a known address and MAC on each node.
 type transit struct {
 	*node
 	bvi interface_types.InterfaceIndex
@@ -48,8 +47,8 @@ func (n *node) transit(t *testing.T, mtu uint32) transit {
 	return transit{n, loop.SwIfIndex}
 }
 
-// leadTo routes a pod's network to another node: tunnel, its MAC behind it, its neighbour, the route.
-func (n transit) leadTo(t *testing.T, other *node, network string) {
+// routeTo routes a pod's network to another node: tunnel, its MAC, its neighbour, the route.
+func (n transit) routeTo(t *testing.T, other *node, network string) {
 	t.Helper()
 	tunnel := n.tunnel(t, other, false)
 	_, err := l2.NewServiceClient(n.conn).L2fibAddDel(t.Context(), &l2.L2fibAddDel{IsAdd: true, StaticMac: true, BdID: 1,
@@ -70,18 +69,18 @@ func (n transit) leadTo(t *testing.T, other *node, network string) {
 	must(t, err)
 }
 
-func TestRoutesLeadFromNodeToNodeByTunnels(t *testing.T) {
+func TestRoutesBetweenNodesUseTunnels(t *testing.T) {
 	netnstest.RequireTap(t)
 	u := newUnderlay(t, 1500)
 	nodes := []*node{u.node(t, 1), u.node(t, 2), u.node(t, 3)}
 	var pods []pod
 	for _, n := range nodes {
 		pods = append(pods, addPod(t, n.conn, n.n, tapv2.TAP_API_FLAG_GSO))
-		n.takeUplink(t, false)
+		n.attachUplink(t, false)
 		way := n.transit(t, 1430)
 		for _, other := range nodes {
 			if other != n {
-				way.leadTo(t, other, pod{n: other.n}.prefix4(2))
+				way.routeTo(t, other, pod{n: other.n}.prefix4(2))
 			}
 		}
 	}
@@ -92,7 +91,7 @@ func TestRoutesLeadFromNodeToNodeByTunnels(t *testing.T) {
 			}
 		}
 	}
-	transfer(t, pods[0], pods[1]) // whose MTU of 1,500 is more than the way's: they are told
+	transfer(t, pods[0], pods[1]) // their MTU of 1,500 exceeds that of the path, so they get ICMP errors
 	if pods[0].pingOf(t, pods[2].prefix4(2), 1500) {
 		t.Error("a ping longer than the tunnel's MTU is answered")
 	}

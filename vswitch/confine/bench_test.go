@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkSystemCall is what a filter costs each system call of a worker: a read of an eventfd that is empty. Environment
-// WEFT_CONFINE_TEST_CONFINED=1 confines the process first, which no benchmark behind it in the same process can undo.
+// BenchmarkSystemCall measures a system call of a worker: a read of an empty eventfd. With WEFT_CONFINE_TEST_CONFINED=1 it
+// confines the process first, which affects all later benchmarks of the process.
 func BenchmarkSystemCall(b *testing.B) {
 	if os.Getenv("WEFT_CONFINE_TEST_CONFINED") != "" {
 		if err := Dataplane(); err != nil {

@@ -17,12 +17,12 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// role names, in the environment, what a helper process is confined as.
+// role is the environment variable with the role of a helper process.
 const role = "WEFT_CONFINE_TEST_ROLE"
 
 func TestMain(m *testing.M) {
 	if as := os.Getenv(role); as != "" {
-		if err := help(as); err != nil {
+		if err := runHelper(as); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -31,16 +31,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// findings are what a helper process found once it was confined.
+// findings are the results of a confined helper process.
 type findings struct {
-	Threads []string       // the status of each
-	Errnos  map[string]int // of system calls with arguments that are all ones
+	Threads []string       // status of each
+	Errnos  map[string]int // of system calls with all bits set in all arguments
 	Failed  map[string]string
 }
 
-// help is a helper process.
-func help(as string) error {
-	// Threads that are older than the confinement.
+// runHelper is the main function of a helper process.
+func runHelper(as string) error {
+	// Threads that exist before the confinement.
 	var started sync.WaitGroup
 	for range 4 {
 		started.Add(1)
@@ -85,7 +85,7 @@ func help(as string) error {
 	return json.NewEncoder(os.Stdout).Encode(f)
 }
 
-// callAll makes each denied system call with arguments that none of them takes.
+// callAll makes each denied system call with invalid arguments.
 func (f *findings) callAll() {
 	info, err := arch.GetInfo("")
 	if err != nil {
@@ -98,7 +98,7 @@ func (f *findings) callAll() {
 	}
 }
 
-// calls are more system calls, by name.
+// calls returns more system calls by name.
 func calls(null int) map[string]error {
 	done := map[string]error{}
 	for family, name := range map[int]string{unix.AF_UNIX: "unix", unix.AF_INET: "inet", unix.AF_INET6: "inet6", unix.AF_NETLINK: "netlink",
@@ -164,10 +164,10 @@ func run(t *testing.T, as string) findings {
 	return f
 }
 
-func TestTheDataplaneLosesTheDeniedSystemCalls(t *testing.T) {
+func TestDataplaneCannotMakeDeniedSystemCalls(t *testing.T) {
 	confined := run(t, "dataplane")
 	free := run(t, "unconfined")
-	all := mayAll(t)
+	all := unrestricted(t)
 	for name, errno := range confined.Errnos {
 		want := unix.EPERM
 		if name == "clone3" {
@@ -187,9 +187,9 @@ func TestTheDataplaneLosesTheDeniedSystemCalls(t *testing.T) {
 	free.check(t, nil)
 }
 
-// mayAll reports whether the kernel refuses none of the calls to this process, which gets EPERM for lack of privileges otherwise: it has
-// the machine's user namespace, the capabilities that the calls need, and no filter.
-func mayAll(t *testing.T) bool {
+// unrestricted reports whether the kernel would permit all the calls to this process, without EPERM for lack of privileges: it is
+// in the initial user namespace, has the required capabilities, and no filter.
+func unrestricted(t *testing.T) bool {
 	t.Helper()
 	users, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {
@@ -208,12 +208,12 @@ func mayAll(t *testing.T) bool {
 	return may
 }
 
-func TestTheBrokerKeepsTheAllowedSystemCalls(t *testing.T) {
+func TestBrokerCanMakeAllowedSystemCallsOnly(t *testing.T) {
 	run(t, "broker").check(t, []string{"socket alg", "socket vsock", "socket key", "socket unix", "socket inet", "socket inet6", "socket netlink",
 		"open", "setns mount", "setns any", "setns net", "clone namespace", "mmap executable", "kill itself", "tgkill parent", "execute"})
 }
 
-// check compares the calls that the filter refused.
+// check compares the calls that the filter denied.
 func (f findings) check(t *testing.T, refused []string) {
 	t.Helper()
 	for name, failure := range f.Failed {

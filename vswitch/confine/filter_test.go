@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A name that no architecture has is a mistake, which known would hide.
+// known would hide a misspelt name, which no architecture has.
 func TestEachSystemCallExists(t *testing.T) {
 	for _, name := range slices.Concat(DeniedSyscalls, BrokerSyscalls) {
 		exists := false
@@ -32,7 +32,7 @@ func TestEachSystemCallExists(t *testing.T) {
 	}
 }
 
-func TestTheSecurityPageNamesTheSystemCalls(t *testing.T) {
+func TestSecurityPageNamesTheSystemCalls(t *testing.T) {
 	page, err := os.ReadFile("../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestTheSecurityPageNamesTheSystemCalls(t *testing.T) {
 	}
 }
 
-func TestSystemCallsOfOtherConventionsFail(t *testing.T) {
+func TestSystemCallsOfOtherArchitecturesFail(t *testing.T) {
 	own, err := arch.GetInfo("")
 	if err != nil {
 		t.Fatal(err)
@@ -78,14 +78,14 @@ func TestSystemCallsOfOtherConventionsFail(t *testing.T) {
 	for name, policy := range map[string]seccomp.Policy{"dataplane": denied(), "broker": allowed()} {
 		vm := machine(t, policy)
 		read := uint32(own.SyscallNames["read"])
-		if got := judge(t, vm, uint32(own.ID), read); got != unix.SECCOMP_RET_ALLOW {
+		if got := runFilter(t, vm, uint32(own.ID), read); got != unix.SECCOMP_RET_ALLOW {
 			t.Errorf("%s: read: %#x", name, got)
 		}
-		if got := judge(t, vm, i386, read); got != failed {
+		if got := runFilter(t, vm, i386, read); got != failed {
 			t.Errorf("%s: a system call of 32 bits: %#x", name, got)
 		}
 		if own == arch.X86_64 {
-			if got := judge(t, vm, uint32(own.ID), read|x32); got != failed {
+			if got := runFilter(t, vm, uint32(own.ID), read|x32); got != failed {
 				t.Errorf("%s: a system call of x32: %#x", name, got)
 			}
 		}
@@ -109,8 +109,8 @@ func machine(t *testing.T, policy seccomp.Policy) *bpf.VM {
 	return vm
 }
 
-// judge runs the filter on a struct seccomp_data, whose words the machine reads in network byte order.
-func judge(t *testing.T, vm *bpf.VM, architecture, number uint32) int {
+// runFilter runs the filter on a struct seccomp_data, with words in network byte order.
+func runFilter(t *testing.T, vm *bpf.VM, architecture, number uint32) int {
 	t.Helper()
 	data := make([]byte, 64)
 	binary.BigEndian.PutUint32(data, number)
