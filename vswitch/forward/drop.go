@@ -3,8 +3,6 @@ package forward
 import (
 	"maps"
 	"sync/atomic"
-
-	"github.com/weftnet/weft/vswitch/frame"
 )
 
 // reason is why a frame was dropped; the zero value means that it was not. A drop with an ICMP error has a punt, too.
@@ -165,23 +163,6 @@ var reasonNames = [reasons]string{
 // noError is the counter of packets that VPP drops without an error of the dropping node, for example by a route: the error of
 // ethernet-input remains.
 const noError = "ethernet-input/no error"
-
-// aclMiss returns the reason for a frame that the MACIP ACL of an interface denies: VPP has a node for each kind of packet.
-// Outside of bridge domains VPP drops frames that are neither IP nor ARP before it checks ACLs.
-func aclMiss(in *iface, b *frame.Buffer) reason {
-	e, err := frame.ParseEthernet(b.Bytes())
-	switch {
-	case err != nil || in.l2.slot != 0:
-		return dropMACIP
-	case e.Type() == frame.TypeIPv4:
-		return dropMACIP4
-	case e.Type() == frame.TypeIPv6:
-		return dropMACIP6
-	case e.Type() == frame.TypeARP:
-		return dropMACIP
-	}
-	return dropEthernetType
-}
 
 // dropCounters are the counters of one worker.
 type dropCounters [reasons]atomic.Uint64

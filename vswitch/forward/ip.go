@@ -1,13 +1,12 @@
 package forward
 
 import (
+	"encoding/binary"
 	"net/netip"
 
 	"github.com/weftnet/weft/vswitch/frame"
 	"github.com/weftnet/weft/vswitch/slow"
 )
-
-var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // ip4 decides on a received IPv4 packet. It always verifies the header checksum: the virtio header covers the L4 checksum only.
 func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
@@ -16,7 +15,7 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 	}
 	p, err := frame.ParseIPv4(b.Bytes()[frame.EthernetLen:])
 	if err != nil {
-		return verdict{drop: malformed4(err)}
+		return verdict{drop: malformed(err, dropVersion4, dropLength4, dropShort4)}
 	}
 	if !p.ChecksumValid() {
 		return verdict{drop: dropChecksum4}
@@ -80,19 +79,21 @@ func (w *worker) local4(in *iface, b *frame.Buffer, p frame.IPv4) verdict {
 	return verdict{punt: slow.Received}
 }
 
-func malformed4(err error) reason {
+// malformed returns the drop reason of a header that cannot be parsed.
+func malformed(err error, version, length, short reason) reason {
 	switch err {
 	case frame.ErrVersion: //nolint:errorlint // frame never wraps: a worker allocates nothing
-		return dropVersion4
+		return version
 	case frame.ErrLength:
-		return dropLength4
+		return length
 	}
-	return dropShort4
+	return short
 }
 
 // unicast4 reports whether a is a unicast address of a host. A router does not forward others (RFC 1812 5.3.7).
 func unicast4(a netip.Addr) bool {
-	return !a.IsMulticast() && !a.IsLoopback() && !a.IsUnspecified() && a != limitedBroadcast
+	raw := a.As4()
+	return isUnicast4(binary.BigEndian.Uint32(raw[:]))
 }
 
 // ip6 decides on a received IPv6 packet.
@@ -102,7 +103,7 @@ func (w *worker) ip6(in *iface, b *frame.Buffer) verdict {
 	}
 	p, err := frame.ParseIPv6(b.Bytes()[frame.EthernetLen:])
 	if err != nil {
-		return verdict{drop: malformed6(err)}
+		return verdict{drop: malformed(err, dropVersion6, dropLength6, dropShort6)}
 	}
 	b.SetLen(frame.EthernetLen + len(p))
 	if !b.Virtio.Fits(b.Len()) {
@@ -196,105 +197,6 @@ func isDiscovery(p frame.IPv6) bool {
 	}
 	kind := p[frame.IPv6Len]
 	return kind == frame.ICMP6Solicit || kind == frame.ICMP6Advert
-}
-
-func malformed6(err error) reason {
-	switch err {
-	case frame.ErrVersion: //nolint:errorlint // frame never wraps: a worker allocates nothing
-		return dropVersion6
-	case frame.ErrLength:
-		return dropLength6
-	}
-	return dropShort6
-}
-
-// maxLookups limits the lookups for a packet: routes may form a loop between tables.
-const maxLookups = 4
-
-// flowHasher is a packet with a flow hash.
-type flowHasher interface {
-	frame.IPv4 | frame.IPv6
-	Hash() uint32
-}
-
-// resolveRoute follows the routes to a destination, beginning with the table in a slot. It returns the output interface and the
-// next hop. If out is nil, final is the verdict.
-func resolveRoute[P flowHasher](s *snapshot, slot int, destination netip.Addr, p P) (out *iface, target netip.Addr, final verdict) {
-	family := FamilyOf(destination)
-	for range maxLookups {
-		e := s.lookup(slot, destination)
-		if e == nil {
-			return nil, destination, noRoute(family)
-		}
-		if e.action != Forward {
-			return nil, destination, finalVerdicts[e.action]
-		}
-		path := &e.buckets[0]
-		if len(e.buckets) > 1 {
-			path = &e.buckets[p.Hash()%uint32(len(e.buckets))]
-		}
-		if path.NextHop.IsValid() {
-			destination = path.NextHop
-		}
-		if path.Interface == NoInterface {
-			slot = s.slot(TableKey{family, path.Table})
-			continue
-		}
-		out = s.iface(path.Interface)
-		if out == nil || !out.up {
-			return nil, destination, verdict{drop: dropOutputDown}
-		}
-		return out, destination, verdict{}
-	}
-	return nil, destination, verdict{drop: dropRouteLoop}
-}
-
-// singlePath is resolveRoute for all packets to a destination. out is nil if they are not forwarded or have several paths. shared
-// reports whether the result applies to all destinations of the same route.
-func (s *snapshot) singlePath(slot int, destination netip.Addr) (out *iface, target netip.Addr, shared bool) {
-	family := FamilyOf(destination)
-	for lookups := range maxLookups {
-		e := s.lookup(slot, destination)
-		if e == nil || e.action != Forward || len(e.buckets) != 1 {
-			return nil, destination, shared || lookups == 0
-		}
-		path := &e.buckets[0]
-		if path.NextHop.IsValid() {
-			destination, shared = path.NextHop, shared || lookups == 0
-		}
-		if path.Interface != NoInterface {
-			if out = s.iface(path.Interface); out != nil && !out.up {
-				out = nil
-			}
-			return out, destination, shared
-		}
-		slot = s.slot(TableKey{family, path.Table})
-	}
-	return nil, destination, shared
-}
-
-func noRoute(f Family) verdict {
-	if f == IP4 {
-		return verdict{drop: dropNoRoute4, punt: slow.NoRoute}
-	}
-	return verdict{drop: dropNoRoute6, punt: slow.NoRoute}
-}
-
-// finalVerdicts are the verdicts of routes that do not forward.
-var finalVerdicts = [...]verdict{
-	Local:       {punt: slow.Received},
-	Drop:        {drop: dropRoute},
-	Unreachable: {drop: dropUnreachable, punt: slow.RouteUnreachable},
-	Prohibit:    {drop: dropProhibited, punt: slow.Prohibited},
-}
-
-// lookup returns the route with the longest matching prefix, or nil.
-func (s *snapshot) lookup(slot int, a netip.Addr) *entry {
-	if slot < 0 || s.fibs[slot] == nil {
-		return nil
-	}
-	e, _ := s.fibs[slot].Lookup(a)
-	return e
 }
 
 // rewrite sets the Ethernet addresses of a frame, or punts it if the neighbour is unknown.

@@ -105,15 +105,10 @@ func (t portTable) at(index uint32) *attachedPort {
 
 // with returns a copy of the table with a at an index; nil removes the port there.
 func (t portTable) with(index uint32, a *attachedPort) portTable {
-	t.interfaces = replaced(t.interfaces, int(index), a)
-	return t
-}
-
-func replaced(list []*attachedPort, n int, a *attachedPort) []*attachedPort {
-	next := make([]*attachedPort, max(len(list), n+1))
-	copy(next, list)
-	next[n] = a
-	return next
+	next := make([]*attachedPort, max(len(t.interfaces), int(index)+1))
+	copy(next, t.interfaces)
+	next[index] = a
+	return portTable{next}
 }
 
 // fail takes a failed port out of use. The first error counts, and the supervisor does the rest.

@@ -215,13 +215,7 @@ func (v *vtep) receive(b *frame.Buffer, at int, k tunnelKey) (verdict, bool) {
 		return verdict{drop: dropTunnelChecksum}, true
 	}
 	b.SetLen(at + len(u))
-	in, drop := v.decapsulate(b, at+frame.UDPLen, k)
-	if in == nil {
-		return verdict{drop: drop}, true
-	}
-	v.decapsulating = true
-	d := v.inputInner(in, b)
-	v.decapsulating = false
+	_, d := v.inner(b, at+frame.UDPLen, k)
 	return d, true
 }
 
@@ -239,32 +233,30 @@ func (v *vtep) decapsulateSegments(b *frame.Buffer, at int, k tunnelKey) verdict
 	if !ok {
 		return verdict{drop: dropVirtio}
 	}
-	for {
-		piece := v.w.tx.newBuffer()
-		if piece == nil {
-			return verdict{drop: dropNoBuffer}
-		}
-		n := s.Next(piece.Room())
-		if piece.SetLen(n); n == 0 {
-			piece.Release()
-			return verdict{}
-		}
-		v.decapsulateAndSend(piece, at+frame.UDPLen, k)
-	}
+	return verdict{drop: v.w.tx.sendPieces(s.Next, func(piece *frame.Buffer) {
+		in, d := v.inner(piece, at+frame.UDPLen, k)
+		v.w.apply(in, piece, d)
+	})}
 }
 
-// decapsulateAndSend decapsulates a packet and executes the verdict on the inner frame.
-func (v *vtep) decapsulateAndSend(b *frame.Buffer, at int, k tunnelKey) verdict {
+// inner decapsulates a packet and decides on the inner frame, which is received on the tunnel's interface. Outside of a bridge
+// domain it is dropped.
+func (v *vtep) inner(b *frame.Buffer, at int, k tunnelKey) (*iface, verdict) {
 	in, drop := v.decapsulate(b, at, k)
 	if in == nil {
-		v.w.tx.discard(b, drop)
-		return verdict{drop: drop}
+		return nil, verdict{drop: drop}
 	}
-	v.decapsulating = true
-	d := v.inputInner(in, b)
-	v.decapsulating = false
-	v.w.apply(in, b, d)
-	return d
+	var tally vectorTally
+	tally.bytes = uint64(b.Len())
+	d := verdict{drop: dropNotBridged}
+	if in.l2.slot != 0 {
+		v.decapsulating = true
+		d = v.w.input(in, b)
+		v.decapsulating = false
+	}
+	tally.add(b, d)
+	tally.publish(in.counters[v.w.id], 1)
+	return in, d
 }
 
 // decapsulate removes the outer headers and the VXLAN header, which begins at an offset. It returns the interface of the tunnel,
@@ -288,19 +280,6 @@ func (v *vtep) decapsulate(b *frame.Buffer, at int, k tunnelKey) (*iface, reason
 		b.Virtio = frame.Virtio{}
 	}
 	return in, noDrop
-}
-
-// inputInner decides on a decapsulated frame. Outside of a bridge domain it is dropped.
-func (v *vtep) inputInner(in *iface, b *frame.Buffer) verdict {
-	var tally vectorTally
-	tally.bytes = uint64(b.Len())
-	d := verdict{drop: dropNotBridged}
-	if in.l2.slot != 0 {
-		d = v.w.input(in, b)
-	}
-	tally.add(b, d)
-	tally.publish(in.counters[v.w.id], 1)
-	return d
 }
 
 // hasTunnels reports whether a UDP packet to the dataplane may be a tunnel packet.
