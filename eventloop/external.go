@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
 )
@@ -52,50 +53,71 @@ func (l *Loop) SetExternal(ctx context.Context, source string, values map[string
 	return l.Do(ctx, &configure{source, own})
 }
 
+// external is the external configuration. It belongs to the goroutine of Run.
+type external struct {
+	codec     ExternalCodec
+	log       *slog.Logger
+	patches   map[string]map[string][]byte // by source and key
+	drops     map[string][]Drop            // values that are left out, by key
+	committed map[string]any               // values of keys that no handler desires
+}
+
+func newExternal(cfg Config) external {
+	return external{codec: cfg.External, log: cfg.Log, patches: make(map[string]map[string][]byte), drops: make(map[string][]Drop), committed: make(map[string]any)}
+}
+
+// adopt makes the external values of a committed change part of the state.
+func (c *external) adopt(change Change) {
+	if change.Resync.rebuilds() {
+		c.committed = make(map[string]any)
+	}
+	apply(c.committed, change.External)
+}
+
 // configure is the handler of external configuration: its keys are to be merged anew.
-func (l *Loop) configure(ev *configure, txn *Txn) error {
-	old := l.state.patches[ev.source]
+func (c *external) configure(ev *configure, txn *Txn) error {
+	old := c.patches[ev.source]
 	keys := maps.Clone(ev.values)
 	for key := range old {
 		keys[key] = nil
 	}
 	txn.remerge = slices.Sorted(maps.Keys(keys))
-	l.state.patches[ev.source] = ev.values
+	c.patches[ev.source] = ev.values
 	if len(ev.values) == 0 {
-		delete(l.state.patches, ev.source)
+		delete(c.patches, ev.source)
 	}
 	return nil
 }
 
 // mergeExternal is step 8: it makes the handlers' values, with the external ones
 // merged over them, the change to commit.
-func (l *Loop) mergeExternal(f *flight) error {
+func (x *executor) mergeExternal(f *flight) error {
 	f.change = Change{Event: f.rec.Seq, Label: f.name, Atomic: f.atomic(), Resync: f.resync, Scope: f.scope}
 	switch {
-	case f.resync == Downstream || f.resync == None && l.queue.isGated():
+	case f.resync == Downstream || f.resync == None && x.queue.isGated():
 	case f.resync.rebuilds():
-		l.mergeAll(f)
+		x.external.mergeAll(f)
 	default:
-		l.mergeTouched(f)
+		x.external.mergeTouched(f)
 	}
 	f.rec.Changes = len(f.change.Set)
 	return nil
 }
 
 // mergeAll makes the change of a resync: all that is desired, all that is external.
-func (l *Loop) mergeAll(f *flight) {
-	clear(l.state.drops)
+func (c *external) mergeAll(f *flight) {
+	clear(c.drops)
 	for _, s := range f.txn.settings {
 		if s.Value != nil {
-			f.set(s.Key, l.merged(f, s.Key, s.Value))
+			f.set(s.Key, c.merged(f, s.Key, s.Value))
 		}
 	}
-	for _, key := range l.state.externalKeys() {
+	for _, key := range c.keys() {
 		if f.txn.wants(key) {
-			f.giveUp(key, l.state.external)
+			f.giveUp(key, c.committed)
 			continue
 		}
-		if v := l.merged(f, key, nil); v != nil {
+		if v := c.merged(f, key, nil); v != nil {
 			f.change.External = append(f.change.External, Setting{key, v})
 		}
 	}
@@ -103,46 +125,46 @@ func (l *Loop) mergeAll(f *flight) {
 
 // mergeTouched makes the change of an update: the keys that handlers, or external
 // configuration, touched.
-func (l *Loop) mergeTouched(f *flight) {
+func (c *external) mergeTouched(f *flight) {
 	for _, s := range f.txn.settings {
-		l.mergeKey(f, s.Key, true)
+		c.mergeKey(f, s.Key, true)
 	}
 	for _, key := range f.txn.remerge {
 		if _, ok := f.txn.index[key]; !ok {
-			l.mergeKey(f, key, false)
+			c.mergeKey(f, key, false)
 		}
 	}
 }
 
 // mergeKey adds one key to the change of an update.
-func (l *Loop) mergeKey(f *flight, key string, touched bool) {
-	delete(l.state.drops, key)
+func (c *external) mergeKey(f *flight, key string, touched bool) {
+	delete(c.drops, key)
 	if own := f.txn.Get(key); own != nil {
-		f.set(key, l.merged(f, key, own))
-		f.giveUp(key, l.state.external)
+		f.set(key, c.merged(f, key, own))
+		f.giveUp(key, c.committed)
 		return
 	}
 	if touched {
 		f.set(key, nil)
 	}
-	v := l.merged(f, key, nil)
-	if _, was := l.state.external[key]; was || v != nil {
+	v := c.merged(f, key, nil)
+	if _, was := c.committed[key]; was || v != nil {
 		f.change.External = append(f.change.External, Setting{key, v})
 	}
 }
 
 // merged returns own with the patches of all sources over it, without those that do
 // not fit, which the record names. For a nil own they make a value of its own, or none.
-func (l *Loop) merged(f *flight, key string, own any) any {
-	for _, source := range slices.Sorted(maps.Keys(l.state.patches)) {
-		patch, ok := l.state.patches[source][key]
+func (c *external) merged(f *flight, key string, own any) any {
+	for _, source := range slices.Sorted(maps.Keys(c.patches)) {
+		patch, ok := c.patches[source][key]
 		if !ok {
 			continue
 		}
 		var v any
-		err := protect(func() (err error) { v, err = l.patched(key, own, patch); return err })
+		err := protect(func() (err error) { v, err = c.patched(key, own, patch); return err })
 		if err != nil {
-			l.drop(f, Drop{Key: key, Source: source, Reason: err.Error()})
+			c.drop(f, Drop{Key: key, Source: source, Reason: err.Error()})
 			continue
 		}
 		own = v
@@ -151,20 +173,33 @@ func (l *Loop) merged(f *flight, key string, own any) any {
 	return own
 }
 
+// keys returns the keys of all patches and of all committed values.
+func (c *external) keys() []string {
+	keys := make(map[string]bool)
+	for _, values := range c.patches {
+		for key := range values {
+			keys[key] = true
+		}
+	}
+	for key := range c.committed {
+		keys[key] = true
+	}
+	return slices.Sorted(maps.Keys(keys))
+}
+
 // drop notes a value of external configuration that is left out.
-func (l *Loop) drop(f *flight, d Drop) {
-	l.cfg.Log.Warn("external configuration refused", "key", d.Key, "source", d.Source, "err", d.Reason)
+func (c *external) drop(f *flight, d Drop) {
+	c.log.Warn("external configuration refused", "key", d.Key, "source", d.Source, "err", d.Reason)
 	f.rec.Drops = append(f.rec.Drops, d)
-	l.state.drops[d.Key] = append(l.state.drops[d.Key], d)
+	c.drops[d.Key] = append(c.drops[d.Key], d)
 }
 
 // patched returns a value with one patch over it; it must be valid.
-func (l *Loop) patched(key string, value any, patch []byte) (any, error) {
-	codec := l.cfg.External
+func (c *external) patched(key string, value any, patch []byte) (any, error) {
 	var doc []byte
 	if value != nil {
 		var err error
-		if doc, err = codec.Encode(key, value); err != nil {
+		if doc, err = c.codec.Encode(key, value); err != nil {
 			return nil, fmt.Errorf("encode: %w", err)
 		}
 	}
@@ -175,17 +210,28 @@ func (l *Loop) patched(key string, value any, patch []byte) (any, error) {
 	if string(doc) == "null" {
 		return nil, errors.New("it is null, which would take the object away")
 	}
-	v, err := codec.Decode(key, doc)
+	v, err := c.codec.Decode(key, doc)
 	if err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
 	if isNil(v) {
 		return nil, errors.New("decode: no value")
 	}
-	if err := codec.Validate(key, v); err != nil {
+	if err := c.codec.Validate(key, v); err != nil {
 		return nil, fmt.Errorf("invalid: %w", err)
 	}
 	return v, nil
+}
+
+// dropRefused records the values of external configuration that the committer refused, for each source that has one.
+func (c *external) dropRefused(f *flight, refused map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(refused)) {
+		for _, source := range slices.Sorted(maps.Keys(c.patches)) {
+			if _, has := c.patches[source][key]; has {
+				c.drop(f, Drop{Key: key, Source: source, Reason: refused[key]})
+			}
+		}
+	}
 }
 
 // mergePatch returns doc with the merge patch of RFC 7396 applied. An empty doc

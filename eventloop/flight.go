@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"log/slog"
 	"slices"
 	"time"
 )
@@ -33,56 +33,77 @@ type step struct {
 	do     func(*flight) error
 }
 
-// deciding are the steps up to what is to be committed, in order.
-func (l *Loop) deciding() []step {
-	return []step{
-		{2, "kind", l.kind},
-		{3, "order", l.order},
-		{4, "leave out", l.leaveOut},
-		{5, "open record", l.openRecord},
-		{6, "announce", l.announce},
-		{7, "run handlers", l.runHandlers},
-		{8, "merge external", unlessFailed(l.mergeExternal)},
-	}
+// executor runs the steps of events. It belongs to the goroutine of Run.
+type executor struct {
+	cfg       Config
+	registry  *registry
+	queue     *queue
+	history   *history
+	status    *status
+	intake    *intake
+	committer committer
+	state     state
+	external  external
+	durable   durable
+	healing   healing
+	steps     steps
 }
 
-// committing are those by which the event becomes the state.
-func (l *Loop) committing() []step {
-	return []step{
-		{9, "commit", unlessFailed(l.commit)},
-		{9, "save", unlessFailed(l.save)},
+func newExecutor(l *Loop) *executor {
+	x := &executor{
+		cfg: l.cfg, registry: l.registry, queue: l.queue, history: l.history, status: l.status, intake: l.intake,
+		committer: committer{l.cfg.Committer},
+		state:     newState(),
+		external:  newExternal(l.cfg),
+		durable:   durable{saver: l.cfg.Saver, timeout: l.cfg.UndoTimeout, history: l.history, log: l.cfg.Log},
+		healing:   newHealing(l.cfg.Healing),
 	}
+	x.steps = steps{
+		deciding: []step{
+			{2, "kind", (*flight).kind},
+			{3, "order", x.order},
+			{4, "leave out", (*flight).leaveOut},
+			{5, "open record", x.openRecord},
+			{6, "announce", x.announce},
+			{7, "run handlers", x.runHandlers},
+			{8, "merge external", unlessFailed(x.mergeExternal)},
+		},
+		committing: []step{
+			{9, "commit", unlessFailed(x.commit)},
+			{9, "save", unlessFailed(x.save)},
+		},
+		closing: []step{
+			{10, "undo", x.undo},
+			{11, "close record", x.closeRecord},
+			{12, "heal", x.heal},
+			{13, "verify", x.verify},
+		},
+	}
+	return x
 }
 
-// closing are the last ones.
-func (l *Loop) closing() []step {
-	return []step{
-		{10, "undo", l.undo},
-		{11, "close record", l.closeRecord},
-		{12, "heal", l.heal},
-		{13, "verify", l.verify},
-	}
-}
+// steps are the steps 2 to 13, in order. Removals that share a commit replace those of committing.
+type steps struct{ deciding, committing, closing []step }
 
 // handle runs all steps of one event, or of several removals, and answers its caller.
-func (l *Loop) handle(r *request) {
-	defer l.queue.finish()
-	if rs := l.together(r); len(rs) > 1 {
-		l.handleTogether(rs)
+func (x *executor) handle(r *request) {
+	defer x.queue.finish()
+	if rs := x.together(r); len(rs) > 1 {
+		x.handleTogether(rs)
 		return
 	}
-	f, end := l.takeOff(r)
+	f, end := x.takeOff(r)
 	defer end()
-	for _, s := range slices.Concat(l.deciding(), l.committing(), l.closing()) {
-		l.take(f, s)
+	for _, s := range slices.Concat(x.steps.deciding, x.steps.committing, x.steps.closing) {
+		x.take(f, s)
 	}
-	l.publish(f)
+	x.publish(f)
 }
 
 // takeOff makes a flight of an event; end ends its contexts.
-func (l *Loop) takeOff(r *request) (f *flight, end func()) {
-	ctx, cancel := context.WithTimeout(r.life, l.cfg.CommitTimeout)
-	f = &flight{request: r, run: ctx, txn: newTxn(l.desired), rec: r.record(l.cfg.Now())}
+func (x *executor) takeOff(r *request) (f *flight, end func()) {
+	ctx, cancel := context.WithTimeout(r.life, x.cfg.CommitTimeout)
+	f = &flight{request: r, run: ctx, txn: newTxn(x.state.get), rec: r.record(x.cfg.Now())}
 	return f, func() {
 		r.cancel(nil)
 		cancel()
@@ -90,10 +111,10 @@ func (l *Loop) takeOff(r *request) (f *flight, end func()) {
 }
 
 // take takes one step; its error becomes one of the event.
-func (l *Loop) take(f *flight, s step) {
-	began := l.cfg.Now()
+func (x *executor) take(f *flight, s step) {
+	began := x.cfg.Now()
 	err := s.do(f)
-	done := Step{Number: s.number, Name: s.name, Took: l.cfg.Now().Sub(began)}
+	done := Step{Number: s.number, Name: s.name, Took: x.cfg.Now().Sub(began)}
 	if err != nil {
 		f.errs = append(f.errs, err)
 		done.Err = err.Error()
@@ -141,24 +162,24 @@ func (f *flight) snapshot(now time.Time) Record {
 }
 
 // publish puts the closed record into the history and answers the caller.
-func (l *Loop) publish(f *flight) {
-	l.history.add(f.rec, f.saved && f.rec.Err == "" && len(f.rec.Verify) == 0)
-	l.status.handled(l.state.drops)
-	l.cfg.OnRecord(f.rec)
-	l.queue.finish()
+func (x *executor) publish(f *flight) {
+	x.history.add(f.rec, f.saved && f.rec.Err == "" && len(f.rec.Verify) == 0)
+	x.status.handled(x.external.drops)
+	x.cfg.OnRecord(f.rec)
+	x.queue.finish()
 	rec := f.rec.clone()
 	f.done <- answer{&rec, f.answerErr()}
 }
 
 // kind is step 2: update or resync.
-func (l *Loop) kind(f *flight) error {
+func (f *flight) kind() error {
 	f.rec.Kind, f.rec.Atomic = f.resync.String(), f.atomic()
 	return nil
 }
 
 // order is step 3: all handlers, forward, or in reverse for a removal.
-func (l *Loop) order(f *flight) error {
-	f.handlers = l.registry.inOrder(f.removal)
+func (x *executor) order(f *flight) error {
+	f.handlers = x.registry.inOrder(f.removal)
 	f.rec.Direction = "forward"
 	if f.removal {
 		f.rec.Direction = "reverse"
@@ -167,7 +188,7 @@ func (l *Loop) order(f *flight) error {
 }
 
 // leaveOut is step 4: only the handlers that handle this event stay.
-func (l *Loop) leaveOut(f *flight) error {
+func (f *flight) leaveOut() error {
 	all := f.handlers
 	f.handlers = slices.DeleteFunc(slices.Clone(all), func(h handler) bool { return !h.handles(f.event, f.resync) })
 	for _, h := range f.handlers {
@@ -182,29 +203,29 @@ func (l *Loop) leaveOut(f *flight) error {
 }
 
 // openRecord is step 5: the record gets its number, its cause and its times.
-func (l *Loop) openRecord(f *flight) error {
-	f.rec.Seq = l.history.begin()
+func (x *executor) openRecord(f *flight) error {
+	f.rec.Seq = x.history.begin()
 	f.rec.Cause = f.cause
 	f.rec.Arrived = f.arrived
-	f.rec.Started = l.cfg.Now()
+	f.rec.Started = x.cfg.Now()
 	f.rec.Queued = f.rec.Started.Sub(f.arrived)
 	return nil
 }
 
 // announce is step 6: one line that says that the event began.
-func (l *Loop) announce(f *flight) error {
-	l.cfg.Log.Info("event began", "seq", f.rec.Seq, "event", f.name, "kind", f.rec.Kind,
+func (x *executor) announce(f *flight) error {
+	x.cfg.Log.Info("event began", "seq", f.rec.Seq, "event", f.name, "kind", f.rec.Kind,
 		"direction", f.rec.Direction, "handlers", len(f.handlers), "queued", f.rec.Queued)
 	return nil
 }
 
 // runHandlers is step 7: the handlers build the transaction. After an error the
 // others run only if the event is a best-effort one.
-func (l *Loop) runHandlers(f *flight) error {
+func (x *executor) runHandlers(f *flight) error {
 	ctx := markInside(f.run)
 	var errs []error
 	for _, h := range f.handlers {
-		if err := l.runHandler(ctx, f, h); err != nil {
+		if err := f.runHandler(ctx, h, x.cfg.Now); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", h.name, err))
 			if f.atomic() || f.resync != None {
 				break
@@ -214,13 +235,13 @@ func (l *Loop) runHandlers(f *flight) error {
 	return errors.Join(errs...)
 }
 
-func (l *Loop) runHandler(ctx context.Context, f *flight, h handler) error {
-	began := l.cfg.Now()
+func (f *flight) runHandler(ctx context.Context, h handler, now func() time.Time) error {
+	began := now()
 	f.txn.begin(h.name)
 	err := h.call(ctx, f.event, f.txn)
 	changes, misuse := f.txn.end()
 	err = errors.Join(err, misuse)
-	run := HandlerRun{Name: h.name, Took: l.cfg.Now().Sub(began), Changes: changes}
+	run := HandlerRun{Name: h.name, Took: now().Sub(began), Changes: changes}
 	if err != nil {
 		run.Err = err.Error()
 	}
@@ -229,8 +250,8 @@ func (l *Loop) runHandler(ctx context.Context, f *flight, h handler) error {
 }
 
 // closeRecord is step 11: the record gets the outcome and the time of the whole.
-func (l *Loop) closeRecord(f *flight) error {
-	f.rec.Took = l.cfg.Now().Sub(f.rec.Started)
+func (x *executor) closeRecord(f *flight) error {
+	f.rec.Took = x.cfg.Now().Sub(f.rec.Started)
 	if err := f.err(); err != nil {
 		f.rec.Err, f.rec.Stack = err.Error(), stackOf(err)
 		if c, ok := errors.AsType[*cancelledError](err); ok {
@@ -239,13 +260,13 @@ func (l *Loop) closeRecord(f *flight) error {
 	}
 	slices.Sort(f.rec.Stuck)
 	f.rec.Stuck = slices.Compact(f.rec.Stuck)
-	l.logEnd(f)
+	f.logEnd(x.cfg.Log)
 	return nil
 }
 
 // logEnd logs an error at the place where it stops: here if no caller waits for it.
-func (l *Loop) logEnd(f *flight) {
-	log := l.cfg.Log.With("seq", f.rec.Seq, "event", f.name, "took", f.rec.Took)
+func (f *flight) logEnd(log *slog.Logger) {
+	log = log.With("seq", f.rec.Seq, "event", f.name, "took", f.rec.Took)
 	switch {
 	case f.rec.Err == "":
 		log.Debug("event handled", "changes", f.rec.Changes, "operations", f.rec.Operations)
@@ -266,7 +287,7 @@ func (f *flight) answerErr() error {
 
 // commit is the first half of step 9: everything that the handlers want, in one
 // change. Failures of a best-effort event are joined, its values stay desired.
-func (l *Loop) commit(f *flight) error {
+func (x *executor) commit(f *flight) error {
 	if f.atomic() && f.run.Err() != nil {
 		return f.interrupted(f.run.Err())
 	}
@@ -274,11 +295,11 @@ func (l *Loop) commit(f *flight) error {
 		return nil
 	}
 	f.committed = true
-	out, err := l.callCommitter(f.run, f.change)
+	out, err := x.committer.commit(f.run, f.change)
 	f.outcome = out
 	f.count(out)
 	f.rec.Pending = out.Pending
-	l.dropRefused(f, out.Refused)
+	x.external.dropRefused(f, out.Refused)
 	if err == nil {
 		if f.atomic() && context.Cause(f.life) != nil {
 			return f.interrupted(context.Cause(f.life))
@@ -292,25 +313,6 @@ func (l *Loop) commit(f *flight) error {
 		f.unclean = true
 	}
 	return fmt.Errorf("commit: %w", f.interrupted(err))
-}
-
-// dropRefused records the values of external configuration that the committer refused, for each source that has one.
-func (l *Loop) dropRefused(f *flight, refused map[string]string) {
-	for _, key := range slices.Sorted(maps.Keys(refused)) {
-		for _, source := range slices.Sorted(maps.Keys(l.state.patches)) {
-			if _, has := l.state.patches[source][key]; has {
-				l.drop(f, Drop{Key: key, Source: source, Reason: refused[key]})
-			}
-		}
-	}
-}
-
-func (l *Loop) callCommitter(ctx context.Context, c Change) (out Outcome, err error) {
-	err = protect(func() (err error) {
-		out, err = l.cfg.Committer.Commit(ctx, c)
-		return err
-	})
-	return out, err
 }
 
 // count adds an outcome to the record.
@@ -331,60 +333,33 @@ func (f *flight) interrupted(err error) error {
 
 // save is the second half of step 9, the durable step: the event's values, its
 // record, and what earlier events still owe, all or none. Then the event stands.
-func (l *Loop) save(f *flight) error {
-	record := Saved{RecordsBucket, recordKey(f.rec.Seq), f.snapshot(l.cfg.Now())}
-	err := l.saveAll(context.WithoutCancel(f.run), slices.Concat(f.txn.saved, []Saved{record}))
-	f.saved = err == nil && l.cfg.Saver != nil
+func (x *executor) save(f *flight) error {
+	record := Saved{RecordsBucket, recordKey(f.rec.Seq), f.snapshot(x.cfg.Now())}
+	err := x.durable.save(f.run, slices.Concat(f.txn.saved, []Saved{record}))
+	f.saved = err == nil && x.cfg.Saver != nil
 	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrNotSaved, err)
 		if f.atomic() {
 			return err
 		}
-		l.owed = append(l.owed, f.txn.saved...)
+		x.durable.owed = append(x.durable.owed, f.txn.saved...)
 		f.unclean = true
 	}
-	if concluding := l.conclude(f); concluding != nil {
+	if concluding := x.conclude(f); concluding != nil {
 		return concluding
 	}
 	return err
 }
 
-// saveAll saves what is owed, then saves, then the records not yet durable.
-func (l *Loop) saveAll(ctx context.Context, saves []Saved) error {
-	if l.cfg.Saver == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.UndoTimeout)
-	defer cancel()
-	records, saved := l.history.unsaved()
-	all := slices.Concat(l.owed, saves, records)
-	if len(all) == 0 {
-		return nil
-	}
-	if err := protect(func() error { return l.cfg.Saver.Save(ctx, all) }); err != nil {
-		return err
-	}
-	l.owed = nil
-	saved()
-	return nil
-}
-
-// saveLeft makes durable, while the loop is idle, what no event's own durable step did.
-func (l *Loop) saveLeft(ctx context.Context) {
-	if err := l.saveAll(context.WithoutCancel(ctx), nil); err != nil {
-		l.cfg.Log.Warn("records not saved", "err", err)
-	}
-}
-
 // conclude makes a committed event the state.
-func (l *Loop) conclude(f *flight) error {
-	l.state.adopt(f.txn, f.change)
+func (x *executor) conclude(f *flight) error {
+	x.state.adopt(f.txn, f.change)
+	x.external.adopt(f.change)
 	f.adopted = true
 	if f.resync == Full {
-		l.queue.open()
+		x.queue.open()
 	}
 	err := f.txn.commit()
-	l.followUp(f)
+	x.followUp(f)
 	if err != nil {
 		f.unclean = true
 		return fmt.Errorf("conclude: %w", err)
@@ -393,35 +368,35 @@ func (l *Loop) conclude(f *flight) error {
 }
 
 // followUp queues what the handlers asked to be done next.
-func (l *Loop) followUp(f *flight) {
+func (x *executor) followUp(f *flight) {
 	var next []*request
 	for _, ev := range f.txn.followUps {
-		r, err := l.admitPosted(f.ctx, ev)
+		r, err := x.intake.admitPosted(f.ctx, ev)
 		r.cause, r.depth = f.rec.Seq, f.depth+1
 		if err == nil && r.depth > maxChain {
 			err = fmt.Errorf("%w: follow-up of %d others", ErrInvalid, maxChain)
 		}
 		if err != nil {
-			_, _ = l.refuse(r, err)
+			_, _ = x.intake.refuse(r, err)
 			continue
 		}
 		next = append(next, r)
 	}
 	if len(next) > 0 {
-		l.queue.pushFollowUps(next)
+		x.queue.pushFollowUps(next)
 	}
 }
 
 // undo is step 10: it takes an event that failed back, newest first: the commit,
 // then the handlers' own changes. What fails meanwhile is stuck. A best-effort event
 // goes on with its errors.
-func (l *Loop) undo(f *flight) error {
+func (x *executor) undo(f *flight) error {
 	if !f.failed() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.run), l.cfg.UndoTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.run), x.cfg.UndoTimeout)
 	defer cancel()
-	err := l.uncommit(ctx, f)
+	err := x.uncommit(ctx, f)
 	stuck, undoErr := f.txn.rollback()
 	f.rec.Stuck = append(f.rec.Stuck, stuck...)
 	f.rec.Undone = len(f.rec.Stuck) == 0
@@ -429,12 +404,17 @@ func (l *Loop) undo(f *flight) error {
 }
 
 // uncommit commits the inverse of what was committed.
-func (l *Loop) uncommit(ctx context.Context, f *flight) error {
+func (x *executor) uncommit(ctx context.Context, f *flight) error {
 	if !f.committed {
 		return nil
 	}
-	inverse := l.state.inverse(f.change)
-	out, err := l.callCommitter(ctx, inverse)
+	inverse := Change{
+		Event:    f.change.Event,
+		Label:    "undo " + f.change.Label,
+		Set:      oldValues(x.state.merged, f.change.Set),
+		External: oldValues(x.external.committed, f.change.External),
+	}
+	out, err := x.committer.commit(ctx, inverse)
 	f.count(out)
 	if err == nil {
 		return nil
@@ -443,4 +423,31 @@ func (l *Loop) uncommit(ctx context.Context, f *flight) error {
 		f.rec.Stuck = append(f.rec.Stuck, keysOf(inverse.Set)...)
 	}
 	return fmt.Errorf("undo of the commit: %w", err)
+}
+
+// committer calls the Committer and returns its panics as errors.
+type committer struct{ Committer }
+
+func (c committer) commit(ctx context.Context, change Change) (out Outcome, err error) {
+	err = protect(func() (err error) {
+		out, err = c.Commit(ctx, change)
+		return err
+	})
+	return out, err
+}
+
+// drift asks the Committer what a repair of the machine would do.
+func (c committer) drift(ctx context.Context) []string {
+	d, ok := c.Committer.(interface {
+		Drift(ctx context.Context) ([]string, error)
+	})
+	if !ok {
+		return nil
+	}
+	var found []string
+	err := protect(func() (err error) { found, err = d.Drift(ctx); return err })
+	if err != nil {
+		found = append(found, fmt.Sprintf("drift: %v", err))
+	}
+	return found
 }

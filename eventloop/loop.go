@@ -24,35 +24,36 @@ import (
 //	                       +-------- healing resync is clean ----+
 type Loop struct {
 	cfg      Config
-	registry registry
+	registry *registry
 	queue    *queue
 	history  *history
-	status   status
+	status   *status
+	intake   *intake
+	executor *executor // belongs to the goroutine of Run
 	started  atomic.Bool
 	stopped  chan struct{} // closed when Run has returned
-
-	// What follows belongs to the goroutine of Run.
-	state   state
-	owed    []Saved // of best-effort events whose durable step failed
-	healing healing
 }
 
 // New returns a Loop. Register its handlers, then call Run.
 func New(cfg Config) *Loop {
 	cfg = cfg.withDefaults()
 	l := &Loop{
-		cfg:     cfg,
-		queue:   newQueue(cfg.QueueMax),
-		history: newHistory(cfg.HistoryRecords, cfg.HistoryBytes),
-		stopped: make(chan struct{}),
-		state:   newState(),
-		healing: newHealing(cfg.Healing),
+		cfg:      cfg,
+		registry: &registry{},
+		queue:    newQueue(cfg.QueueMax),
+		history:  newHistory(cfg.HistoryRecords, cfg.HistoryBytes),
+		status:   &status{},
+		stopped:  make(chan struct{}),
 	}
+	l.intake = &intake{cfg: cfg, registry: l.registry, queue: l.queue, history: l.history, status: l.status, stopped: l.stopped}
+	l.executor = newExecutor(l)
 	l.registry.add(handler{
-		name:   "external configuration",
-		own:    true,
-		takes:  func(ev Event) bool { _, ok := ev.(*configure); return ok },
-		handle: func(_ context.Context, ev Event, txn *Txn) error { return l.configure(ev.(*configure), txn) },
+		name:  "external configuration",
+		own:   true,
+		takes: func(ev Event) bool { _, ok := ev.(*configure); return ok },
+		handle: func(_ context.Context, ev Event, txn *Txn) error {
+			return l.executor.external.configure(ev.(*configure), txn)
+		},
 	})
 	return l
 }
@@ -79,7 +80,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}()
 	for ctx.Err() == nil {
 		if r := l.next(ctx); r != nil {
-			l.handle(r)
+			l.executor.handle(r)
 		}
 	}
 	return nil
@@ -88,37 +89,76 @@ func (l *Loop) Run(ctx context.Context) error {
 // next returns the next event; nil when there was something else to do.
 func (l *Loop) next(ctx context.Context) *request {
 	select {
-	case <-l.healing.timer.C:
+	case <-l.executor.healing.timer.C:
 		return l.healingRequest()
 	default:
 	}
 	if r := l.queue.pop(); r != nil {
 		return r
 	}
-	l.saveLeft(ctx)
+	l.executor.durable.flush(ctx)
 	select {
 	case <-ctx.Done():
 	case <-l.queue.wake:
-	case <-l.healing.timer.C:
+	case <-l.executor.healing.timer.C:
 		return l.healingRequest()
 	}
 	return nil
 }
 
+// healingRequest is the resync that was scheduled.
+func (l *Loop) healingRequest() *request {
+	l.executor.healing.next = time.Time{}
+	r, err := l.intake.admitPosted(context.Background(), Resynchronize{Kind: Full, Reason: "healing"})
+	if err != nil {
+		_, _ = l.intake.refuse(r, err)
+		return nil
+	}
+	return l.queue.start(r)
+}
+
 // refuseAll ends what waits, because the loop stops.
 func (l *Loop) refuseAll() {
 	for _, r := range l.queue.close() {
-		_, _ = l.refuse(r, ErrStopped)
+		_, _ = l.intake.refuse(r, ErrStopped)
 	}
 }
 
 // finish makes durable what the last refusals recorded, and ends all readers.
 func (l *Loop) finish() {
-	l.healing.timer.Stop()
-	l.saveLeft(context.Background())
+	l.executor.healing.timer.Stop()
+	l.executor.durable.flush(context.Background())
 	l.queue.finish()
 	close(l.stopped)
 	l.history.close()
+}
+
+// Do queues ev, waits until it has been handled, and returns its record. The event
+// belongs to the loop until Do returns; if ctx ends first it is dropped if it still
+// waits, and finished if it runs already: then the record is nil, and ev must not be
+// read. The record is also nil if the queue was full.
+func (l *Loop) Do(ctx context.Context, ev Event) (*Record, error) {
+	r, err := l.intake.admit(ctx, ev, l.intake.load)
+	if err == nil {
+		err = l.intake.enqueue(r)
+	}
+	if err != nil {
+		return l.intake.refuse(r, err)
+	}
+	return l.intake.wait(ctx, r)
+}
+
+// Post queues ev and does not wait. An error says that it was not queued; what
+// becomes of it later is in its record. Of ctx only the values count.
+func (l *Loop) Post(ctx context.Context, ev Event) error {
+	r, err := l.intake.admitPosted(ctx, ev)
+	if err == nil {
+		err = l.intake.enqueue(r)
+	}
+	if err != nil {
+		_, err = l.intake.refuse(r, err)
+	}
+	return err
 }
 
 // Stats is the state of the loop at a glance.

@@ -1,64 +1,25 @@
 package eventloop
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
-// state is what the loop knows to be desired, as of the last event that ended well.
+// state is the desired state after the last event that was not undone.
 type state struct {
-	desired  map[string]any               // by the handlers
-	merged   map[string]any               // the same with external configuration over it, as committed
-	external map[string]any               // by external configuration only, as committed
-	patches  map[string]map[string][]byte // external configuration by source and key
-	drops    map[string][]Drop            // by key, the external values that are left out
+	desired map[string]any // by handlers
+	merged  map[string]any // desired with external configuration merged over it, as committed
 }
 
-func newState() state {
-	return state{
-		desired:  make(map[string]any),
-		merged:   make(map[string]any),
-		external: make(map[string]any),
-		patches:  make(map[string]map[string][]byte),
-		drops:    make(map[string][]Drop),
-	}
-}
+func newState() state { return state{desired: make(map[string]any), merged: make(map[string]any)} }
 
-// desired returns what the handlers want of key, nil if nothing.
-func (l *Loop) desired(key string) any { return l.state.desired[key] }
+// get returns the value that handlers desire for key, or nil.
+func (s *state) get(key string) any { return s.desired[key] }
 
-// externalKeys returns all keys of external configuration, and those it had.
-func (s *state) externalKeys() []string {
-	keys := make(map[string]bool)
-	for _, values := range s.patches {
-		for key := range values {
-			keys[key] = true
-		}
-	}
-	for key := range s.external {
-		keys[key] = true
-	}
-	return slices.Sorted(maps.Keys(keys))
-}
-
-// adopt makes what an event changed the state.
+// adopt makes the changes of an event part of the state.
 func (s *state) adopt(txn *Txn, c Change) {
 	if c.Resync.rebuilds() {
-		s.desired, s.merged, s.external = make(map[string]any), make(map[string]any), make(map[string]any)
+		s.desired, s.merged = make(map[string]any), make(map[string]any)
 	}
 	apply(s.desired, txn.settings)
 	apply(s.merged, c.Set)
-	apply(s.external, c.External)
-}
-
-// inverse returns the change that brings back what c changes.
-func (s *state) inverse(c Change) Change {
-	return Change{
-		Event:    c.Event,
-		Label:    "undo " + c.Label,
-		Set:      before(s.merged, c.Set),
-		External: before(s.external, c.External),
-	}
 }
 
 func apply(values map[string]any, settings []Setting) {
@@ -71,8 +32,8 @@ func apply(values map[string]any, settings []Setting) {
 	}
 }
 
-// before returns the old values of what settings set, newest first.
-func before(values map[string]any, settings []Setting) []Setting {
+// oldValues returns the settings that restore the values before settings, newest first.
+func oldValues(values map[string]any, settings []Setting) []Setting {
 	var old []Setting
 	for _, s := range slices.Backward(settings) {
 		old = append(old, Setting{s.Key, values[s.Key]})

@@ -12,11 +12,11 @@ const mostTogether = 16
 
 // together returns r and the removals of its type that wait right behind it, which share a commit and a durable step. Verification
 // compares the state after each event, so that none are shared then.
-func (l *Loop) together(r *request) []*request {
-	if !r.removal || !r.bestEffort || r.resync != None || l.cfg.Verify {
+func (x *executor) together(r *request) []*request {
+	if !r.removal || !r.bestEffort || r.resync != None || x.cfg.Verify {
 		return []*request{r}
 	}
-	return append([]*request{r}, l.queue.popAlike(r, mostTogether-1)...)
+	return append([]*request{r}, x.queue.popAlike(r, mostTogether-1)...)
 }
 
 // popAlike takes up to n removals of r's type from the head of the queue. They are as good as running.
@@ -37,29 +37,29 @@ func (q *queue) popAlike(r *request, n int) []*request {
 
 // handleTogether takes removals through the steps. Handlers run for one after the other, each on the state that the one before left, as
 // a removal stands whatever becomes of its commit. Then all are committed as one change, and made durable in one step.
-func (l *Loop) handleTogether(rs []*request) {
+func (x *executor) handleTogether(rs []*request) {
 	var flights []*flight
 	for _, r := range rs {
-		f, end := l.takeOff(r)
+		f, end := x.takeOff(r)
 		defer end()
-		for _, s := range l.deciding() {
-			l.take(f, s)
+		for _, s := range x.steps.deciding {
+			x.take(f, s)
 		}
-		l.take(f, step{9, "adopt", l.conclude})
+		x.take(f, step{9, "adopt", x.conclude})
 		flights = append(flights, f)
 	}
-	l.commitTogether(flights)
-	l.saveTogether(flights)
+	x.commitTogether(flights)
+	x.saveTogether(flights)
 	for _, f := range flights {
-		for _, s := range l.closing() {
-			l.take(f, s)
+		for _, s := range x.steps.closing {
+			x.take(f, s)
 		}
-		l.publish(f)
+		x.publish(f)
 	}
 }
 
 // commitTogether commits one change of all. If that fails each is committed by itself, so that an error is that of its own event.
-func (l *Loop) commitTogether(flights []*flight) {
+func (x *executor) commitTogether(flights []*flight) {
 	change := Change{Event: flights[0].rec.Seq, Label: fmt.Sprintf("%s and %d more", flights[0].name, len(flights)-1)}
 	at := map[string]int{}
 	for _, f := range flights {
@@ -69,30 +69,30 @@ func (l *Loop) commitTogether(flights []*flight) {
 	if change.empty() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(flights[0].life, l.cfg.CommitTimeout)
+	ctx, cancel := context.WithTimeout(flights[0].life, x.cfg.CommitTimeout)
 	defer cancel()
-	began := l.cfg.Now()
-	out, err := l.callCommitter(ctx, change)
-	took := l.cfg.Now().Sub(began)
+	began := x.cfg.Now()
+	out, err := x.committer.commit(ctx, change)
+	took := x.cfg.Now().Sub(began)
 	for _, f := range flights {
 		if err != nil {
-			l.commitAlone(f)
+			x.commitAlone(f)
 			continue
 		}
 		f.committed = true
 		f.count(out)
 		f.rec.Pending = f.own(out.Pending)
-		l.dropRefused(f, f.ownRefused(out.Refused))
+		x.external.dropRefused(f, f.ownRefused(out.Refused))
 		f.rec.Steps = append(f.rec.Steps, Step{Number: 9, Name: "commit", Took: took})
 	}
 }
 
 // commitAlone gives the event as much time as one that shares nothing.
-func (l *Loop) commitAlone(f *flight) {
-	ctx, cancel := context.WithTimeout(f.life, l.cfg.CommitTimeout)
+func (x *executor) commitAlone(f *flight) {
+	ctx, cancel := context.WithTimeout(f.life, x.cfg.CommitTimeout)
 	defer cancel()
 	f.run = ctx
-	l.take(f, step{9, "commit", l.commit})
+	x.take(f, step{9, "commit", x.commit})
 }
 
 // settle adds later settings to earlier ones, in the place of those of the same key.
@@ -123,22 +123,21 @@ func (f *flight) ownRefused(refused map[string]string) map[string]string {
 }
 
 // saveTogether is the durable step of all.
-func (l *Loop) saveTogether(flights []*flight) {
-	began := l.cfg.Now()
+func (x *executor) saveTogether(flights []*flight) {
+	began := x.cfg.Now()
 	var saves []Saved
 	for _, f := range flights {
 		saves = append(saves, f.txn.saved...)
 		saves = append(saves, Saved{RecordsBucket, recordKey(f.rec.Seq), f.snapshot(began)})
 	}
-	err := l.saveAll(context.WithoutCancel(flights[0].run), saves)
-	took := l.cfg.Now().Sub(began)
+	err := x.durable.save(flights[0].run, saves)
+	took := x.cfg.Now().Sub(began)
 	for _, f := range flights {
 		done := Step{Number: 9, Name: "save", Took: took}
-		f.saved = err == nil && l.cfg.Saver != nil
+		f.saved = err == nil && x.cfg.Saver != nil
 		if err != nil {
-			failure := fmt.Errorf("%w: %w", ErrNotSaved, err)
-			f.errs, done.Err = append(f.errs, failure), failure.Error()
-			l.owed = append(l.owed, f.txn.saved...)
+			f.errs, done.Err = append(f.errs, err), err.Error()
+			x.durable.owed = append(x.durable.owed, f.txn.saved...)
 			f.unclean = true
 		}
 		f.rec.Steps = append(f.rec.Steps, done)

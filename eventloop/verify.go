@@ -12,31 +12,31 @@ import (
 
 // verify is step 13, if configured: what the handlers would put now must be what
 // their updates left, and the machine must need no repair.
-func (l *Loop) verify(f *flight) error {
-	if !l.cfg.Verify || l.queue.isGated() {
+func (x *executor) verify(f *flight) error {
+	if !x.cfg.Verify || x.queue.isGated() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.run), l.cfg.CommitTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.run), x.cfg.CommitTimeout)
 	defer cancel()
-	found := l.compareRebuilt(markInside(ctx))
-	if len(l.healing.degraded) == 0 {
-		found = append(found, l.drift(ctx)...)
+	found := x.compareRebuilt(markInside(ctx))
+	if len(x.healing.degraded) == 0 {
+		found = append(found, x.committer.drift(ctx)...)
 	}
 	if len(found) == 0 {
 		return nil
 	}
 	f.rec.Verify = found
-	l.cfg.Log.Error("verification found differences", "seq", f.rec.Seq, "event", f.name, "differences", found)
-	if l.cfg.OnVerify != nil {
-		l.cfg.OnVerify(slices.Clone(found))
+	x.cfg.Log.Error("verification found differences", "seq", f.rec.Seq, "event", f.name, "differences", found)
+	if x.cfg.OnVerify != nil {
+		x.cfg.OnVerify(slices.Clone(found))
 	}
 	return nil
 }
 
 // compareRebuilt rebuilds everything desired and compares it key by key.
-func (l *Loop) compareRebuilt(ctx context.Context) []string {
-	scratch := newTxn(l.desired)
-	for _, h := range l.registry.inOrder(false) {
+func (x *executor) compareRebuilt(ctx context.Context) []string {
+	scratch := newTxn(x.state.get)
+	for _, h := range x.registry.inOrder(false) {
 		if h.resync == nil {
 			continue
 		}
@@ -51,11 +51,11 @@ func (l *Loop) compareRebuilt(ctx context.Context) []string {
 	}
 	rebuilt := make(map[string]any)
 	apply(rebuilt, scratch.settings)
-	return l.differences(l.state.desired, rebuilt)
+	return differences(x.cfg.External, x.state.desired, rebuilt)
 }
 
 // differences names the keys in which two states differ, never their values.
-func (l *Loop) differences(left, rebuilt map[string]any) []string {
+func differences(codec ExternalCodec, left, rebuilt map[string]any) []string {
 	keys := maps.Clone(left)
 	maps.Copy(keys, rebuilt)
 	var found []string
@@ -67,7 +67,7 @@ func (l *Loop) differences(left, rebuilt map[string]any) []string {
 			found = append(found, key+": left by updates, not rebuilt")
 		case !isLeft:
 			found = append(found, key+": rebuilt, not left by updates")
-		case !l.equal(key, was, now):
+		case !equal(codec, key, was, now):
 			found = append(found, key+": rebuilt with another value")
 		}
 	}
@@ -75,37 +75,21 @@ func (l *Loop) differences(left, rebuilt map[string]any) []string {
 }
 
 // equal compares two values, by their JSON if there is a codec for it.
-func (l *Loop) equal(key string, a, b any) bool {
+func equal(codec ExternalCodec, key string, a, b any) bool {
 	if reflect.DeepEqual(a, b) {
 		return true
 	}
-	if l.cfg.External == nil {
+	if codec == nil {
 		return false
 	}
 	var left, right []byte
 	err := protect(func() (err error) {
-		if left, err = l.cfg.External.Encode(key, a); err == nil {
-			right, err = l.cfg.External.Encode(key, b)
+		if left, err = codec.Encode(key, a); err == nil {
+			right, err = codec.Encode(key, b)
 		}
 		return err
 	})
 	return err == nil && bytes.Equal(left, right)
-}
-
-// drift asks the Committer what a repair of the machine would do.
-func (l *Loop) drift(ctx context.Context) []string {
-	d, ok := l.cfg.Committer.(interface {
-		Drift(ctx context.Context) ([]string, error)
-	})
-	if !ok {
-		return nil
-	}
-	var found []string
-	err := protect(func() (err error) { found, err = d.Drift(ctx); return err })
-	if err != nil {
-		found = append(found, fmt.Sprintf("drift: %v", err))
-	}
-	return found
 }
 
 // healing schedules resyncs after failures that left something behind. Its timer
@@ -124,10 +108,18 @@ func newHealing(bounds Healing) healing {
 	return healing{bounds: bounds, timer: t, degraded: make(map[string]bool)}
 }
 
-// heal is step 12: what could not be undone is reported by key and makes the loop
-// degraded; a resync is scheduled, later each time, until one is clean.
-func (l *Loop) heal(f *flight) error {
-	h := &l.healing
+// heal is step 12: keys that could not be undone are reported and make the loop degraded. A resync is scheduled, with a growing
+// delay, until one succeeds.
+func (x *executor) heal(f *flight) error {
+	for _, key := range f.rec.Stuck {
+		x.cfg.Log.Error("left behind", "key", key, "seq", f.rec.Seq, "event", f.name)
+	}
+	x.healing.update(f, x.cfg.Now())
+	x.status.heal(slices.Sorted(maps.Keys(x.healing.degraded)), x.healing.next)
+	return nil
+}
+
+func (h *healing) update(f *flight, now time.Time) {
 	clean := len(f.errs) == 0 && len(f.rec.Stuck) == 0
 	if f.resync == Full && clean {
 		clear(h.degraded)
@@ -136,13 +128,10 @@ func (l *Loop) heal(f *flight) error {
 	}
 	for _, key := range f.rec.Stuck {
 		h.degraded[key] = true
-		l.cfg.Log.Error("left behind", "key", key, "seq", f.rec.Seq, "event", f.name)
 	}
 	if len(f.rec.Stuck) > 0 || f.unclean || f.resync != None && !clean {
-		h.schedule(l.cfg.Now())
+		h.schedule(now)
 	}
-	l.status.heal(slices.Sorted(maps.Keys(h.degraded)), h.next)
-	return nil
 }
 
 // schedule plans one resync, if none is planned.
@@ -153,15 +142,4 @@ func (h *healing) schedule(now time.Time) {
 	h.delay = min(max(2*h.delay, h.bounds.Min), h.bounds.Max)
 	h.next = now.Add(h.delay)
 	h.timer.Reset(h.delay)
-}
-
-// healingRequest is the resync that was scheduled.
-func (l *Loop) healingRequest() *request {
-	l.healing.next = time.Time{}
-	r, err := l.admitPosted(context.Background(), Resynchronize{Kind: Full, Reason: "healing"})
-	if err != nil {
-		_, _ = l.refuse(r, err)
-		return nil
-	}
-	return l.queue.start(r)
 }
