@@ -6,7 +6,6 @@ import (
 	"iter"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -53,12 +52,9 @@ func withDown(t *testing.T, change func(*kvscheduler.Config)) (s *kvscheduler.Sc
 		must(t, err)
 		set = append(set, k.Put("1", 1), k.Put("2", 1))
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { _ = s.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	runScheduler(t, s)
 	down.Store(true)
-	if _, err := s.Commit(ctx, kvscheduler.Txn{Set: set}); !errors.Is(err, kvscheduler.ErrDown) {
+	if _, err := s.Commit(t.Context(), kvscheduler.Txn{Set: set}); !errors.Is(err, kvscheduler.ErrDown) {
 		t.Errorf("commit: %v", err)
 	}
 	return s, down

@@ -21,12 +21,14 @@ type listed struct {
 	err     error
 	looks   func(view kvscheduler.View, names []string)
 	panics  bool
+	refuses error // of each operation
 	calls   *[]string
 }
 
 func (b listed) do(verb string, batch []intItem) {
 	for i := range batch {
 		*b.calls = append(*b.calls, fmt.Sprintf("%s %s want=%d have=%d meta=%d", verb, batch[i].Name, batch[i].Want, batch[i].Have, batch[i].Meta))
+		batch[i].Err = b.refuses
 		if verb == "create" {
 			batch[i].NewMeta = 40 + batch[i].Want
 		}
@@ -72,11 +74,17 @@ func withListed(t *testing.T, backends map[string]listed, change func(*kvschedul
 		}
 		must2(kvscheduler.Register(s, d))(t)
 	}
+	runScheduler(t, s)
+	return s, calls
+}
+
+// runScheduler runs s until the test ends.
+func runScheduler(t *testing.T, s *kvscheduler.Scheduler) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	return s, calls
 }
 
 func intAt(object string, v int) kvscheduler.Object {

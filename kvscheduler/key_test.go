@@ -1,9 +1,13 @@
 package kvscheduler_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
@@ -89,4 +93,71 @@ func TestRegisterRefusesWhatCannotWork(t *testing.T) {
 			t.Errorf("%s: registered", name)
 		}
 	}
+}
+
+func TestADescriptorMayHaveItsOwnStoredForm(t *testing.T) {
+	s := kvscheduler.New(kvscheduler.Config{})
+	must2(kvscheduler.Register(s, kvscheduler.Descriptor[int, int]{
+		Name: "x", Equal: func(a, b int) bool { return a == b },
+		Encode: func(v int) ([]byte, error) {
+			if v < 0 {
+				return nil, errors.New("negative")
+			}
+			return fmt.Appendf(nil, "0x%x", v), nil
+		},
+		Decode: func(b []byte) (v int, err error) { _, err = fmt.Sscanf(string(b), "0x%x", &v); return v, err },
+	}))(t)
+	if b, err := s.Encode("x/1", 255); err != nil || string(b) != "0xff" {
+		t.Errorf("encoded %q, %v", b, err)
+	}
+	if v, err := s.Decode("x/1", []byte("0xff")); err != nil || v != 255 {
+		t.Errorf("decoded %v, %v", v, err)
+	}
+	for name, err := range map[string]error{
+		"encode x/1: negative": second(s.Encode("x/1", -1)), "the value is a string": second(s.Encode("x/1", "one")), "unknown kind of y/1": second(s.Encode("y/1", 1)),
+		"decode x/1": second(s.Decode("x/1", []byte("ten"))), "not of the form": second(s.Decode("x", nil)), "the value is a bool": s.Validate("x/1", true),
+	} {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v, want %q", err, name)
+		}
+	}
+}
+
+func second[V any](_ V, err error) error { return err }
+
+func TestRegisterFailsWhileTheSchedulerRuns(t *testing.T) {
+	w := start(t, kvschedulertest.New(), nil)
+	defer w.end()
+	w.put(put("a/1", thing{})) // it runs
+	if _, err := kvscheduler.Register(w.s, w.m.Descriptor("late", "")); err == nil || !strings.Contains(err.Error(), "runs already") {
+		t.Errorf("register: %v", err)
+	}
+}
+
+// pathHandles is a backend whose handles cannot be compared.
+type pathHandles struct{ updates *int }
+
+func (b pathHandles) Create(_ context.Context, batch []kvscheduler.Item[int, any]) {
+	batch[0].NewMeta = []string{"path"}
+}
+func (b pathHandles) Update(context.Context, []kvscheduler.Item[int, any]) { *b.updates++ }
+func (b pathHandles) Delete(context.Context, []kvscheduler.Item[int, any]) {}
+func (b pathHandles) Dump(context.Context, kvscheduler.View) iter.Seq2[kvscheduler.Actual[int, any], error] {
+	return func(yield func(kvscheduler.Actual[int, any], error) bool) {
+		yield(kvscheduler.Actual[int, any]{Name: "1", V: 1, Meta: []string{"path"}}, nil)
+	}
+}
+
+func TestHandlesThatCannotBeComparedAreAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, updates := kvscheduler.New(kvscheduler.Config{}), 0
+		k, err := kvscheduler.Register(s, kvscheduler.Descriptor[int, any]{Name: "x", Equal: func(a, b int) bool { return a == b }, Backend: pathHandles{&updates}})
+		must(t, err)
+		runScheduler(t, s)
+		must2(s.Commit(t.Context(), kvscheduler.Txn{Set: []kvscheduler.Object{k.Put("1", 1)}}))(t)
+		must2(s.Resync(t.Context(), kvscheduler.ResyncOpt{}))(t)
+		if st, _ := s.View().Status(k.Ref("1")); st.Phase != kvscheduler.InSync || updates > 0 {
+			t.Errorf("status %+v after %d updates", st, updates)
+		}
+	})
 }

@@ -2,8 +2,11 @@ package kvscheduler_test
 
 import (
 	"bytes"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
@@ -53,4 +56,57 @@ func TestWhyWalksToTheRoots(t *testing.T) {
 	if strings.Contains(dot.String(), "c/fine") {
 		t.Error("drawn although it is no neighbour")
 	}
+}
+
+func TestWhyExplainsEachPhase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := kvschedulertest.New()
+		w := start(t, m, nil)
+		defer w.end()
+		w.put(put("a/removed", thing{}), put("a/odd", thing{Bucket: "a7", Version: 1}), put("b/near", thing{Near: "a7"}), put("c/drifted", thing{}))
+		m.Foreign(key("a/theirs"), thing{})
+		m.Tamper(key("c/drifted"), &thing{Version: 5})
+		must2(w.resync(kvscheduler.ResyncOpt{DryRun: true}))(t)
+		m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.Refuse })
+		_, _ = w.commit(kvscheduler.BestEffort, del("a/removed"), put("a/theirs", thing{}), put("a/bad", thing{Bad: true}),
+			put("b/both", thing{Needs: "c/gone c/waits"}), put("c/waits", thing{Needs: "c/gone"}))
+		for object, want := range map[string][]string{
+			"a/removed": {
+				"a/removed is Removing: delete a/removed: refused on purpose (1 failed, next retry in 100ms)",
+				"a/removed is no longer desired, but still there",
+			},
+			"a/theirs":  {"a/theirs waits: an object that is not ours holds this name"},
+			"a/bad":     {"a/bad is Invalid: bad on purpose"},
+			"b/near":    {`b/near waits for any a of "a7": no such object is applied`},
+			"c/drifted": {"c/drifted differs from what is desired; its repair is planned"},
+			"b/both": { // c/gone is explained once
+				"b/both waits for c/gone: no desired object of that name",
+				"b/both waits for c/waits: it is Pending",
+				"c/waits waits for c/gone: no desired object of that name",
+			},
+		} {
+			if got := w.s.Why(key(object)); !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", object, got, want)
+			}
+		}
+		var dot bytes.Buffer
+		must(t, w.s.WriteDOT(&dot))
+		for _, line := range []string{`"b/near" -> "a/any of a7" [style=dashed];`, `"a/bad" [label="a/bad\nInvalid"];`, `"c/drifted" [label="c/drifted\nDrifted"];`} {
+			if !strings.Contains(dot.String(), line) {
+				t.Errorf("no %s in %s", line, dot.String())
+			}
+		}
+	})
+}
+
+func TestWhyOfAPermanentFailureNamesNoRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		permanent := &kvscheduler.OpError{Err: errors.New("no such module"), Outcome: kvscheduler.NotApplied, Permanent: true}
+		s, _ := withListed(t, map[string]listed{"x": {refuses: permanent}}, nil)
+		_, _ = s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("x/1", 1)}})
+		want := []string{"x/1 is Failed: create x/1: no such module (1 failed, no retry before something changes)"}
+		if got := s.Why(key("x/1")); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
 }
