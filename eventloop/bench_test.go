@@ -9,7 +9,7 @@ import (
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 )
 
-// BenchmarkEvent is one event through twelve handlers that do nothing.
+// BenchmarkEvent handles one event with twelve empty handlers.
 func BenchmarkEvent(b *testing.B) {
 	l := eventloop.New(eventloop.Config{Committer: &eventlooptest.Committer{}, Saver: &eventlooptest.Saver{}})
 	for i := range 12 {

@@ -11,14 +11,14 @@ import (
 	"github.com/weftnet/weft/eventloop"
 )
 
-// result is how a Do ended, and when.
+// result is the outcome of a Do, and its time.
 type result struct {
 	rec   *eventloop.Record
 	err   error
 	after time.Duration
 }
 
-// begin does ev in a goroutine of its own and returns once nothing moves any more.
+// begin calls Do in a goroutine, and returns once all goroutines are blocked.
 func (w *world) begin(ctx context.Context, ev eventloop.Event) <-chan result {
 	ended, began := make(chan result, 1), time.Now()
 	go func() {
@@ -29,7 +29,7 @@ func (w *world) begin(ctx context.Context, ev eventloop.Event) <-chan result {
 	return ended
 }
 
-// hang makes commits of atomic changes wait for their context.
+// hang makes commits of atomic changes block until their context ends.
 func (w *world) hang() {
 	w.committer.Before(func(ctx context.Context, c eventloop.Change) error {
 		if !c.Atomic {
@@ -140,7 +140,7 @@ func TestANewerAddOfThePodCancelsTheOlder(t *testing.T) {
 	})
 }
 
-func TestACallerThatHasGone(t *testing.T) {
+func TestTheEventOfACallerThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet)
 		var slow bool
@@ -160,7 +160,7 @@ func TestACallerThatHasGone(t *testing.T) {
 			t.Errorf("running, after %v: %v, %v", got.after, got.err, got.rec)
 		}
 		got = <-queued
-		if !errors.Is(got.err, context.DeadlineExceeded) || got.after != time.Second || !strings.Contains(got.rec.Err, "its caller has gone") {
+		if !errors.Is(got.err, context.DeadlineExceeded) || got.after != time.Second || !strings.Contains(got.rec.Err, "the caller left") {
 			t.Errorf("queued, after %v: %v, %v", got.after, got.err, got.rec)
 		}
 		<-time.After(20 * time.Second)
@@ -174,7 +174,7 @@ func TestACallerThatHasGone(t *testing.T) {
 	})
 }
 
-func TestAHungCommitHoldsOthersUpForItsDeadline(t *testing.T) {
+func TestAHungCommitDelaysOtherEventsUntilItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet)
 		w.committer.Before(func(ctx context.Context, c eventloop.Change) error {
@@ -222,7 +222,7 @@ type touch struct{ *addPod }
 
 func (touch) BestEffort() bool { return true }
 
-func TestARemovalLetsOthersBe(t *testing.T) {
+func TestARemovalDoesNotCancelOtherEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet)
 		eventloop.On(w.Loop, "touch", func(_ context.Context, ev touch, txn *eventloop.Txn) error {
@@ -248,7 +248,7 @@ func TestARemovalLetsOthersBe(t *testing.T) {
 	})
 }
 
-func TestARemovalDuringTheHandlersKeepsTheCommitFromBeingTried(t *testing.T) {
+func TestARemovalDuringTheHandlersPreventsTheCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet)
 		changes := len(w.committer.Changes())

@@ -8,41 +8,39 @@ import (
 	"strings"
 )
 
-// Event is what happened or is asked, with the data that handlers fill in.
+// Event is a notification or a request, with data that handlers fill in.
 //
 // An event may also have these methods, all optional:
 //
-//	Load(context.Context) error  fetches what it needs before it is queued; only for Do
-//	Validate() error             refuses it before it is queued, after Load
-//	Subject() string             the attachment it is about: a Removal of the same subject cancels it
-//	Pod() string                 the pod it is about: a newer event of the same pod with another subject cancels it
-//	Key() string                 a Post replaces a queued Post of the same key, in its place
-//	BestEffort() bool            failures are joined and the rest goes on; else all or nothing
-//	ResyncKind() Resync          makes it a resync
+//	Load(context.Context) error  loads data before the event is queued; only for Do
+//	Validate() error             refuses the event before it is queued, after Load
+//	Subject() string             the attachment: a Removal of the same subject cancels the event
+//	Pod() string                 the pod: a newer event of the same pod with another subject cancels the event
+//	Key() string                 a Post replaces a queued Post of the same key and keeps its place
+//	BestEffort() bool            a failure does not undo the rest; else the event is atomic
+//	ResyncKind() Resync          makes the event a resync
 //	ResyncScope() Scope          limits a downstream resync
 //
-// All but Load must be quick and pure. Validate, Load and the others are called
-// once, in the goroutine of the caller of Do or Post.
+// All but Load must be fast and pure. Each is called once, in the goroutine of the caller of Do or Post.
 type Event interface {
 	// String names the event in one line for logs and records; it must not hold a secret.
 	String() string
 }
 
-// Removal is an event that takes something away: its handlers run in reverse
-// order, and a failing one does not stop the others.
+// Removal is an event that deletes something. Its handlers run in reverse order, and it is best effort.
 type Removal interface {
 	Event
 	Removal()
 }
 
-// Resync says how much of the state an event rebuilds.
+// Resync is the kind of a resync.
 type Resync uint8
 
 // The kinds of resync.
 const (
 	None       Resync = iota // an update
-	Upstream                 // rebuild what is desired, compare it with what is known to be applied
-	Downstream               // read back what is applied, repair it
+	Upstream                 // rebuild the desired state, compare it with the known applied state
+	Downstream               // read the applied state back, repair it
 	Full                     // both
 )
 
@@ -56,26 +54,26 @@ func (r Resync) String() string {
 	return fmt.Sprintf("resync(%d)", r)
 }
 
-// rebuilds tells whether the kind asks the handlers for everything desired.
+// rebuilds reports whether the handlers rebuild the whole desired state.
 func (r Resync) rebuilds() bool { return r == Upstream || r == Full }
 
-// Resynchronize is the ready-made resync event.
+// Resynchronize is a resync event.
 type Resynchronize struct {
 	Kind   Resync
 	Reason string
 	Scope  Scope // for Downstream
 }
 
-// Scope limits a downstream resync. The zero value is a whole one.
+// Scope limits a downstream resync. The zero value does not.
 type Scope struct {
-	Keys   []string // if set, only these keys and what depends on them
+	Keys   []string // if set, only these keys and their dependents
 	DryRun bool     // compare and report, repair nothing
-	Force  bool     // prune objects that are not desired, however many; for Full too
+	Force  bool     // prune any number of objects that are not desired; for Full too
 }
 
 func (s Scope) whole() bool { return len(s.Keys) == 0 && !s.DryRun }
 
-// String returns, for example, "full resync: start"; a resync with a limited scope is named by its reason alone.
+// String returns, for example, "full resync: start". With a limited scope it returns only the reason.
 func (r Resynchronize) String() string {
 	if !r.Scope.whole() {
 		return r.Reason
@@ -87,13 +85,13 @@ func (r Resynchronize) String() string {
 	return text
 }
 
-// ResyncScope returns the scope asked for.
+// ResyncScope returns the scope.
 func (r Resynchronize) ResyncScope() Scope { return r.Scope }
 
-// ResyncKind returns the kind asked for.
+// ResyncKind returns the kind.
 func (r Resynchronize) ResyncKind() Resync { return r.Kind }
 
-// Key lets a burst of equal requests be one. Requests with a scope are not equal.
+// Key coalesces equal requests. Requests with a scope are not coalesced.
 func (r Resynchronize) Key() string {
 	if !r.Scope.whole() || r.Scope.Force {
 		return ""
@@ -101,7 +99,7 @@ func (r Resynchronize) Key() string {
 	return "resync/" + r.Kind.String()
 }
 
-// Validate refuses an unknown kind, and a scope of a resync that rebuilds what is desired.
+// Validate rejects an unknown kind, and a scope of a kind that rebuilds the desired state.
 func (r Resynchronize) Validate() error {
 	if r.Kind == None || r.Kind > Full {
 		return fmt.Errorf("unknown kind of resync: %d", r.Kind)
@@ -112,7 +110,7 @@ func (r Resynchronize) Validate() error {
 	return nil
 }
 
-// traits is what an event says about itself, asked once.
+// traits are the results of the methods of an event.
 type traits struct {
 	name       string
 	typ        string
@@ -125,10 +123,10 @@ type traits struct {
 	scope      Scope
 }
 
-// atomic tells whether the event is undone when any part of it fails.
+// atomic reports whether a failure undoes the event.
 func (t traits) atomic() bool { return !t.bestEffort && t.resync == None }
 
-// traitsOf asks ev about itself. A panic of one of its methods is the caller's to catch.
+// traitsOf calls the methods of ev. The caller recovers from a panic.
 func traitsOf(ev Event) traits {
 	t := traits{
 		name: ev.String(),
@@ -158,39 +156,39 @@ func traitsOf(ev Event) traits {
 	return t
 }
 
-// Errors that callers decide on, to be found with errors.Is.
+// Errors for errors.Is.
 var (
-	// ErrQueueFull refuses an event because too many wait; the text says how many.
+	// ErrQueueFull: too many events are queued; the text has their number.
 	ErrQueueFull = errors.New("event queue is full")
-	// ErrCancelled ends an event that a removal or a newer event has overtaken; the text says which.
+	// ErrCancelled: a removal or a newer event cancelled the event; the text names it.
 	ErrCancelled = errors.New("cancelled")
-	// ErrStopped answers events that a loop which no longer runs cannot handle.
+	// ErrStopped: the loop has ended.
 	ErrStopped = errors.New("event loop stopped")
-	// ErrNotReady says that an event's deadline passed before the start-up resync had ended.
+	// ErrNotReady: the deadline of the event passed before the start-up resync ended.
 	ErrNotReady = errors.New("start-up resync has not ended")
-	// ErrInsideHandler refuses Do and Post with a handler's context: Txn.FollowUp is the way.
+	// ErrInsideHandler: Do or Post was called with a handler's context; use Txn.FollowUp.
 	ErrInsideHandler = errors.New("called from inside a handler, use Txn.FollowUp")
-	// ErrNotSaved says that an event was committed but could not be made durable.
+	// ErrNotSaved: the event was committed but could not be made durable.
 	ErrNotSaved = errors.New("state not saved")
-	// ErrNoHandler refuses an event that no handler handles.
+	// ErrNoHandler: no handler handles the event.
 	ErrNoHandler = errors.New("no handler for this event")
-	// ErrInvalid refuses an event whose own validation failed.
+	// ErrInvalid: the validation of the event failed.
 	ErrInvalid = errors.New("invalid event")
 )
 
-// maxStack bounds the stack kept in a record: the frames near the panic are what matters.
+// maxStack limits the stack in a record: the frames near the panic matter.
 const maxStack = 8 << 10
 
-// panicError is a panic of foreign code (a handler, a codec, the committer) turned into an error.
+// panicError is a panic of a handler, a codec, the Committer or the Saver.
 type panicError struct {
 	value any
 	stack string
 }
 
-// Error returns what the code panicked with.
+// Error returns the value of the panic.
 func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
-// protect calls f and turns its panic into an error, so that the loop outlives foreign code.
+// protect returns a panic of f as an error.
 func protect(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -12,21 +12,21 @@ import (
 	"slices"
 )
 
-// configure is the event that replaces one source of external configuration.
+// configure replaces one source of external configuration.
 type configure struct {
 	source string
 	values map[string][]byte
 }
 
-// String names the source, never a value.
+// String contains no values.
 func (c *configure) String() string {
 	return fmt.Sprintf("external configuration %s: %d values", c.source, len(c.values))
 }
 
-// BestEffort says that a value which cannot be applied is retried, and the others stand.
+// BestEffort is true: values that cannot be applied are retried.
 func (c *configure) BestEffort() bool { return true }
 
-// Validate refuses what is no JSON value.
+// Validate rejects invalid JSON.
 func (c *configure) Validate() error {
 	for _, key := range slices.Sorted(maps.Keys(c.values)) {
 		if _, err := decodeJSON(c.values[key]); err != nil {
@@ -36,15 +36,13 @@ func (c *configure) Validate() error {
 	return nil
 }
 
-// SetExternal replaces the external configuration of a source: a JSON value for
-// each key. For a key that handlers desire it is an RFC 7396 merge patch over their
-// value, for another one it is a value of its own. Where several sources have the
-// same key they are merged by the order of their names. It waits as Do does, but may
-// be called before the start-up resync too, which then applies it. The record's
-// Drops names the values that were left out, other sources' for the same keys too.
+// SetExternal replaces the external configuration of a source: a JSON value for each key. For a key that handlers desire, it is an
+// RFC 7396 merge patch of their value; for another key it is the value. Several sources of one key are merged in the order of their
+// names. It waits as Do does. Before the start-up resync it returns at once, and the resync applies the values. Drops of the
+// record has the invalid values, also of other sources for the same keys.
 func (l *Loop) SetExternal(ctx context.Context, source string, values map[string][]byte) (*Record, error) {
 	if l.cfg.External == nil {
-		return nil, fmt.Errorf("external configuration %s: there is no codec for it", source)
+		return nil, fmt.Errorf("external configuration %s: Config.External is missing", source)
 	}
 	own := make(map[string][]byte, len(values))
 	for key, value := range values {
@@ -74,14 +72,14 @@ func (c *external) adopt(change Change) {
 	apply(c.committed, change.External)
 }
 
-// configure is the handler of external configuration: its keys are to be merged anew.
+// configure is the handler of configure events. All old and new keys of the source are merged again.
 func (c *external) configure(ev *configure, txn *Txn) error {
 	old := c.patches[ev.source]
 	keys := maps.Clone(ev.values)
 	for key := range old {
 		keys[key] = nil
 	}
-	txn.remerge = slices.Sorted(maps.Keys(keys))
+	txn.touchedExternal = slices.Sorted(maps.Keys(keys))
 	c.patches[ev.source] = ev.values
 	if len(ev.values) == 0 {
 		delete(c.patches, ev.source)
@@ -89,8 +87,7 @@ func (c *external) configure(ev *configure, txn *Txn) error {
 	return nil
 }
 
-// mergeExternal is step 8: it makes the handlers' values, with the external ones
-// merged over them, the change to commit.
+// mergeExternal is step 8: it makes the change to commit from the handlers' values and external configuration.
 func (x *executor) mergeExternal(f *flight) error {
 	f.change = Change{Event: f.rec.Seq, Label: f.name, Atomic: f.atomic(), Resync: f.resync, Scope: f.scope}
 	switch {
@@ -104,7 +101,7 @@ func (x *executor) mergeExternal(f *flight) error {
 	return nil
 }
 
-// mergeAll makes the change of a resync: all that is desired, all that is external.
+// mergeAll makes the change of a resync: all desired and all external values.
 func (c *external) mergeAll(f *flight) {
 	clear(c.drops)
 	for _, s := range f.txn.settings {
@@ -114,7 +111,7 @@ func (c *external) mergeAll(f *flight) {
 	}
 	for _, key := range c.keys() {
 		if f.txn.wants(key) {
-			f.giveUp(key, c.committed)
+			f.releaseExternal(key, c.committed)
 			continue
 		}
 		if v := c.merged(f, key, nil); v != nil {
@@ -123,13 +120,12 @@ func (c *external) mergeAll(f *flight) {
 	}
 }
 
-// mergeTouched makes the change of an update: the keys that handlers, or external
-// configuration, touched.
+// mergeTouched makes the change of an update: the keys that handlers or external configuration changed.
 func (c *external) mergeTouched(f *flight) {
 	for _, s := range f.txn.settings {
 		c.mergeKey(f, s.Key, true)
 	}
-	for _, key := range f.txn.remerge {
+	for _, key := range f.txn.touchedExternal {
 		if _, ok := f.txn.index[key]; !ok {
 			c.mergeKey(f, key, false)
 		}
@@ -141,7 +137,7 @@ func (c *external) mergeKey(f *flight, key string, touched bool) {
 	delete(c.drops, key)
 	if own := f.txn.Get(key); own != nil {
 		f.set(key, c.merged(f, key, own))
-		f.giveUp(key, c.committed)
+		f.releaseExternal(key, c.committed)
 		return
 	}
 	if touched {
@@ -153,8 +149,8 @@ func (c *external) mergeKey(f *flight, key string, touched bool) {
 	}
 }
 
-// merged returns own with the patches of all sources over it, without those that do
-// not fit, which the record names. For a nil own they make a value of its own, or none.
+// merged returns own with the patches of all sources merged into it. Invalid patches are dropped. Without own the patches make the
+// value; nil without a valid patch.
 func (c *external) merged(f *flight, key string, own any) any {
 	for _, source := range slices.Sorted(maps.Keys(c.patches)) {
 		patch, ok := c.patches[source][key]
@@ -187,14 +183,14 @@ func (c *external) keys() []string {
 	return slices.Sorted(maps.Keys(keys))
 }
 
-// drop notes a value of external configuration that is left out.
+// drop records an invalid value of external configuration.
 func (c *external) drop(f *flight, d Drop) {
-	c.log.Warn("external configuration refused", "key", d.Key, "source", d.Source, "err", d.Reason)
+	c.log.Warn("invalid external configuration dropped", "key", d.Key, "source", d.Source, "err", d.Reason)
 	f.rec.Drops = append(f.rec.Drops, d)
 	c.drops[d.Key] = append(c.drops[d.Key], d)
 }
 
-// patched returns a value with one patch over it; it must be valid.
+// patched merges one patch into value and validates the result.
 func (c *external) patched(key string, value any, patch []byte) (any, error) {
 	var doc []byte
 	if value != nil {
@@ -208,7 +204,7 @@ func (c *external) patched(key string, value any, patch []byte) (any, error) {
 		return nil, fmt.Errorf("merge: %w", err)
 	}
 	if string(doc) == "null" {
-		return nil, errors.New("it is null, which would take the object away")
+		return nil, errors.New("null would delete the object")
 	}
 	v, err := c.codec.Decode(key, doc)
 	if err != nil {
@@ -234,8 +230,7 @@ func (c *external) dropRefused(f *flight, refused map[string]string) {
 	}
 }
 
-// mergePatch returns doc with the merge patch of RFC 7396 applied. An empty doc
-// counts as none. Numbers keep their digits.
+// mergePatch applies an RFC 7396 merge patch to doc, which may be empty. Numbers keep their digits.
 func mergePatch(doc, patch []byte) ([]byte, error) {
 	var target any
 	if len(doc) > 0 {
@@ -251,7 +246,7 @@ func mergePatch(doc, patch []byte) ([]byte, error) {
 	return json.Marshal(merge(target, p))
 }
 
-// merge is MergePatch of RFC 7396 section 2.
+// merge is MergePatch of RFC 7396, section 2.
 func merge(target, patch any) any {
 	fields, ok := patch.(map[string]any)
 	if !ok {

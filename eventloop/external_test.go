@@ -13,13 +13,13 @@ import (
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 )
 
-// port is a value that external configuration may change.
+// port is a value that external configuration changes.
 type port struct {
 	MTU  int    `json:"mtu,omitempty"`
 	Note string `json:"note,omitempty"`
 }
 
-// portCodec refuses small MTUs, and panics for a note that says so.
+// portCodec rejects small MTUs, and panics for the note "panic".
 type portCodec struct{}
 
 func (portCodec) Encode(_ string, v any) ([]byte, error) { return json.Marshal(v) }
@@ -50,7 +50,7 @@ type connect struct {
 
 func (c *connect) String() string { return "connect" }
 
-// plant is a loop with one handler that knows ports.
+// plant is a loop with one handler, of ports.
 type plant struct {
 	*eventloop.Loop
 	committer *eventlooptest.Committer
@@ -103,7 +103,7 @@ func (p *plant) do(t *testing.T, ev eventloop.Event) *eventloop.Record {
 	return rec
 }
 
-// expect compares what is committed of handlers, and of external configuration.
+// expect compares the committed values of handlers and of external configuration.
 func (p *plant) expect(t *testing.T, own, external string) {
 	t.Helper()
 	for got, want := range map[string]string{fmt.Sprint(p.committer.Values()): own, fmt.Sprint(p.committer.External()) + " ": external + " "} {
@@ -123,7 +123,7 @@ func TestStep8ExternalConfigurationMayComeFirst(t *testing.T) {
 }
 
 // rows: MEM-16
-func TestStep8MergesExternalConfigurationOverOurs(t *testing.T) {
+func TestStep8MergesExternalConfigurationIntoDesiredValues(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Run(t, p.Loop)
 	p.set(t, "file", map[string]string{"a": `{"mtu":9000}`, "x": `{"mtu":100}`})
@@ -148,7 +148,7 @@ func TestStep8MergesExternalConfigurationOverOurs(t *testing.T) {
 	p.expect(t, "map[a:{1500 ours}]", "map[]")
 }
 
-func TestStep8AKeyMovesBetweenOursAndExternal(t *testing.T) {
+func TestStep8AKeyMovesBetweenHandlersAndExternalConfiguration(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Ready(t, p.Loop)
 	p.set(t, "file", map[string]string{"a": `{"mtu":100}`})
@@ -192,7 +192,7 @@ func TestStep8AKeyMovesBetweenOursAndExternal(t *testing.T) {
 }
 
 // rows: MEM-16
-func TestStep8DropsAPatchThatDoesNotFit(t *testing.T) {
+func TestStep8DropsAnInvalidPatch(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Ready(t, p.Loop)
 	p.set(t, "bad", map[string]string{"a": `{"mtu":1}`, "b": `{"mtu":"wide"}`, "c": `{"note":"panic"}`, "d": `null`, "x": `{"mtu":2}`})
@@ -200,7 +200,7 @@ func TestStep8DropsAPatchThatDoesNotFit(t *testing.T) {
 	rec := p.do(t, &connect{put: map[string]port{"a": {MTU: 1500}, "b": {MTU: 1500}, "c": {MTU: 1500}, "d": {MTU: 1500}}})
 	p.expect(t, "map[a:{1500 kept} b:{1500 } c:{1500 } d:{1500 }]", "map[]")
 	reasons := map[string]string{
-		"a": "invalid: mtu 1 is less than 68", "b": "decode: ", "c": "panic: codec", "d": "it is null, which would take the object away",
+		"a": "invalid: mtu 1 is less than 68", "b": "decode: ", "c": "panic: codec", "d": "null would delete the object",
 	}
 	if len(rec.Drops) != len(reasons) {
 		t.Errorf("dropped: %+v", rec.Drops)
@@ -212,7 +212,7 @@ func TestStep8DropsAPatchThatDoesNotFit(t *testing.T) {
 	}
 }
 
-func TestTheStatsHoldTheValuesThatAreLeftOutUntilTheyAreReplacedOrFit(t *testing.T) {
+func TestStatsHaveInvalidExternalValuesUntilTheyAreReplacedOrValid(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Ready(t, p.Loop)
 	want := func(when string, keys ...string) {

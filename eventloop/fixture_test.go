@@ -49,7 +49,7 @@ type unknown struct{}
 
 func (unknown) String() string { return "something unknown" }
 
-// world is a loop with two handlers that keep what they were told in memory:
+// world is a loop with two handlers that keep their values in memory:
 // "first" the address of each sandbox, "second" its interface.
 type world struct {
 	*eventloop.Loop
@@ -89,7 +89,7 @@ func newWorld(t *testing.T, options ...option) *world {
 	return w
 }
 
-// register adds the handlers of one part of the world.
+// register adds the handlers with one prefix.
 func (w *world) register(name, prefix string, memory map[string]string) {
 	eventloop.On(w.Loop, name, func(ctx context.Context, a *addPod, txn *eventloop.Txn) error {
 		w.call(name + " add")
@@ -140,7 +140,7 @@ func (w *world) fail(name string) error {
 	return err
 }
 
-// ready runs the world and forgets its start-up resync.
+// ready runs the world until the end of its start-up resync.
 func ready(t *testing.T, options ...option) *world {
 	t.Helper()
 	w := newWorld(t, options...)
@@ -155,7 +155,7 @@ func (w *world) run(t *testing.T) {
 	w.logged.reset()
 }
 
-// must does an event that is to end well.
+// must handles an event that must succeed.
 func (w *world) must(t *testing.T, ev eventloop.Event) *eventloop.Record {
 	t.Helper()
 	rec, err := w.Do(t.Context(), ev)
@@ -165,7 +165,7 @@ func (w *world) must(t *testing.T, ev eventloop.Event) *eventloop.Record {
 	return rec
 }
 
-// last is the newest record.
+// last returns the newest record.
 func (w *world) last(t *testing.T) eventloop.Record {
 	t.Helper()
 	records := w.History(0)
@@ -175,7 +175,7 @@ func (w *world) last(t *testing.T) eventloop.Record {
 	return records[len(records)-1]
 }
 
-// call notes that a handler was called.
+// call records the call of a handler.
 func (w *world) call(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

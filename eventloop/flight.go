@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// flight is an event on its way through the steps.
+// flight is an event whose steps are in progress.
 type flight struct {
 	*request
-	run      context.Context // of steps 7 to 9: cancelled when overtaken, and at the commit's deadline
+	run      context.Context // of steps 7 to 9: ends with a cancellation or at the commit timeout
 	txn      *Txn
 	handlers []handler
 	change   Change
@@ -20,13 +20,13 @@ type flight struct {
 	rec      Record
 	errs     []error
 
-	committed bool // the Committer was asked, and has not said that it undid everything
-	adopted   bool // the event is the state now
-	saved     bool // with the record as it was then
-	unclean   bool // something asks for healing though no key is stuck
+	committed    bool // the Committer was called, and did not undo the change
+	adopted      bool // the changes are part of the state
+	saved        bool // with the record of that time
+	needsHealing bool // without a stuck key
 }
 
-// step is one of the thirteen.
+// step is one of the thirteen steps.
 type step struct {
 	number int
 	name   string
@@ -66,11 +66,11 @@ func newExecutor(l *Loop) *executor {
 			{5, "open record", x.openRecord},
 			{6, "announce", x.announce},
 			{7, "run handlers", x.runHandlers},
-			{8, "merge external", unlessFailed(x.mergeExternal)},
+			{8, "merge external", skipIfFailed(x.mergeExternal)},
 		},
 		committing: []step{
-			{9, "commit", unlessFailed(x.commit)},
-			{9, "save", unlessFailed(x.save)},
+			{9, "commit", skipIfFailed(x.commit)},
+			{9, "save", skipIfFailed(x.save)},
 		},
 		closing: []step{
 			{10, "undo", x.undo},
@@ -85,14 +85,14 @@ func newExecutor(l *Loop) *executor {
 // steps are the steps 2 to 13, in order. Removals that share a commit replace those of committing.
 type steps struct{ deciding, committing, closing []step }
 
-// handle runs all steps of one event, or of several removals, and answers its caller.
+// handle runs all steps of one event, or of a batch of removals, and answers the callers.
 func (x *executor) handle(r *request) {
 	defer x.queue.finish()
-	if rs := x.together(r); len(rs) > 1 {
-		x.handleTogether(rs)
+	if rs := x.batch(r); len(rs) > 1 {
+		x.handleBatch(rs)
 		return
 	}
-	f, end := x.takeOff(r)
+	f, end := x.start(r)
 	defer end()
 	for _, s := range slices.Concat(x.steps.deciding, x.steps.committing, x.steps.closing) {
 		x.take(f, s)
@@ -100,8 +100,8 @@ func (x *executor) handle(r *request) {
 	x.publish(f)
 }
 
-// takeOff makes a flight of an event; end ends its contexts.
-func (x *executor) takeOff(r *request) (f *flight, end func()) {
+// start returns the flight of an event; end ends its contexts.
+func (x *executor) start(r *request) (f *flight, end func()) {
 	ctx, cancel := context.WithTimeout(r.life, x.cfg.CommitTimeout)
 	f = &flight{request: r, run: ctx, txn: newTxn(x.state.get), rec: r.record(x.cfg.Now())}
 	return f, func() {
@@ -110,7 +110,7 @@ func (x *executor) takeOff(r *request) (f *flight, end func()) {
 	}
 }
 
-// take takes one step; its error becomes one of the event.
+// take runs one step. Its error becomes an error of the event.
 func (x *executor) take(f *flight, s step) {
 	began := x.cfg.Now()
 	err := s.do(f)
@@ -122,8 +122,8 @@ func (x *executor) take(f *flight, s step) {
 	f.rec.Steps = append(f.rec.Steps, done)
 }
 
-// unlessFailed leaves a step out once the event is to be undone.
-func unlessFailed(do func(*flight) error) func(*flight) error {
+// skipIfFailed skips a step of an event that will be undone.
+func skipIfFailed(do func(*flight) error) func(*flight) error {
 	return func(f *flight) error {
 		if f.failed() {
 			return nil
@@ -132,8 +132,8 @@ func unlessFailed(do func(*flight) error) func(*flight) error {
 	}
 }
 
-// failed tells whether the event is to be undone: an atomic one for any error, a
-// resync if it does not know all that is desired, since what it left out would go.
+// failed reports whether the event will be undone: an atomic event after any error, a resync if handlers failed, because it
+// would delete the missing values.
 func (f *flight) failed() bool {
 	if len(f.errs) == 0 || f.adopted {
 		return false
@@ -147,21 +147,21 @@ func (f *flight) set(key string, value any) {
 	f.change.Set = append(f.change.Set, Setting{key, value})
 }
 
-// giveUp takes a key, which the handlers now desire, from external configuration.
-func (f *flight) giveUp(key string, external map[string]any) {
+// releaseExternal deletes a key, which handlers now desire, from the external values.
+func (f *flight) releaseExternal(key string, external map[string]any) {
 	if _, ok := external[key]; ok {
 		f.change.External = append(f.change.External, Setting{Key: key})
 	}
 }
 
-// snapshot returns the record as far as it is known.
+// snapshot returns the record so far.
 func (f *flight) snapshot(now time.Time) Record {
 	rec := f.rec.clone()
 	rec.Took = now.Sub(rec.Started)
 	return rec
 }
 
-// publish puts the closed record into the history and answers the caller.
+// publish adds the closed record to the history and answers the caller.
 func (x *executor) publish(f *flight) {
 	x.history.add(f.rec, f.saved && f.rec.Err == "" && len(f.rec.Verify) == 0)
 	x.status.handled(x.external.drops)
@@ -171,13 +171,13 @@ func (x *executor) publish(f *flight) {
 	f.done <- answer{&rec, f.answerErr()}
 }
 
-// kind is step 2: update or resync.
+// kind is step 2: it determines whether the event is an update or a resync.
 func (f *flight) kind() error {
 	f.rec.Kind, f.rec.Atomic = f.resync.String(), f.atomic()
 	return nil
 }
 
-// order is step 3: all handlers, forward, or in reverse for a removal.
+// order is step 3: it orders the handlers, in reverse for a removal.
 func (x *executor) order(f *flight) error {
 	f.handlers = x.registry.inOrder(f.removal)
 	f.rec.Direction = "forward"
@@ -187,7 +187,7 @@ func (x *executor) order(f *flight) error {
 	return nil
 }
 
-// leaveOut is step 4: only the handlers that handle this event stay.
+// leaveOut is step 4: it removes the handlers that do not handle the event.
 func (f *flight) leaveOut() error {
 	all := f.handlers
 	f.handlers = slices.DeleteFunc(slices.Clone(all), func(h handler) bool { return !h.handles(f.event, f.resync) })
@@ -195,14 +195,14 @@ func (f *flight) leaveOut() error {
 		f.rec.Order = append(f.rec.Order, h.name)
 	}
 	for _, h := range all {
-		if !h.own && !slices.Contains(f.rec.Order, h.name) && !slices.Contains(f.rec.LeftOut, h.name) {
+		if !h.internal && !slices.Contains(f.rec.Order, h.name) && !slices.Contains(f.rec.LeftOut, h.name) {
 			f.rec.LeftOut = append(f.rec.LeftOut, h.name)
 		}
 	}
 	return nil
 }
 
-// openRecord is step 5: the record gets its number, its cause and its times.
+// openRecord is step 5: it sets number, cause and times of the record.
 func (x *executor) openRecord(f *flight) error {
 	f.rec.Seq = x.history.begin()
 	f.rec.Cause = f.cause
@@ -212,15 +212,14 @@ func (x *executor) openRecord(f *flight) error {
 	return nil
 }
 
-// announce is step 6: one line that says that the event began.
+// announce is step 6: it logs that the event began.
 func (x *executor) announce(f *flight) error {
 	x.cfg.Log.Info("event began", "seq", f.rec.Seq, "event", f.name, "kind", f.rec.Kind,
 		"direction", f.rec.Direction, "handlers", len(f.handlers), "queued", f.rec.Queued)
 	return nil
 }
 
-// runHandlers is step 7: the handlers build the transaction. After an error the
-// others run only if the event is a best-effort one.
+// runHandlers is step 7: the handlers build the transaction. An error stops it, unless the event is best effort.
 func (x *executor) runHandlers(f *flight) error {
 	ctx := markInside(f.run)
 	var errs []error
@@ -249,7 +248,7 @@ func (f *flight) runHandler(ctx context.Context, h handler, now func() time.Time
 	return err
 }
 
-// closeRecord is step 11: the record gets the outcome and the time of the whole.
+// closeRecord is step 11: it sets the outcome and the total time.
 func (x *executor) closeRecord(f *flight) error {
 	f.rec.Took = x.cfg.Now().Sub(f.rec.Started)
 	if err := f.err(); err != nil {
@@ -264,7 +263,7 @@ func (x *executor) closeRecord(f *flight) error {
 	return nil
 }
 
-// logEnd logs an error at the place where it stops: here if no caller waits for it.
+// logEnd logs the outcome, an error as a warning only if no caller gets it.
 func (f *flight) logEnd(log *slog.Logger) {
 	log = log.With("seq", f.rec.Seq, "event", f.name, "took", f.rec.Took)
 	switch {
@@ -277,7 +276,7 @@ func (f *flight) logEnd(log *slog.Logger) {
 	}
 }
 
-// answerErr is the event's error as its caller gets it.
+// answerErr returns the error for the caller.
 func (f *flight) answerErr() error {
 	if len(f.errs) == 0 {
 		return nil
@@ -285,8 +284,7 @@ func (f *flight) answerErr() error {
 	return fmt.Errorf("%s: %w", f.name, f.err())
 }
 
-// commit is the first half of step 9: everything that the handlers want, in one
-// change. Failures of a best-effort event are joined, its values stay desired.
+// commit is the first half of step 9: it commits the transaction. Values of a best-effort event stay desired after a failure.
 func (x *executor) commit(f *flight) error {
 	if f.atomic() && f.run.Err() != nil {
 		return f.interrupted(f.run.Err())
@@ -309,8 +307,8 @@ func (x *executor) commit(f *flight) error {
 	if f.atomic() {
 		f.committed = !out.Undone
 	} else if len(out.Transactions)+len(out.Stuck)+len(out.Pending) == 0 {
-		f.rec.Stuck = append(f.rec.Stuck, keysOf(f.change.Set)...) // nothing says that it was taken
-		f.unclean = true
+		f.rec.Stuck = append(f.rec.Stuck, keysOf(f.change.Set)...) // the Committer may not have accepted them
+		f.needsHealing = true
 	}
 	return fmt.Errorf("commit: %w", f.interrupted(err))
 }
@@ -322,7 +320,7 @@ func (f *flight) count(out Outcome) {
 	f.rec.Stuck = append(f.rec.Stuck, out.Stuck...)
 }
 
-// interrupted names in err what overtook the event, if anything did.
+// interrupted adds to err the event that cancelled this one, if any.
 func (f *flight) interrupted(err error) error {
 	cause, ok := errors.AsType[*cancelledError](context.Cause(f.life))
 	if !ok || errors.Is(err, cause) {
@@ -331,8 +329,7 @@ func (f *flight) interrupted(err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// save is the second half of step 9, the durable step: the event's values, its
-// record, and what earlier events still owe, all or none. Then the event stands.
+// save is the second half of step 9, the durable step: it saves the event's values and its record. Then it concludes the event.
 func (x *executor) save(f *flight) error {
 	record := Saved{RecordsBucket, recordKey(f.rec.Seq), f.snapshot(x.cfg.Now())}
 	err := x.durable.save(f.run, slices.Concat(f.txn.saved, []Saved{record}))
@@ -342,7 +339,7 @@ func (x *executor) save(f *flight) error {
 			return err
 		}
 		x.durable.owed = append(x.durable.owed, f.txn.saved...)
-		f.unclean = true
+		f.needsHealing = true
 	}
 	if concluding := x.conclude(f); concluding != nil {
 		return concluding
@@ -350,7 +347,7 @@ func (x *executor) save(f *flight) error {
 	return err
 }
 
-// conclude makes a committed event the state.
+// conclude makes the changes of a committed event part of the state.
 func (x *executor) conclude(f *flight) error {
 	x.state.adopt(f.txn, f.change)
 	x.external.adopt(f.change)
@@ -361,20 +358,20 @@ func (x *executor) conclude(f *flight) error {
 	err := f.txn.commit()
 	x.followUp(f)
 	if err != nil {
-		f.unclean = true
+		f.needsHealing = true
 		return fmt.Errorf("conclude: %w", err)
 	}
 	return nil
 }
 
-// followUp queues what the handlers asked to be done next.
+// followUp queues the follow-ups of the handlers.
 func (x *executor) followUp(f *flight) {
 	var next []*request
 	for _, ev := range f.txn.followUps {
 		r, err := x.intake.admitPosted(f.ctx, ev)
 		r.cause, r.depth = f.rec.Seq, f.depth+1
 		if err == nil && r.depth > maxChain {
-			err = fmt.Errorf("%w: follow-up of %d others", ErrInvalid, maxChain)
+			err = fmt.Errorf("%w: more than %d follow-ups in a chain", ErrInvalid, maxChain)
 		}
 		if err != nil {
 			_, _ = x.intake.refuse(r, err)
@@ -387,9 +384,8 @@ func (x *executor) followUp(f *flight) {
 	}
 }
 
-// undo is step 10: it takes an event that failed back, newest first: the commit,
-// then the handlers' own changes. What fails meanwhile is stuck. A best-effort event
-// goes on with its errors.
+// undo is step 10: it undoes a failed event, newest change first: the commit, then the handlers' changes. Keys and handlers whose
+// undo fails are stuck. A best-effort event is not undone.
 func (x *executor) undo(f *flight) error {
 	if !f.failed() {
 		return nil
@@ -403,7 +399,7 @@ func (x *executor) undo(f *flight) error {
 	return errors.Join(err, undoErr)
 }
 
-// uncommit commits the inverse of what was committed.
+// uncommit commits the inverse of the change.
 func (x *executor) uncommit(ctx context.Context, f *flight) error {
 	if !f.committed {
 		return nil
@@ -436,7 +432,7 @@ func (c committer) commit(ctx context.Context, change Change) (out Outcome, err 
 	return out, err
 }
 
-// drift asks the Committer what a repair of the machine would do.
+// drift returns the keys that a downstream resync would repair.
 func (c committer) drift(ctx context.Context) []string {
 	d, ok := c.Committer.(interface {
 		Drift(ctx context.Context) ([]string, error)

@@ -13,32 +13,31 @@ import (
 	"time"
 )
 
-// history is the ring of records. Its mutex is its own, so that it can be read
-// while a commit hangs.
+// history is the ring of records. It has its own mutex, so that it can be read while a commit hangs.
 type history struct {
 	maxRecords, maxBytes int
 
 	mu      sync.Mutex
 	entries []*entry // by sequence number
 	bytes   int
-	last    uint64        // sequence number given out
-	running []uint64      // given out to the events that run, in order
-	evicted []uint64      // gone from the ring, but perhaps not from the state file
-	grown   chan struct{} // closed and replaced when there is more to read
+	last    uint64        // the last sequence number
+	running []uint64      // of the running events, in order
+	evicted []uint64      // removed from the ring, to be deleted from the state file
+	grown   chan struct{} // closed and replaced by add
 	closed  bool
 }
 
 type entry struct {
 	record Record
 	size   int
-	dirty  bool // not durable as it is
+	dirty  bool // to be saved
 }
 
 func newHistory(maxRecords, maxBytes int) *history {
 	return &history{maxRecords: maxRecords, maxBytes: maxBytes, grown: make(chan struct{})}
 }
 
-// next gives out a sequence number.
+// next returns a new sequence number.
 func (h *history) next() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,7 +45,7 @@ func (h *history) next() uint64 {
 	return h.last
 }
 
-// begin gives out the sequence number of an event that runs from now on.
+// begin returns the sequence number of an event that starts to run.
 func (h *history) begin() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,7 +54,7 @@ func (h *history) begin() uint64 {
 	return h.last
 }
 
-// add takes in a record that is complete; saved tells that it is durable as it is.
+// add adds a complete record; saved means that it is durable.
 func (h *history) add(r Record, saved bool) {
 	e := &entry{record: r.clone(), dirty: !saved}
 	if b, err := json.Marshal(e.record); err == nil {
@@ -73,10 +72,10 @@ func (h *history) add(r Record, saved bool) {
 	h.grown = make(chan struct{})
 }
 
-// maxRepeatAge is how many records may be newer than the one that counts repeats.
+// maxRepeatAge is the number of newest records in which repeats are counted.
 const maxRepeatAge = 256
 
-// repeat counts a refusal in the record of the same event that was refused for the same reason, if there is one.
+// repeat counts a refusal in the last record of the same event, if that was refused for the same reason.
 func (h *history) repeat(r *Record) (known Record, repeats bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,7 +88,7 @@ func (h *history) repeat(r *Record) (known Record, repeats bool) {
 		}
 		e.record.Repeats++
 		e.record.Last = r.Arrived
-		e.dirty = e.dirty || e.record.Repeats&(e.record.Repeats-1) == 0 // a plugin may repeat an ADD every 50 ms
+		e.dirty = e.dirty || e.record.Repeats&(e.record.Repeats-1) == 0 // save it at powers of two only: a plugin may repeat an ADD every 50 ms
 		return e.record.clone(), true
 	}
 	return Record{}, false
@@ -97,7 +96,7 @@ func (h *history) repeat(r *Record) (known Record, repeats bool) {
 
 func bySeq(e *entry, seq uint64) int { return cmp.Compare(e.record.Seq, seq) }
 
-// evictLocked keeps the bounds; the newest record always stays.
+// evictLocked enforces the limits, but keeps the newest record.
 func (h *history) evictLocked() {
 	n := 0
 	for len(h.entries)-n > 1 && (len(h.entries)-n > h.maxRecords || h.bytes > h.maxBytes) {
@@ -108,8 +107,8 @@ func (h *history) evictLocked() {
 	h.entries = slices.Delete(h.entries, 0, n)
 }
 
-// behindLocked is the index of the first record after seq.
-func (h *history) behindLocked(seq uint64) int {
+// afterLocked returns the index of the first record after seq.
+func (h *history) afterLocked(seq uint64) int {
 	i, found := slices.BinarySearchFunc(h.entries, seq, bySeq)
 	if found {
 		i++
@@ -121,7 +120,7 @@ func (h *history) behindLocked(seq uint64) int {
 func (h *history) since(seq uint64) []Record {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i := h.behindLocked(seq)
+	i := h.afterLocked(seq)
 	records := make([]Record, 0, len(h.entries)-i)
 	for _, e := range h.entries[i:] {
 		records = append(records, e.record.clone())
@@ -129,12 +128,12 @@ func (h *history) since(seq uint64) []Record {
 	return records
 }
 
-// after returns the first record after seq, unless one with a lower number still
-// runs; else what to wait for.
+// after returns the first record after seq, unless an event with a lower number still runs. Without a record, it returns the
+// channel to wait for.
 func (h *history) after(seq uint64) (r Record, ok bool, grown <-chan struct{}, closed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i := h.behindLocked(seq)
+	i := h.afterLocked(seq)
 	if i == len(h.entries) || len(h.running) > 0 && h.entries[i].record.Seq > h.running[0] {
 		return Record{}, false, h.grown, h.closed
 	}
@@ -150,7 +149,7 @@ func (h *history) close() {
 	h.grown = make(chan struct{})
 }
 
-// unsaved returns what the state file lacks, and what to call when it has it.
+// unsaved returns the changes of records that are not durable yet, and a function to be called once they are.
 func (h *history) unsaved() (saves []Saved, saved func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,13 +178,11 @@ func (h *history) markSaved(seqs []uint64, evicted int) {
 	}
 }
 
-// History returns copies of the records with a sequence number above since. It
-// never waits for a running event.
+// History returns copies of the records with a sequence number above since. It does not wait for a running event.
 func (l *Loop) History(since uint64) []Record { return l.history.since(since) }
 
-// Watch yields the records with a sequence number above since, then those to come,
-// in order, until ctx ends or the loop has stopped. It never holds the loop up: who
-// reads too slowly loses the oldest, and sees that by a gap in Seq.
+// Watch yields the records with a sequence number above since, in order, and then new records, until ctx ends or the loop has
+// stopped. It does not delay the loop: a slow reader loses the oldest records, which leaves a gap in Seq.
 func (l *Loop) Watch(ctx context.Context, since uint64) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for ctx.Err() == nil {
@@ -208,8 +205,8 @@ func (l *Loop) Watch(ctx context.Context, since uint64) iter.Seq[Record] {
 	}
 }
 
-// Restore takes in the records that the [Saver] kept, before Run: sequence numbers go on from there. It skips damaged
-// records: those whose number is zero, used twice, or above 2^63.
+// Restore adds saved records, before Run; sequence numbers continue after them. It skips damaged records: those whose number is zero,
+// used twice, or above 2^63.
 func (l *Loop) Restore(records []Record) {
 	known := map[uint64]bool{0: true}
 	for _, r := range records {
@@ -221,20 +218,20 @@ func (l *Loop) Restore(records []Record) {
 	}
 }
 
-// Record is what is known about one event. It holds keys, never values.
+// Record describes one event. It contains keys, never values.
 type Record struct {
 	Seq       uint64    `json:"seq"`
-	Cause     uint64    `json:"cause,omitempty"` // the event that this one follows up
+	Cause     uint64    `json:"cause,omitempty"` // number of the event that this one follows up
 	Event     string    `json:"event"`
 	Type      string    `json:"type"`
-	Kind      string    `json:"kind,omitempty"`      // update, or the kind of resync; empty if it never ran
+	Kind      string    `json:"kind,omitempty"`      // update, or the kind of resync; empty if the event did not run
 	Direction string    `json:"direction,omitempty"` // forward or reverse
 	Atomic    bool      `json:"atomic,omitempty"`
-	Order     []string  `json:"order,omitempty"`    // the handlers that take part
-	LeftOut   []string  `json:"left_out,omitempty"` // those that do not handle this event
+	Order     []string  `json:"order,omitempty"`    // the handlers of the event
+	LeftOut   []string  `json:"left_out,omitempty"` // the other handlers
 	Coalesced int       `json:"coalesced,omitempty"`
 	Arrived   time.Time `json:"arrived"`
-	Started   time.Time `json:"started,omitzero"` // zero if it never reached the loop
+	Started   time.Time `json:"started,omitzero"` // zero if the event did not run
 
 	Queued time.Duration `json:"queued"`
 	Took   time.Duration `json:"took"` // since it started
@@ -244,15 +241,15 @@ type Record struct {
 
 	Changes  int    `json:"changes,omitempty"`
 	External int    `json:"external,omitempty"` // values of external configuration that were merged
-	Drops    []Drop `json:"drops,omitempty"`    // values of external configuration that were not
+	Drops    []Drop `json:"drops,omitempty"`    // invalid values of external configuration
 
 	Transactions []uint64 `json:"transactions,omitempty"` // removals may share one
-	Operations   int      `json:"operations,omitempty"`   // of these transactions
+	Operations   int      `json:"operations,omitempty"`   // of the transactions
 	Pending      []string `json:"pending,omitempty"`
 	Undone       bool     `json:"undone,omitempty"`
-	Stuck        []string `json:"stuck,omitempty"` // could not be undone or applied
+	Stuck        []string `json:"stuck,omitempty"` // keys and handlers that could not be applied or undone
 
-	Repeats int       `json:"repeats,omitempty"` // of an event that never reached the loop: how often it was refused again for the same reason
+	Repeats int       `json:"repeats,omitempty"` // further refusals for the same reason, of an event that did not run
 	Last    time.Time `json:"last,omitzero"`     // when the last repeat arrived
 
 	CancelledBy string   `json:"cancelled_by,omitempty"`
@@ -261,15 +258,15 @@ type Record struct {
 	Stack       string   `json:"stack,omitempty"` // of a panic
 }
 
-// Drop is a value of external configuration that was left out. Every event that touches its key names it again.
+// Drop is an invalid value of external configuration. Every event that changes its key has it in its record.
 type Drop struct {
 	Key    string `json:"key"`
 	Source string `json:"source"`
 	Reason string `json:"reason"`
 }
 
-// Step is the time of one of the thirteen steps. Number 9 is there twice: commit and save. Of removals that share these, it is the time
-// of both for all of them, and "adopt" comes before.
+// Step is the time of one of the thirteen steps. Number 9 is there twice: commit and save. Removals that share a commit have the time
+// of the shared steps, and "adopt" before them.
 type Step struct {
 	Number int           `json:"number"`
 	Name   string        `json:"name"`
@@ -314,7 +311,7 @@ func (r Record) String() string {
 	return b.String()
 }
 
-// clone returns a copy that shares nothing with r.
+// clone returns a deep copy.
 func (r Record) clone() Record {
 	r.Order, r.LeftOut = slices.Clone(r.Order), slices.Clone(r.LeftOut)
 	r.Steps, r.Handlers = slices.Clone(r.Steps), slices.Clone(r.Handlers)

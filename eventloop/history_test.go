@@ -82,7 +82,7 @@ func TestHistoryIsBounded(t *testing.T) {
 			if n := len(kept); n < 3 || n > 6 || kept[n-1].Seq != last {
 				t.Errorf("%d records kept, the last is %v", n, kept[n-1])
 			}
-			// the last event's own durable step came before its record pushed another out
+			// the last event was saved before its record evicted another one
 			if saved := w.saver.Records(); len(saved) > len(kept)+2 || saved[len(saved)-1].Seq != last {
 				t.Errorf("%d records saved, %d kept", len(saved), len(kept))
 			}
@@ -90,7 +90,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestWhatLeavesTheHistoryLeavesTheStateFileOnce(t *testing.T) {
+func TestEvictedRecordsAreDeletedFromTheStateFileOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *eventloop.Config) { c.HistoryRecords = 2 })
 		deleted := map[string]int{}
@@ -161,7 +161,7 @@ func TestWatchEndsWithTheLoop(t *testing.T) {
 	})
 }
 
-func TestHistorySurvivesKill(t *testing.T) {
+func TestHistorySurvivesAKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t)
 		w.must(t, &addPod{pod: "p", sandbox: "a"})
@@ -187,7 +187,7 @@ func TestHistorySurvivesKill(t *testing.T) {
 	})
 }
 
-func TestRecordInOneLine(t *testing.T) {
+func TestRecordString(t *testing.T) {
 	w := ready(t, func(c *eventloop.Config) { c.OnVerify = nil })
 	w.must(t, &addPod{pod: "p", sandbox: "a"})
 	for _, tc := range []struct{ want, got string }{

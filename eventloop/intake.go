@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// maxChain bounds a chain of follow-ups, so that a handler that follows itself up cannot starve the queue.
+// maxChain limits a chain of follow-ups, so that it cannot starve the queue.
 const maxChain = 64
 
-// intake admits events to the queue, in the goroutines of their callers, and answers events that do not run.
+// intake validates and queues events, and refuses those that do not run. It runs in the callers' goroutines.
 type intake struct {
 	cfg      Config
 	registry *registry
@@ -23,11 +23,11 @@ type loader interface {
 	Load(ctx context.Context) error
 }
 
-// admitPosted admits an event that no caller waits for.
+// admitPosted admits an event without a waiting caller.
 func (in *intake) admitPosted(ctx context.Context, ev Event) (*request, error) {
 	r, err := in.admit(context.WithoutCancel(ctx), ev, func(context.Context, *request) error {
 		if _, loads := ev.(loader); loads {
-			return invalid(errors.New("it needs loading, which only Do waits for"))
+			return invalid(errors.New("it has to be loaded, use Do"))
 		}
 		return nil
 	})
@@ -35,8 +35,7 @@ func (in *intake) admitPosted(ctx context.Context, ev Event) (*request, error) {
 	return r, err
 }
 
-// admit is step 1: it makes ev a request, loads and validates it, or says why it is refused. It runs in the
-// goroutine of the caller, so that a slow one delays no other event.
+// admit is step 1: it loads and validates ev. The request is valid also with an error, to be refused.
 func (in *intake) admit(ctx context.Context, ev Event, load func(context.Context, *request) error) (*request, error) {
 	r := &request{event: ev, ctx: ctx, arrived: in.cfg.Now(), done: make(chan answer, 1)}
 	r.life, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -51,7 +50,7 @@ func (in *intake) admit(ctx context.Context, ev Event, load func(context.Context
 	return r, err
 }
 
-// identify asks the event what it is.
+// identify determines the traits of the event.
 func (in *intake) identify(ctx context.Context, r *request) error {
 	if r.event == nil {
 		r.name = "no event"
@@ -81,7 +80,7 @@ func (in *intake) validate(r *request) error {
 	return nil
 }
 
-// load fetches what the event needs, and asks whether its caller still waits.
+// load calls Load, and fails if ctx has ended.
 func (in *intake) load(ctx context.Context, r *request) error {
 	if e, ok := r.event.(loader); ok {
 		if err := protect(func() error { return e.Load(ctx) }); err != nil {
@@ -95,16 +94,16 @@ func invalid(err error) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, err)
 }
 
-// enqueue queues r and answers those that it overtakes.
+// enqueue queues r and refuses the requests that it supersedes.
 func (in *intake) enqueue(r *request) error {
-	overtaken, err := in.queue.push(r)
-	for _, o := range overtaken {
+	superseded, err := in.queue.push(r)
+	for _, o := range superseded {
 		_, _ = in.refuse(o, &cancelledError{r.name})
 	}
 	return err
 }
 
-// wait waits for the end of r, or for that of its caller.
+// wait waits until r is answered, ctx ends, or the loop stops.
 func (in *intake) wait(ctx context.Context, r *request) (*Record, error) {
 	select {
 	case a := <-r.done:
@@ -118,29 +117,27 @@ func (in *intake) wait(ctx context.Context, r *request) (*Record, error) {
 	default:
 	}
 	if in.queue.drop(r) {
-		return in.refuse(r, in.gone(ctx))
+		return in.refuse(r, in.dropReason(ctx))
 	}
 	if ctx.Err() == nil {
 		return nil, fmt.Errorf("%s: %w", r.name, ErrStopped)
 	}
-	return nil, fmt.Errorf("%s: not waited for, it goes on: %w", r.name, context.Cause(ctx))
+	return nil, fmt.Errorf("%s: the caller left, the event continues: %w", r.name, context.Cause(ctx))
 }
 
-// gone is why an event is dropped whose caller has gone.
-func (in *intake) gone(ctx context.Context) error {
+// dropReason returns the error of an event that is dropped because its caller left.
+func (in *intake) dropReason(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return ErrStopped
 	}
 	if in.queue.isGated() {
 		return fmt.Errorf("%w: %w", ErrNotReady, context.Cause(ctx))
 	}
-	return fmt.Errorf("dropped, its caller has gone: %w", context.Cause(ctx))
+	return fmt.Errorf("dropped because the caller left: %w", context.Cause(ctx))
 }
 
-// refuse ends a request that has not run: with a record, an answer, and, if no
-// caller waits for that, a log line. So that refusals do not evict all other records
-// from the history, a full queue makes none, and a refusal that is repeated for the
-// same reason is counted in the record of the first.
+// refuse ends a request that has not run: it makes a record, answers the request and, if it was posted, logs the error. To keep
+// other records in the history, a full queue makes no record, and repeats of a refusal are counted in the first record.
 func (in *intake) refuse(r *request, err error) (*Record, error) {
 	wrapped := fmt.Errorf("%s: %w", r.name, err)
 	if r.posted {
@@ -162,7 +159,7 @@ func (in *intake) refuse(r *request, err error) (*Record, error) {
 		in.history.add(rec, false)
 	}
 	in.cfg.OnRecord(rec)
-	in.queue.nudge() // the loop makes the record durable when it is idle
+	in.queue.nudge() // the idle loop saves the record
 	r.done <- answer{&rec, wrapped}
 	return &rec, wrapped
 }

@@ -1,8 +1,7 @@
-// Package eventloop runs events one at a time through ordered handlers and commits what they ask for as one transaction, or undoes all of it.
+// Package eventloop handles events one at a time: ordered handlers build one transaction, which is committed or undone.
 //
-// An event passes thirteen steps: the first in its caller's goroutine (admit.go),
-// the others in the loop's own (flight.go). A handler only builds its [Txn]; what
-// it changes in its own memory it concludes or inverts there too.
+// An event has thirteen steps: the first in its caller's goroutine (intake.go), the others in the goroutine of [Loop.Run]
+// (flight.go). A handler only builds its [Txn], and registers there the undo of changes to its own memory.
 package eventloop
 
 import (
@@ -18,7 +17,7 @@ import (
 
 // Loop handles events one at a time, in the order of their arrival:
 //
-//	        Full resync                    what cannot be undone
+//	        Full resync                       failed undo
 //	gated -------------> ready -----------------------------> degraded
 //	  queues all others    ^                                     |
 //	                       +-------- healing resync is clean ----+
@@ -48,9 +47,9 @@ func New(cfg Config) *Loop {
 	l.intake = &intake{cfg: cfg, registry: l.registry, queue: l.queue, history: l.history, status: l.status, stopped: l.stopped}
 	l.executor = newExecutor(l)
 	l.registry.add(handler{
-		name:  "external configuration",
-		own:   true,
-		takes: func(ev Event) bool { _, ok := ev.(*configure); return ok },
+		name:     "external configuration",
+		internal: true,
+		takes:    func(ev Event) bool { _, ok := ev.(*configure); return ok },
 		handle: func(_ context.Context, ev Event, txn *Txn) error {
 			return l.executor.external.configure(ev.(*configure), txn)
 		},
@@ -58,14 +57,14 @@ func New(cfg Config) *Loop {
 	return l
 }
 
-// Run handles events until ctx ends; then it finishes the running one, answers all
-// others with ErrStopped and returns nil. It can run only once.
+// Run handles events until ctx ends. Then it finishes the running event, refuses all others with ErrStopped and returns nil.
+// It may be called once.
 func (l *Loop) Run(ctx context.Context) error {
 	if l.cfg.Committer == nil {
-		return errors.New("run event loop: it has no Committer")
+		return errors.New("run event loop: Config.Committer is missing")
 	}
 	if !l.started.CompareAndSwap(false, true) {
-		return errors.New("run event loop: it has run before")
+		return errors.New("run event loop: it can run only once")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var waiting sync.WaitGroup
@@ -86,7 +85,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// next returns the next event; nil when there was something else to do.
+// next waits for the next event. It returns nil without one.
 func (l *Loop) next(ctx context.Context) *request {
 	select {
 	case <-l.executor.healing.timer.C:
@@ -106,7 +105,7 @@ func (l *Loop) next(ctx context.Context) *request {
 	return nil
 }
 
-// healingRequest is the resync that was scheduled.
+// healingRequest returns the scheduled resync.
 func (l *Loop) healingRequest() *request {
 	l.executor.healing.next = time.Time{}
 	r, err := l.intake.admitPosted(context.Background(), Resynchronize{Kind: Full, Reason: "healing"})
@@ -117,14 +116,14 @@ func (l *Loop) healingRequest() *request {
 	return l.queue.start(r)
 }
 
-// refuseAll ends what waits, because the loop stops.
+// refuseAll refuses the queued events when the loop stops.
 func (l *Loop) refuseAll() {
 	for _, r := range l.queue.close() {
 		_, _ = l.intake.refuse(r, ErrStopped)
 	}
 }
 
-// finish makes durable what the last refusals recorded, and ends all readers.
+// finish saves the last records and ends all calls of Watch.
 func (l *Loop) finish() {
 	l.executor.healing.timer.Stop()
 	l.executor.durable.flush(context.Background())
@@ -133,10 +132,9 @@ func (l *Loop) finish() {
 	l.history.close()
 }
 
-// Do queues ev, waits until it has been handled, and returns its record. The event
-// belongs to the loop until Do returns; if ctx ends first it is dropped if it still
-// waits, and finished if it runs already: then the record is nil, and ev must not be
-// read. The record is also nil if the queue was full.
+// Do queues ev, waits until it is handled, and returns its record. The event belongs to the loop until Do returns. If ctx ends
+// first, a queued event is dropped, and a running one is finished: then the record is nil, and ev must not be read. The record
+// is also nil if the queue is full.
 func (l *Loop) Do(ctx context.Context, ev Event) (*Record, error) {
 	r, err := l.intake.admit(ctx, ev, l.intake.load)
 	if err == nil {
@@ -148,8 +146,8 @@ func (l *Loop) Do(ctx context.Context, ev Event) (*Record, error) {
 	return l.intake.wait(ctx, r)
 }
 
-// Post queues ev and does not wait. An error says that it was not queued; what
-// becomes of it later is in its record. Of ctx only the values count.
+// Post queues ev and does not wait. An error means that it is not queued; its later outcome is in its record. Post uses only
+// the values of ctx.
 func (l *Loop) Post(ctx context.Context, ev Event) error {
 	r, err := l.intake.admitPosted(ctx, ev)
 	if err == nil {
@@ -161,19 +159,19 @@ func (l *Loop) Post(ctx context.Context, ev Event) error {
 	return err
 }
 
-// Stats is the state of the loop at a glance.
+// Stats is a summary of the state of the loop.
 type Stats struct {
 	Queue       int
 	Running     string   // the event, empty if none
-	Degraded    []string // keys, and handlers, that could not be undone
+	Degraded    []string // keys and handlers with a failed undo
 	NextHealing time.Time
 	Resynced    bool // the start-up resync has ended
 	Handled     uint64
 	Refused     uint64 // because the queue was full
-	Drops       []Drop // values of external configuration that are left out, by key
+	Drops       []Drop // invalid values of external configuration, by key
 }
 
-// Stats returns the state of the loop. It never waits for a running event.
+// Stats returns the state of the loop. It does not wait for a running event.
 func (l *Loop) Stats() Stats {
 	s := l.status.read()
 	s.Queue, s.Running = l.queue.load()
@@ -181,7 +179,7 @@ func (l *Loop) Stats() Stats {
 	return s
 }
 
-// status is the part of Stats that others than the loop's goroutine read.
+// status is the part of Stats that the goroutine of Run writes and others read.
 type status struct {
 	mu    sync.Mutex
 	stats Stats
@@ -217,52 +215,50 @@ func (s *status) heal(degraded []string, next time.Time) {
 	s.stats.Degraded, s.stats.NextHealing = degraded, next
 }
 
-// Setting gives a key a value; a nil Value takes it away.
+// Setting sets the value of a key; a nil Value deletes the key.
 type Setting struct {
 	Key   string
 	Value any
 }
 
-// Change is what one event asks of the [Committer].
+// Change is the transaction of an event.
 type Change struct {
-	Event  uint64 // the sequence number of the event's record
-	Label  string // the event, in one line
-	Atomic bool   // any failure of Set returns to the state before; else failures stay desired and are retried
+	Event  uint64 // sequence number of the event's record
+	Label  string // the name of the event
+	Atomic bool   // a failure of Set undoes the change; else failed values stay desired and are retried
 	Resync Resync
 	Scope  Scope // of a downstream resync
 
-	// Set holds the values that change; for Upstream and Full it is all that is
-	// desired, and what it does not name is to go; for Downstream it is empty.
+	// Set holds the values that change. For Upstream and Full it is the whole desired state: other keys are deleted. For
+	// Downstream it is empty.
 	Set []Setting
 
-	// External holds values that exist in external configuration only: a source
-	// of its own, best effort, committed after Set and never failing it. As Set it
-	// is the whole for Upstream and Full. A key that moves from External to Set
-	// stands in both, with no value here: it is to be given up first.
+	// External holds values of keys that only external configuration has: a source of its own, best effort, committed after
+	// Set. As Set it is the whole state for Upstream and Full. A key that moves from External to Set is in both, with a nil
+	// Value here: External deletes it first.
 	External []Setting
 }
 
 func (c Change) empty() bool { return c.Resync == None && len(c.Set) == 0 && len(c.External) == 0 }
 
-// Outcome is what became of a [Change].
+// Outcome is the result of a [Change].
 type Outcome struct {
 	Transactions []uint64 // the Committer's own numbers
 	Operations   int
-	Undone       bool     // an Atomic change failed, and all is as before but for Stuck
-	Stuck        []string // keys that could be neither undone nor applied
-	Pending      []string // keys that wait for something
+	Undone       bool     // an Atomic change failed and was undone, except for Stuck
+	Stuck        []string // keys that could not be applied or undone
+	Pending      []string // keys with unmet dependencies
 
-	// Refused are the keys of External that could not be desired at all, with the reasons. They exist as little as dropped values.
+	// Refused has the keys of External that were not accepted, with the reasons.
 	Refused map[string]string
 }
 
-// Committer applies changes: the scheduler, seen from here. It must return soon
-// after ctx ends. If an Atomic change fails and the Outcome does not say Undone,
-// the loop commits the inverse. An error of any other change means that some keys
-// are not applied yet; they stay desired, or are Stuck.
+// Committer applies changes: the scheduler. It must return soon after ctx ends. If an Atomic change fails and is not Undone, the
+// loop commits the inverse. An error of any other change means that some keys are not applied yet; they stay desired, or are
+// Stuck.
 //
-// If it also has a method Drift(context.Context) ([]string, error), the plan of a
-// downstream resync by key, verification expects that to be empty after each event.
+// An optional method Drift(context.Context) ([]string, error) returns the keys that a downstream resync would repair.
+// Verification expects none after each event.
 type Committer interface {
 	Commit(ctx context.Context, c Change) (Outcome, error)
 }
@@ -273,29 +269,27 @@ type Saved struct {
 	Value       any
 }
 
-// RecordsBucket is the bucket of the [Record] values that the loop saves itself;
-// their keys are sequence numbers of twenty digits.
+// RecordsBucket is the bucket of the [Record] values that the loop saves. Their keys are sequence numbers with twenty digits.
 const RecordsBucket = "records"
 
-// Saver makes values durable, in order and all or none: the state file, seen from
-// here. An error means that nothing was kept.
+// Saver makes values durable, in order and all or none: the state file. An error means that nothing is saved.
 type Saver interface {
 	Save(ctx context.Context, saved []Saved) error
 }
 
-// ExternalCodec turns values into JSON and back, to merge external configuration over them.
+// ExternalCodec converts values to JSON and back, to merge external configuration into them.
 type ExternalCodec interface {
 	Encode(key string, value any) ([]byte, error)
 	Decode(key string, b []byte) (any, error)
 	Validate(key string, value any) error
 }
 
-// Healing bounds the delay before a resync that follows a failure; it doubles from one to the next.
+// Healing limits the delay before a resync after a failure. The delay doubles with each failure.
 type Healing struct {
 	Min, Max time.Duration // default 1 s and 5 min
 }
 
-// Config is what a [Loop] is made of. Only Committer is needed.
+// Config configures a [Loop]. Only Committer is required.
 type Config struct {
 	Committer Committer
 	Saver     Saver
@@ -303,19 +297,19 @@ type Config struct {
 	Log       *slog.Logger
 	Now       func() time.Time
 
-	QueueMax       int           // events that may wait; default 4096
-	UndoTimeout    time.Duration // for undoing an event, and for saving one; default 10 s
-	CommitTimeout  time.Duration // for handling and committing one event; default 30 s
+	QueueMax       int           // queued events; default 4096
+	UndoTimeout    time.Duration // of the undo of an event, and of its save; default 10 s
+	CommitTimeout  time.Duration // of the handlers and the commit of an event; default 30 s
 	HistoryRecords int           // default 1000
 	HistoryBytes   int           // of the records as JSON; default 8 MiB
 	Healing        Healing
 
-	// OnRecord is told of each event that ended, before its caller is, also of those that never ran. It must neither wait nor
-	// change or keep what the record refers to.
+	// OnRecord is called for each event that ended, also without having run, before its caller gets the reply. It must not wait,
+	// and must not change or keep the slices of the record.
 	OnRecord func(Record)
 
 	Verify   bool           // rebuild and compare everything after each event
-	OnVerify func([]string) // told what verification found, when it found something
+	OnVerify func([]string) // called with the differences that verification found
 }
 
 func (c Config) withDefaults() Config {

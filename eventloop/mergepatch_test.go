@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The cases of RFC 7396, appendix A, and some of our own.
+// The cases of RFC 7396, appendix A, and others.
 func TestMergePatch(t *testing.T) {
 	for _, tc := range []struct{ doc, patch, want string }{
 		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},
@@ -39,7 +39,7 @@ func TestMergePatch(t *testing.T) {
 	}
 }
 
-// What a patch says is so afterwards: applied again it changes nothing.
+// A merge patch is idempotent.
 func FuzzMergePatch(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":1}}`), []byte(`{"a":{"b":null,"c":[1]}}`))
 	f.Add([]byte(``), []byte(`"x"`))

@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 )
 
-// act is what one handler does with one key of its own.
+// act is what a handler does with one of its keys.
 type act struct {
 	Key    string
 	Value  int // 0 deletes
@@ -117,7 +117,7 @@ func (m *machine) act(i int, a act, txn *eventloop.Txn) error {
 	return nil
 }
 
-// settle lets everything work again, and the loop save what it still owes.
+// settle ends all failures, and has the loop save the rest.
 func (m *machine) settle(t *rapid.T) {
 	m.committer.Before(nil)
 	m.committer.After(nil)
@@ -127,7 +127,7 @@ func (m *machine) settle(t *rapid.T) {
 	}
 }
 
-// arm makes the machine fail as the script says.
+// arm makes the machine fail according to the script.
 func (m *machine) arm(s *script) {
 	once := func(atomic bool, err error) eventlooptest.Hook {
 		return func(_ context.Context, c eventloop.Change) error {
@@ -153,7 +153,7 @@ func (m *machine) arm(s *script) {
 	}
 }
 
-// state is all that an atomic event must leave as it was when it fails.
+// state is all that a failed atomic event must not change.
 func (m *machine) state() any {
 	var memory [3]map[string]int
 	for i := range memory {
@@ -162,7 +162,7 @@ func (m *machine) state() any {
 	return []any{memory, m.committer.Values(), m.saver.Bucket("values")}
 }
 
-// fails tells whether any part of a script does.
+// fails reports whether any part of a script fails.
 func (s *script) fails() bool {
 	for _, a := range s.acts {
 		if a.Ending != "" {
@@ -188,14 +188,14 @@ func TestPropertyAFailedAtomicEventChangesNothing(t *testing.T) {
 	})
 }
 
-// ending is what became of a script.
+// ending is the outcome of a script.
 type ending struct {
 	*script
 	rec *eventloop.Record
 	err error
 }
 
-// check compares the machine with what the script promised.
+// check compares the machine with the script.
 func (m *machine) check(t *rapid.T, before any, e ending) {
 	s, rec, err := e.script, e.rec, e.err
 	if (err != nil) != s.fails() {

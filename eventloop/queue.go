@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// request is an event on its way through the loop.
+// request is an event in the queue or in the loop.
 type request struct {
 	traits
 	ctx     context.Context // of the caller
-	life    context.Context // of the event once it runs: ends only by being overtaken
+	life    context.Context // of the running event: ends only if another event cancels it
 	cancel  context.CancelCauseFunc
 	event   Event
 	arrived time.Time
-	admit   Step // the first step, made before the event was queued
+	admit   Step // step 1, before the event was queued
 
 	cause     uint64 // the event that this one follows up
 	depth     int    // of a chain of follow-ups
 	posted    bool   // no caller waits
-	early     bool   // may run before the start-up resync
+	early     bool   // may run before the end of the start-up resync
 	coalesced int
-	done      chan answer // of capacity 1; who takes the request out of the queue answers it
+	done      chan answer // of capacity 1; the goroutine that takes the request out of the queue answers it
 }
 
-// record begins the record of r, with what is known before the loop takes it.
+// record returns the record of r before its first step in the loop.
 func (r *request) record(now time.Time) Record {
 	return Record{
 		Cause:     r.cause,
@@ -44,16 +44,16 @@ type answer struct {
 	err    error
 }
 
-// cancelledError is the cause of an event's end by another one.
+// cancelledError is the cancellation of an event by another event.
 type cancelledError struct{ by string }
 
 // Error names the event that cancelled this one.
 func (c *cancelledError) Error() string { return "cancelled by " + c.by }
 
-// Is makes it an ErrCancelled.
+// Is reports whether target is ErrCancelled.
 func (c *cancelledError) Is(target error) bool { return target == ErrCancelled }
 
-// queue holds what waits and what runs.
+// queue holds the waiting requests and the running one.
 type queue struct {
 	max  int
 	wake chan struct{} // of capacity 1
@@ -62,7 +62,7 @@ type queue struct {
 	waiting   []*request
 	followUps []*request // run before any other
 	running   *request
-	gated     bool // until the start-up resync
+	gated     bool // until the start-up resync ended: only early requests run
 	closed    bool
 }
 
@@ -70,9 +70,8 @@ func newQueue(most int) *queue {
 	return &queue{max: most, wake: make(chan struct{}, 1), gated: true}
 }
 
-// push queues r and returns the waiting requests that it overtakes. The running
-// one, if r overtakes that, is cancelled.
-func (q *queue) push(r *request) (overtaken []*request, err error) {
+// push queues r and returns the waiting requests that it supersedes. It cancels the running request if r supersedes that.
+func (q *queue) push(r *request) (superseded []*request, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -81,24 +80,24 @@ func (q *queue) push(r *request) (overtaken []*request, err error) {
 	if q.coalesceLocked(r) {
 		return nil, nil
 	}
-	rest := slices.DeleteFunc(slices.Clone(q.waiting), func(w *request) bool { return r.overtakes(w.traits) })
+	rest := slices.DeleteFunc(slices.Clone(q.waiting), func(w *request) bool { return r.supersedes(w.traits) })
 	if len(rest) >= q.max {
 		return nil, fmt.Errorf("%w: %d events wait", ErrQueueFull, len(q.waiting))
 	}
 	for _, w := range q.waiting {
-		if r.overtakes(w.traits) {
-			overtaken = append(overtaken, w)
+		if r.supersedes(w.traits) {
+			superseded = append(superseded, w)
 		}
 	}
 	q.waiting = append(rest, r)
-	if q.running != nil && q.running.atomic() && r.overtakes(q.running.traits) {
+	if q.running != nil && q.running.atomic() && r.supersedes(q.running.traits) {
 		q.running.cancel(&cancelledError{r.name})
 	}
 	q.nudge()
-	return overtaken, nil
+	return superseded, nil
 }
 
-// coalesceLocked lets a posted event take the place of a waiting one of the same key.
+// coalesceLocked replaces a waiting posted request of the same key by r.
 func (q *queue) coalesceLocked(r *request) bool {
 	if !r.posted || r.key == "" {
 		return false
@@ -113,7 +112,7 @@ func (q *queue) coalesceLocked(r *request) bool {
 	return false
 }
 
-// pushFollowUps queues what an event asked to be done next.
+// pushFollowUps queues the follow-ups of an event.
 func (q *queue) pushFollowUps(rs []*request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -121,7 +120,7 @@ func (q *queue) pushFollowUps(rs []*request) {
 	q.nudge()
 }
 
-// pop takes the next request that may run and makes it the running one.
+// pop removes the next request that may run and makes it the running one.
 func (q *queue) pop() *request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -136,7 +135,7 @@ func (q *queue) pop() *request {
 	return nil
 }
 
-// start makes r, which was never queued, the running request.
+// start makes r, which was not queued, the running request.
 func (q *queue) start(r *request) *request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -151,7 +150,7 @@ func (q *queue) finish() {
 	q.running = nil
 }
 
-// drop takes r out, whose caller has gone; false if it runs already.
+// drop removes r from the queue; false if it already runs.
 func (q *queue) drop(r *request) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -163,7 +162,7 @@ func (q *queue) drop(r *request) bool {
 	return true
 }
 
-// open lets all events pass: the start-up resync has ended.
+// open is called when the start-up resync has ended.
 func (q *queue) open() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -176,7 +175,7 @@ func (q *queue) isGated() bool {
 	return q.gated
 }
 
-// close refuses all later requests and returns those that wait.
+// close makes push fail and returns the waiting requests.
 func (q *queue) close() []*request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -186,7 +185,7 @@ func (q *queue) close() []*request {
 	return left
 }
 
-// load returns how many requests wait, and the name of the running one.
+// load returns the number of waiting requests and the name of the running one.
 func (q *queue) load() (waiting int, running string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -204,9 +203,9 @@ func (q *queue) nudge() {
 	}
 }
 
-// overtakes tells whether t, which is newer, cancels old: a removal does so of its
-// subject, another event of its pod's other subjects.
-func (t traits) overtakes(old traits) bool {
+// supersedes reports whether the newer t cancels old: a removal cancels events of its subject, another event those of its pod's
+// other subjects.
+func (t traits) supersedes(old traits) bool {
 	if old.removal || old.resync != None {
 		return false
 	}

@@ -46,7 +46,7 @@ func TestAFullQueueRefusesWithItsLength(t *testing.T) {
 }
 
 // rows: CIL-22
-func TestNobodyIsRefusedForRate(t *testing.T) {
+func TestABurstOfEventsIsNotRefused(t *testing.T) {
 	w := ready(t)
 	ended := make(chan error)
 	for i := range 500 {
@@ -65,7 +65,7 @@ func TestNobodyIsRefusedForRate(t *testing.T) {
 	}
 }
 
-// alike has the key of another type of event.
+// alike has the same key as an event of another type.
 type alike struct{ *change }
 
 func TestPostsOfTheSameKeyCoalesce(t *testing.T) {
@@ -102,7 +102,7 @@ func TestPostsOfTheSameKeyCoalesce(t *testing.T) {
 	})
 }
 
-func TestFollowUpsRunBeforeAnyOther(t *testing.T) {
+func TestFollowUpsRunBeforeOtherEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet)
 		w.onAdd = func(_ context.Context, _ *addPod, txn *eventloop.Txn) error {
@@ -149,7 +149,7 @@ func TestFollowUpsOfFollowUpsComeFirst(t *testing.T) {
 	}
 }
 
-func TestAnEndlessChainOfFollowUpsIsCut(t *testing.T) {
+func TestAChainOfFollowUpsIsLimited(t *testing.T) {
 	w := ready(t, quiet)
 	n := 0
 	eventloop.On(w.Loop, "endless", func(_ context.Context, u unknown, txn *eventloop.Txn) error {
@@ -164,7 +164,7 @@ func TestAnEndlessChainOfFollowUpsIsCut(t *testing.T) {
 	}
 }
 
-func TestInsideAHandlerDoAndPostRefuse(t *testing.T) {
+func TestDoAndPostFailInsideAHandler(t *testing.T) {
 	w := ready(t)
 	var do, post error
 	w.onAdd = func(ctx context.Context, _ *addPod, _ *eventloop.Txn) error {

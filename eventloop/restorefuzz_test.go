@@ -9,7 +9,7 @@ import (
 	"github.com/weftnet/weft/eventloop"
 )
 
-// FuzzRestore restores any records of a state file. The history is in order, no number appears twice, and the numbers go on behind it.
+// FuzzRestore restores arbitrary records. The history is sorted, has no duplicate number, and numbers continue after it.
 func FuzzRestore(f *testing.F) {
 	f.Add([]byte(`[{"seq":1,"event":"add shop/cart-0","type":"AddPod","handlers":[{"name":"ipam","changes":["a/b"]}]},{"seq":2}]`))
 	f.Add([]byte(`[{"seq":18446744073709551615},{"seq":7},{"seq":3},{"seq":7},{"seq":0}]`))

@@ -32,7 +32,7 @@ func apply(values map[string]any, settings []Setting) {
 	}
 }
 
-// oldValues returns the settings that restore the values before settings, newest first.
+// oldValues returns the settings that restore the values from before settings, newest first.
 func oldValues(values map[string]any, settings []Setting) []Setting {
 	var old []Setting
 	for _, s := range slices.Backward(settings) {

@@ -40,7 +40,7 @@ func TestStep11ClosesTheRecordWithAllTimes(t *testing.T) {
 	})
 }
 
-func TestEachEventThatEndedIsToldOf(t *testing.T) {
+func TestOnRecordIsCalledForEachEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
 		w := ready(t, func(c *eventloop.Config) {
@@ -61,7 +61,7 @@ func TestEachEventThatEndedIsToldOf(t *testing.T) {
 	})
 }
 
-func TestStep11RecordsTheErrorAndSavesThatToo(t *testing.T) {
+func TestStep11RecordsAndSavesTheError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t)
 		w.failIn["second"] = errBoom
@@ -78,7 +78,7 @@ func TestStep11RecordsTheErrorAndSavesThatToo(t *testing.T) {
 }
 
 // rows: MEM-20
-func TestStep12WhatIsStuckIsReportedAndHealed(t *testing.T) {
+func TestStep12StuckKeysAreReportedAndHealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, func(c *eventloop.Config) { c.Healing = eventloop.Healing{Min: time.Second, Max: 3 * time.Second} })
 		stuck := func(eventloop.Change) []string { return []string{"interface/a"} }
@@ -92,7 +92,7 @@ func TestStep12WhatIsStuckIsReportedAndHealed(t *testing.T) {
 		if !slices.Equal(stats.Degraded, rec.Stuck) || !stats.NextHealing.Equal(began.Add(time.Second)) {
 			t.Errorf("stats: %+v", stats)
 		}
-		if !strings.Contains(w.logged.String(), `level=ERROR msg="left behind" key=interface/a`) {
+		if !strings.Contains(w.logged.String(), `level=ERROR msg="key is stuck" key=interface/a`) {
 			t.Errorf("logged:\n%s", w.logged)
 		}
 		<-time.After(9500 * time.Millisecond) // 1, 1+2, 1+2+3, 1+2+3+3 s
@@ -121,7 +121,7 @@ func TestStep12WhatIsStuckIsReportedAndHealed(t *testing.T) {
 	})
 }
 
-func TestStep12AHandlersUndoThatFailsIsHealedToo(t *testing.T) {
+func TestStep12AFailedUndoOfAHandlerIsHealed(t *testing.T) {
 	w := ready(t, quiet)
 	w.onAdd = func(_ context.Context, _ *addPod, txn *eventloop.Txn) error {
 		txn.OnRollback(func() error { return errors.New("cannot") })
@@ -137,7 +137,7 @@ func TestStep12AHandlersUndoThatFailsIsHealedToo(t *testing.T) {
 	}
 }
 
-func TestStep12AResyncThatDoesNotKnowAllCommitsNothing(t *testing.T) {
+func TestStep12AResyncWithAFailedHandlerCommitsNothing(t *testing.T) {
 	w := ready(t, quiet)
 	w.must(t, &addPod{pod: "p", sandbox: "a"})
 	before := w.committer.Values()
@@ -155,7 +155,7 @@ func TestStep12AResyncThatDoesNotKnowAllCommitsNothing(t *testing.T) {
 	}
 }
 
-func TestStep12HealingIsPlannedOnceAndEndsWithAnyCleanFullResync(t *testing.T) {
+func TestStep12HealingIsScheduledOnceAndEndsWithACleanFullResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet, func(c *eventloop.Config) { c.Healing.Min = 10 * time.Second })
 		w.committer.Stuck(func(eventloop.Change) []string { return []string{"key"} })
@@ -183,7 +183,7 @@ func TestStep12HealingIsPlannedOnceAndEndsWithAnyCleanFullResync(t *testing.T) {
 	})
 }
 
-// watched is a world whose verification is expected to find something.
+// watched is a world whose verification may find differences.
 func watched(t *testing.T) (w *world, found *[]string) {
 	found = new([]string)
 	w = ready(t, func(c *eventloop.Config) { c.OnVerify = func(f []string) { *found = append(*found, f...) } })
@@ -191,7 +191,7 @@ func watched(t *testing.T) (w *world, found *[]string) {
 }
 
 // rows: MEM-21
-func TestStep13VerifyFindsWhatHandlersForgot(t *testing.T) {
+func TestStep13VerifyFindsDifferencesOfHandlers(t *testing.T) {
 	for _, tc := range []struct {
 		name, want string
 		forget     func(*world)
@@ -239,7 +239,7 @@ func TestStep13VerifyChangesNothing(t *testing.T) {
 	}
 }
 
-func TestStep13DriftThatIsKnownIsNoNews(t *testing.T) {
+func TestStep13KnownDriftIsNotReported(t *testing.T) {
 	w, found := watched(t)
 	w.committer.Stuck(func(eventloop.Change) []string { return []string{"address/a"} })
 	w.committer.SetDrift("address/a")

@@ -48,7 +48,7 @@ func TestStep7HandlersOnlyBuildTheTransaction(t *testing.T) {
 	}
 }
 
-func TestStep7MisuseIsTheEventsError(t *testing.T) {
+func TestStep7MisuseIsAnErrorOfTheEvent(t *testing.T) {
 	for name, misuse := range map[string]func(*eventloop.Txn){
 		"nil value":         func(txn *eventloop.Txn) { txn.Put("key", nil) },
 		"nil pointer":       func(txn *eventloop.Txn) { txn.Put("key", (*addPod)(nil)) },
@@ -143,7 +143,7 @@ func TestStep9FailingToSaveUndoesTheCommit(t *testing.T) {
 	}
 }
 
-func TestStep9ABestEffortEventOwesWhatItCouldNotSave(t *testing.T) {
+func TestStep9ValuesThatABestEffortEventCouldNotSaveAreSavedLater(t *testing.T) {
 	w := ready(t)
 	w.must(t, &addPod{pod: "p", sandbox: "a"})
 	w.saver.Before(func(context.Context, []eventloop.Saved) error { return errBoom })
@@ -169,7 +169,7 @@ func TestStep9ABestEffortEventOwesWhatItCouldNotSave(t *testing.T) {
 	}
 }
 
-func TestStep9WhatFailsAfterwardsIsNotUndone(t *testing.T) {
+func TestStep9AnErrorAfterTheSaveUndoesNothing(t *testing.T) {
 	w := ready(t, quiet)
 	w.onAdd = func(_ context.Context, _ *addPod, txn *eventloop.Txn) error {
 		txn.OnCommit(func() { panic("too late") })
@@ -252,7 +252,7 @@ func TestStep10ReturnsToTheStateBefore(t *testing.T) {
 	}
 }
 
-func TestStep10WhatABestEffortCommitDidNotTakeIsHealed(t *testing.T) {
+func TestStep10ABestEffortCommitThatIsNotAcceptedIsHealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet)
 		w.must(t, &addPod{pod: "p", sandbox: "a"})
@@ -270,7 +270,7 @@ func TestStep10WhatABestEffortCommitDidNotTakeIsHealed(t *testing.T) {
 	})
 }
 
-func TestStep10BestEffortGoesOnAndJoinsErrors(t *testing.T) {
+func TestStep10BestEffortContinuesAndJoinsErrors(t *testing.T) {
 	w := ready(t, quiet)
 	w.must(t, &addPod{pod: "p", sandbox: "a"})
 	w.forget()

@@ -10,12 +10,12 @@ import (
 	"github.com/weftnet/weft/eventloop"
 )
 
-// mute is an event whose description panics.
+// mute is an event whose String panics.
 type mute struct{}
 
 func (*mute) String() string { panic("no words") }
 
-// loading is an event that needs something from outside.
+// loading is an event with a Load method.
 type loading struct {
 	*addPod
 	load func(context.Context) error
@@ -83,7 +83,7 @@ func TestStep1LoadsBeforeTheLoop(t *testing.T) {
 }
 
 // rows: MEM-10
-func TestStep2TellsUpdateFromResync(t *testing.T) {
+func TestStep2DistinguishesUpdateAndResync(t *testing.T) {
 	w := ready(t, quiet)
 	rec := w.must(t, &addPod{pod: "p", sandbox: "a"})
 	if rec.Kind != "update" || !rec.Atomic || w.called() != "first add, second add" {
@@ -117,7 +117,7 @@ func TestStep3OrdersForwardOrReverse(t *testing.T) {
 }
 
 // rows: MEM-12
-func TestStep4LeavesOutHandlersWithoutInterest(t *testing.T) {
+func TestStep4LeavesOutHandlersOfOtherEvents(t *testing.T) {
 	w := newWorld(t, quiet)
 	eventloop.On(w.Loop, "third", func(context.Context, *deletePod, *eventloop.Txn) error {
 		w.call("third delete")

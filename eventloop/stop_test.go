@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 )
 
-func TestStopFinishesTheRunningAndAnswersAll(t *testing.T) {
+func TestStopFinishesTheRunningEventAndAnswersAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, quiet)
 		stop := eventlooptest.Ready(t, w.Loop)
@@ -66,7 +66,7 @@ func TestStopIsBoundedByTheDeadlines(t *testing.T) {
 	})
 }
 
-func TestRunRefusesWhatItCannotRun(t *testing.T) {
+func TestRunFailsWithoutACommitterOrASecondTime(t *testing.T) {
 	if err := eventloop.New(eventloop.Config{}).Run(t.Context()); err == nil {
 		t.Error("ran without a Committer")
 	}
@@ -77,7 +77,7 @@ func TestRunRefusesWhatItCannotRun(t *testing.T) {
 	}
 }
 
-func TestAHandlerThatEndsItsGoroutineStrandsNobody(t *testing.T) {
+func TestAfterAHandlerEndsItsGoroutineCallersAreAnswered(t *testing.T) {
 	w := newWorld(t, quiet)
 	ended := make(chan struct{})
 	go func() {

@@ -9,13 +9,12 @@ import (
 	"sync"
 )
 
-// maxChanges bounds the keys that a record lists of one handler.
+// maxChanges limits the keys of one handler in a record.
 const maxChanges = 256
 
-// Txn collects what the handlers of one event want done. It belongs to the
-// handler only while that runs.
+// Txn is the transaction that the handlers of one event build. A handler must not keep it.
 type Txn struct {
-	desired func(key string) any // what this source desires already
+	desired func(key string) any // the state before the event
 
 	settings  []Setting
 	index     map[string]int // of a key in settings
@@ -24,11 +23,11 @@ type Txn struct {
 	undo      []undo
 	followUps []Event
 
-	handler  string   // that runs now
-	changes  []string // that it made
-	errs     []error  // of programming, since it began
-	remerge  []string // keys whose external configuration changed
-	unlisted int      // changes beyond maxChanges
+	handler         string   // the running handler
+	changes         []string // of the running handler
+	errs            []error  // misuse by the running handler
+	touchedExternal []string // keys whose external configuration changed
+	unlisted        int      // changes beyond maxChanges
 }
 
 type undo struct {
@@ -40,8 +39,7 @@ func newTxn(desired func(string) any) *Txn {
 	return &Txn{desired: desired, index: make(map[string]int)}
 }
 
-// Put asks for key to hold value. The value belongs to the loop from now on and
-// must not change; nil is an error of the event.
+// Put sets the desired value of key. The value must not change afterwards; nil is an error of the event.
 func (t *Txn) Put(key string, value any) {
 	if isNil(value) {
 		t.errs = append(t.errs, fmt.Errorf("put %q: the value is nil", key))
@@ -51,14 +49,13 @@ func (t *Txn) Put(key string, value any) {
 	t.note("put " + key)
 }
 
-// Delete asks for key to be gone. Deleting what is not there is no error.
+// Delete deletes key. It is no error if key has no value.
 func (t *Txn) Delete(key string) {
 	t.set(Setting{Key: key})
 	t.note("delete " + key)
 }
 
-// Get returns the value that key is to hold: the one put here, else the last one
-// desired; nil if there is none.
+// Get returns the desired value of key, with the changes of this transaction; nil without one.
 func (t *Txn) Get(key string) any {
 	if i, ok := t.index[key]; ok {
 		return t.settings[i].Value
@@ -66,26 +63,23 @@ func (t *Txn) Get(key string) any {
 	return t.desired(key)
 }
 
-// Save makes a value durable, together with the event itself, after the commit and
-// before the reply. A nil value deletes.
+// Save makes a value durable, together with the record of the event, after the commit and before the reply. A nil value deletes.
 func (t *Txn) Save(bucket, key string, value any) {
 	t.saved = append(t.saved, Saved{bucket, key, value})
 }
 
-// OnCommit registers what concludes the event once it is committed and durable;
-// removals that share a commit are concluded before it, since a removal is never
-// undone. It must not fail.
+// OnCommit registers a function to be called once the event is committed and durable. For removals that share a commit it is called
+// before the commit, because a removal is never undone.
 func (t *Txn) OnCommit(f func()) { t.onCommit = append(t.onCommit, f) }
 
-// OnRollback registers the inverse of a change that the handler just made to its
-// own memory. Inverses run newest first, those of the failing handler included.
+// OnRollback registers the undo of a change that the handler has made to its own memory. The newest undo runs first. The undos of the
+// failing handler run too.
 func (t *Txn) OnRollback(f func() error) { t.undo = append(t.undo, undo{t.handler, f}) }
 
-// FollowUp queues an event to be handled before any other once this one has ended
-// well. Its record names this one as its cause.
+// FollowUp queues an event to be handled before any other event, if this one succeeds. Its record has this one as its cause.
 func (t *Txn) FollowUp(ev Event) { t.followUps = append(t.followUps, ev) }
 
-// wants tells whether a handler put key.
+// wants reports whether a handler put key.
 func (t *Txn) wants(key string) bool {
 	i, ok := t.index[key]
 	return ok && t.settings[i].Value != nil
@@ -93,7 +87,7 @@ func (t *Txn) wants(key string) bool {
 
 func (t *Txn) set(s Setting) {
 	if s.Key == "" {
-		t.errs = append(t.errs, errors.New("a key is empty"))
+		t.errs = append(t.errs, errors.New("empty key"))
 		return
 	}
 	if i, ok := t.index[s.Key]; ok {
@@ -112,12 +106,12 @@ func (t *Txn) note(change string) {
 	t.unlisted++
 }
 
-// begin makes what follows the work of a handler.
+// begin starts the part of a handler.
 func (t *Txn) begin(handler string) {
 	t.handler, t.changes, t.errs, t.unlisted = handler, nil, nil, 0
 }
 
-// end returns what the handler changed, and its errors of programming.
+// end returns the changes of the handler, and its misuse of the Txn.
 func (t *Txn) end() ([]string, error) {
 	if t.unlisted > 0 {
 		t.changes = append(t.changes, fmt.Sprintf("and %d more", t.unlisted))
@@ -125,7 +119,7 @@ func (t *Txn) end() ([]string, error) {
 	return t.changes, errors.Join(t.errs...)
 }
 
-// commit runs what concludes the event, in order; a panic is an error of that one only.
+// commit calls the functions of OnCommit, in order, also after a panic of one of them.
 func (t *Txn) commit() error {
 	var errs []error
 	for _, f := range t.onCommit {
@@ -134,8 +128,7 @@ func (t *Txn) commit() error {
 	return errors.Join(errs...)
 }
 
-// rollback runs the inverses, newest first, all of them. It returns the handlers
-// whose inverse failed.
+// rollback calls all functions of OnRollback, newest first. It returns the handlers with a failed undo.
 func (t *Txn) rollback() (stuck []string, err error) {
 	var errs []error
 	for _, u := range slices.Backward(t.undo) {
@@ -157,11 +150,11 @@ func isNil(value any) bool {
 
 // handler is one registration: of one event type, or of resyncs.
 type handler struct {
-	name   string
-	own    bool // the loop's own: left out of the records' lists
-	takes  func(Event) bool
-	handle func(context.Context, Event, *Txn) error
-	resync func(context.Context, *Txn) error
+	name     string
+	internal bool // of the loop: not listed in records
+	takes    func(Event) bool
+	handle   func(context.Context, Event, *Txn) error
+	resync   func(context.Context, *Txn) error
 }
 
 // registry holds the handlers in the order of their registration.
@@ -170,10 +163,9 @@ type registry struct {
 	handlers []handler
 }
 
-// On appends a handler for events of type E, which may be an interface. All
-// handlers are to be registered before Run. They run in the order of their
-// registration, in reverse for a [Removal]. A handler only builds txn and changes
-// its own memory: it does not wait for anything outside, and does not keep txn.
+// On appends a handler for events of type E, which may be an interface. All handlers must be registered before Run. They run in the
+// order of their registration, in reverse for a [Removal]. A handler only builds txn and changes its own memory: it must not wait
+// for anything else.
 func On[E Event](l *Loop, name string, h func(context.Context, E, *Txn) error) {
 	l.registry.add(handler{
 		name:   name,
@@ -182,9 +174,8 @@ func On[E Event](l *Loop, name string, h func(context.Context, E, *Txn) error) {
 	})
 }
 
-// OnResync appends a handler that puts everything that it desires, from its own
-// memory, into an empty txn. Verification calls it too and drops the txn, so it
-// changes its memory in Txn.OnCommit only. If it fails, the resync commits nothing.
+// OnResync appends a handler that puts all its desired values, from its own memory, into an empty txn. It must change its memory only
+// in Txn.OnCommit, because verification calls it too and discards the txn. If it fails, the resync commits nothing.
 func (l *Loop) OnResync(name string, h func(context.Context, *Txn) error) {
 	l.registry.add(handler{name: name, resync: h})
 }
@@ -195,7 +186,7 @@ func (r *registry) add(h handler) {
 	r.handlers = append(r.handlers, h)
 }
 
-// inOrder returns all handlers, in reverse if asked.
+// inOrder returns all handlers.
 func (r *registry) inOrder(reverse bool) []handler {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -206,7 +197,7 @@ func (r *registry) inOrder(reverse bool) []handler {
 	return handlers
 }
 
-// handles tells whether h takes part in ev, which is a resync of this kind.
+// handles reports whether h handles ev, a resync of this kind.
 func (h handler) handles(ev Event, kind Resync) bool {
 	if kind != None {
 		return h.resync != nil && kind.rebuilds()
@@ -218,7 +209,7 @@ func (r *registry) handles(ev Event, kind Resync) bool {
 	return slices.ContainsFunc(r.inOrder(false), func(h handler) bool { return h.handles(ev, kind) })
 }
 
-// call runs h for ev; a panic is its error.
+// call returns a panic of h as an error.
 func (h handler) call(ctx context.Context, ev Event, txn *Txn) error {
 	return protect(func() error {
 		if h.resync != nil {
@@ -230,7 +221,7 @@ func (h handler) call(ctx context.Context, ev Event, txn *Txn) error {
 
 type insideHandler struct{}
 
-// markInside marks a context as one that handlers get.
+// markInside marks the context of handlers.
 func markInside(ctx context.Context) context.Context {
 	return context.WithValue(ctx, insideHandler{}, true)
 }

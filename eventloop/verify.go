@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// verify is step 13, if configured: what the handlers would put now must be what
-// their updates left, and the machine must need no repair.
+// verify is step 13, with Config.Verify: a rebuild by the handlers must give the same desired state, and a downstream resync must
+// have nothing to repair.
 func (x *executor) verify(f *flight) error {
 	if !x.cfg.Verify || x.queue.isGated() {
 		return nil
@@ -33,7 +33,7 @@ func (x *executor) verify(f *flight) error {
 	return nil
 }
 
-// compareRebuilt rebuilds everything desired and compares it key by key.
+// compareRebuilt rebuilds the desired state and compares it key by key.
 func (x *executor) compareRebuilt(ctx context.Context) []string {
 	scratch := newTxn(x.state.get)
 	for _, h := range x.registry.inOrder(false) {
@@ -54,7 +54,7 @@ func (x *executor) compareRebuilt(ctx context.Context) []string {
 	return differences(x.cfg.External, x.state.desired, rebuilt)
 }
 
-// differences names the keys in which two states differ, never their values.
+// differences returns the keys in which two states differ, without values.
 func differences(codec ExternalCodec, left, rebuilt map[string]any) []string {
 	keys := maps.Clone(left)
 	maps.Copy(keys, rebuilt)
@@ -74,7 +74,7 @@ func differences(codec ExternalCodec, left, rebuilt map[string]any) []string {
 	return found
 }
 
-// equal compares two values, by their JSON if there is a codec for it.
+// equal compares two values, or their JSON.
 func equal(codec ExternalCodec, key string, a, b any) bool {
 	if reflect.DeepEqual(a, b) {
 		return true
@@ -92,13 +92,12 @@ func equal(codec ExternalCodec, key string, a, b any) bool {
 	return err == nil && bytes.Equal(left, right)
 }
 
-// healing schedules resyncs after failures that left something behind. Its timer
-// belongs to the goroutine of Run.
+// healing schedules resyncs after failures.
 type healing struct {
 	bounds   Healing
 	timer    *time.Timer
-	delay    time.Duration // the last one, 0 while healthy
-	next     time.Time     // zero if none is scheduled
+	delay    time.Duration // the last delay; 0 after a clean full resync
+	next     time.Time     // zero without a scheduled resync
 	degraded map[string]bool
 }
 
@@ -112,7 +111,7 @@ func newHealing(bounds Healing) healing {
 // delay, until one succeeds.
 func (x *executor) heal(f *flight) error {
 	for _, key := range f.rec.Stuck {
-		x.cfg.Log.Error("left behind", "key", key, "seq", f.rec.Seq, "event", f.name)
+		x.cfg.Log.Error("key is stuck", "key", key, "seq", f.rec.Seq, "event", f.name)
 	}
 	x.healing.update(f, x.cfg.Now())
 	x.status.heal(slices.Sorted(maps.Keys(x.healing.degraded)), x.healing.next)
@@ -129,12 +128,12 @@ func (h *healing) update(f *flight, now time.Time) {
 	for _, key := range f.rec.Stuck {
 		h.degraded[key] = true
 	}
-	if len(f.rec.Stuck) > 0 || f.unclean || f.resync != None && !clean {
+	if len(f.rec.Stuck) > 0 || f.needsHealing || f.resync != None && !clean {
 		h.schedule(now)
 	}
 }
 
-// schedule plans one resync, if none is planned.
+// schedule schedules a resync, unless one is scheduled.
 func (h *healing) schedule(now time.Time) {
 	if !h.next.IsZero() {
 		return

@@ -1,4 +1,4 @@
-// Package eventlooptest has a committer and a saver in memory, for tests of handlers.
+// Package eventlooptest has a Committer and a Saver that keep values in memory.
 package eventlooptest
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/eventloop"
 )
 
-// Committer keeps the values of changes in memory, as a dataplane that obeys at once.
+// Committer applies changes at once, in memory.
 type Committer struct {
 	mu       sync.Mutex
 	before   Hook
@@ -23,26 +23,24 @@ type Committer struct {
 	drift    []string
 }
 
-// Hook is told of a change; its error fails that.
+// Hook is called for a change; its error is that of the commit.
 type Hook func(ctx context.Context, c eventloop.Change) error
 
-// Before sets what is asked before a change is applied; nil is nothing. If it fails
-// an atomic change, that counts as undone.
+// Before sets the hook that is called before a change is applied. If it fails an atomic change, that is reported as undone.
 func (m *Committer) Before(h Hook) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.before = h
 }
 
-// After sets what is asked when a change is applied; nil is nothing. If it fails one,
-// the loop has to undo that.
+// After sets the hook that is called after a change was applied. If it fails, the loop must undo the change.
 func (m *Committer) After(h Hook) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.after = h
 }
 
-// Stuck sets what names the keys of a change to be reported as stuck; nil is nothing.
+// Stuck sets the function that returns the stuck keys of a change; nil for none.
 func (m *Committer) Stuck(f func(c eventloop.Change) []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,35 +94,35 @@ func (m *Committer) apply(c eventloop.Change) {
 	}
 }
 
-// Values returns what is committed.
+// Values returns the committed values of Set.
 func (m *Committer) Values() map[string]any {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.values)
 }
 
-// External returns what is committed of external configuration only.
+// External returns the committed values of External.
 func (m *Committer) External() map[string]any {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.external)
 }
 
-// Changes returns the changes that were applied, oldest first.
+// Changes returns the applied changes, oldest first.
 func (m *Committer) Changes() []eventloop.Change {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.changes)
 }
 
-// SetDrift makes Drift report these keys.
+// SetDrift sets the result of Drift.
 func (m *Committer) SetDrift(keys ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drift = keys
 }
 
-// Drift returns what SetDrift said.
+// Drift returns the keys of SetDrift.
 func (m *Committer) Drift(context.Context) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/weftnet/weft/eventloop"
 )
 
-// Run runs l until the test ends, or until the returned function stops it.
+// Run runs l until the test ends or stop is called.
 func Run(t testing.TB, l *eventloop.Loop) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -28,7 +28,7 @@ func Run(t testing.TB, l *eventloop.Loop) (stop func()) {
 	return stop
 }
 
-// Ready runs l and does its start-up resync.
+// Ready runs l and its start-up resync.
 func Ready(t testing.TB, l *eventloop.Loop) (stop func()) {
 	t.Helper()
 	stop = Run(t, l)

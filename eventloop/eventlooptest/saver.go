@@ -16,14 +16,14 @@ type Saver struct {
 	buckets map[string]map[string]any
 }
 
-// Before sets what is asked before values are saved; its error keeps them from it.
+// Before sets a function to be called before a save. If it fails, nothing is saved.
 func (s *Saver) Before(f func(ctx context.Context, saved []eventloop.Saved) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before = f
 }
 
-// Save keeps saved, all or none.
+// Save keeps the values, all or none.
 func (s *Saver) Save(ctx context.Context, saved []eventloop.Saved) error {
 	s.mu.Lock()
 	before := s.before
@@ -51,7 +51,7 @@ func (s *Saver) Save(ctx context.Context, saved []eventloop.Saved) error {
 	return nil
 }
 
-// Bucket returns what is saved in a bucket.
+// Bucket returns the values of a bucket.
 func (s *Saver) Bucket(name string) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()

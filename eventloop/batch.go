@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// mostTogether bounds how many removals share a commit: each waits for all of them.
-const mostTogether = 16
+// maxBatch limits the removals that share a commit: each waits for all.
+const maxBatch = 16
 
-// together returns r and the removals of its type that wait right behind it, which share a commit and a durable step. Verification
-// compares the state after each event, so that none are shared then.
-func (x *executor) together(r *request) []*request {
+// batch returns r and the removals of its type that directly follow it in the queue. They share a commit and a durable step. With
+// verification there are no batches, because it compares the state after each event.
+func (x *executor) batch(r *request) []*request {
 	if !r.removal || !r.bestEffort || r.resync != None || x.cfg.Verify {
 		return []*request{r}
 	}
-	return append([]*request{r}, x.queue.popAlike(r, mostTogether-1)...)
+	return append([]*request{r}, x.queue.popSameType(r, maxBatch-1)...)
 }
 
-// popAlike takes up to n removals of r's type from the head of the queue. They are as good as running.
-func (q *queue) popAlike(r *request, n int) []*request {
+// popSameType removes up to n removals of r's type from the head of the queue. They cannot be dropped any more.
+func (q *queue) popSameType(r *request, n int) []*request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.followUps) > 0 || q.gated {
@@ -35,12 +35,12 @@ func (q *queue) popAlike(r *request, n int) []*request {
 	return alike
 }
 
-// handleTogether takes removals through the steps. Handlers run for one after the other, each on the state that the one before left, as
-// a removal stands whatever becomes of its commit. Then all are committed as one change, and made durable in one step.
-func (x *executor) handleTogether(rs []*request) {
+// handleBatch runs the steps of several removals. Each is decided on the state that the previous one left, because a removal is never
+// undone. Then all are committed as one change and saved in one step.
+func (x *executor) handleBatch(rs []*request) {
 	var flights []*flight
 	for _, r := range rs {
-		f, end := x.takeOff(r)
+		f, end := x.start(r)
 		defer end()
 		for _, s := range x.steps.deciding {
 			x.take(f, s)
@@ -48,8 +48,8 @@ func (x *executor) handleTogether(rs []*request) {
 		x.take(f, step{9, "adopt", x.conclude})
 		flights = append(flights, f)
 	}
-	x.commitTogether(flights)
-	x.saveTogether(flights)
+	x.commitBatch(flights)
+	x.saveBatch(flights)
 	for _, f := range flights {
 		for _, s := range x.steps.closing {
 			x.take(f, s)
@@ -58,12 +58,12 @@ func (x *executor) handleTogether(rs []*request) {
 	}
 }
 
-// commitTogether commits one change of all. If that fails each is committed by itself, so that an error is that of its own event.
-func (x *executor) commitTogether(flights []*flight) {
+// commitBatch commits one change. If that fails, it commits each event separately, so that an error belongs to its own event.
+func (x *executor) commitBatch(flights []*flight) {
 	change := Change{Event: flights[0].rec.Seq, Label: fmt.Sprintf("%s and %d more", flights[0].name, len(flights)-1)}
 	at := map[string]int{}
 	for _, f := range flights {
-		change.Set = settle(change.Set, f.change.Set, at)
+		change.Set = mergeSettings(change.Set, f.change.Set, at)
 		change.External = append(change.External, f.change.External...)
 	}
 	if change.empty() {
@@ -76,27 +76,27 @@ func (x *executor) commitTogether(flights []*flight) {
 	took := x.cfg.Now().Sub(began)
 	for _, f := range flights {
 		if err != nil {
-			x.commitAlone(f)
+			x.commitSingle(f)
 			continue
 		}
 		f.committed = true
 		f.count(out)
-		f.rec.Pending = f.own(out.Pending)
-		x.external.dropRefused(f, f.ownRefused(out.Refused))
+		f.rec.Pending = f.ownKeys(out.Pending)
+		x.external.dropRefused(f, f.refusedOf(out.Refused))
 		f.rec.Steps = append(f.rec.Steps, Step{Number: 9, Name: "commit", Took: took})
 	}
 }
 
-// commitAlone gives the event as much time as one that shares nothing.
-func (x *executor) commitAlone(f *flight) {
+// commitSingle commits one event with the full timeout.
+func (x *executor) commitSingle(f *flight) {
 	ctx, cancel := context.WithTimeout(f.life, x.cfg.CommitTimeout)
 	defer cancel()
 	f.run = ctx
 	x.take(f, step{9, "commit", x.commit})
 }
 
-// settle adds later settings to earlier ones, in the place of those of the same key.
-func settle(earlier, later []Setting, at map[string]int) []Setting {
+// mergeSettings appends later settings to earlier ones, and replaces those of the same key.
+func mergeSettings(earlier, later []Setting, at map[string]int) []Setting {
 	for _, s := range later {
 		if i, known := at[s.Key]; known {
 			earlier[i] = s
@@ -108,22 +108,22 @@ func settle(earlier, later []Setting, at map[string]int) []Setting {
 	return earlier
 }
 
-// own returns the keys that the event has set.
-func (f *flight) own(keys []string) []string {
+// ownKeys returns those of the keys that the event has set.
+func (f *flight) ownKeys(keys []string) []string {
 	mine := keysOf(f.change.Set)
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !slices.Contains(mine, key) })
 }
 
-// ownRefused returns the refused values of external configuration that came with the event.
-func (f *flight) ownRefused(refused map[string]string) map[string]string {
+// refusedOf returns those of the refused external values that the event has set.
+func (f *flight) refusedOf(refused map[string]string) map[string]string {
 	mine := keysOf(f.change.External)
 	own := maps.Clone(refused)
 	maps.DeleteFunc(own, func(key, _ string) bool { return !slices.Contains(mine, key) })
 	return own
 }
 
-// saveTogether is the durable step of all.
-func (x *executor) saveTogether(flights []*flight) {
+// saveBatch is the durable step.
+func (x *executor) saveBatch(flights []*flight) {
 	began := x.cfg.Now()
 	var saves []Saved
 	for _, f := range flights {
@@ -138,7 +138,7 @@ func (x *executor) saveTogether(flights []*flight) {
 		if err != nil {
 			f.errs, done.Err = append(f.errs, err), err.Error()
 			x.durable.owed = append(x.durable.owed, f.txn.saved...)
-			f.unclean = true
+			f.needsHealing = true
 		}
 		f.rec.Steps = append(f.rec.Steps, done)
 	}

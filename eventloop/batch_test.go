@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 )
 
-// behind makes removals wait behind an event that hangs, and lets that go on: all of them are in the queue then.
+// behind queues removals behind a hanging event, and then releases that event.
 func (w *world) behind(t *testing.T, events ...eventloop.Event) (results []result) {
 	t.Helper()
 	resume := w.hold()
@@ -88,7 +88,7 @@ func TestRemovalsThatWaitShareACommitAndADurableStep(t *testing.T) {
 	})
 }
 
-func TestRemovalsShareNothingWithWhatIsBetweenThem(t *testing.T) {
+func TestRemovalsShareNothingAcrossAnotherEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet)
 		before := len(w.committer.Changes())
@@ -178,12 +178,12 @@ func TestRemovalsThatCannotBeSavedAreSavedLater(t *testing.T) {
 	})
 }
 
-// refusedDuring has no handler. Each has a name of its own: equal refusals share a record.
+// refusedDuring has no handler. Each has its own name, because equal refusals share a record.
 type refusedDuring struct{ sandbox string }
 
 func (r refusedDuring) String() string { return "refused during " + r.sandbox }
 
-// TestRecordsOfSharedRemovalsAreWatchedInOrder has records that are refused while the removals run, with numbers between theirs.
+// Events that are refused while the removals run have numbers between those of the removals.
 func TestRecordsOfSharedRemovalsAreWatchedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet)
@@ -235,7 +235,7 @@ func (u *unplug) String() string { return "unplug " + u.key }
 func (*unplug) Removal()         {}
 func (*unplug) BestEffort() bool { return true }
 
-func TestEachSharedRemovalRecordsTheExternalValuesThatWereRefusedWithIt(t *testing.T) {
+func TestEachRemovalOfABatchRecordsItsRefusedExternalValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := eventloop.New(eventloop.Config{Committer: refusing{&eventlooptest.Committer{}}, External: portCodec{}})
 		eventloop.On(l, "ports", func(_ context.Context, u *unplug, txn *eventloop.Txn) error {
