@@ -223,13 +223,13 @@ func TestPodsReachMachinesOutsideByAnInterfaceOfTheNode(t *testing.T) {
 	l.eventually("the node says that both are connected", connected)
 	w.all(l, a, teal, red)
 
-	server.Go() // the API server is away, and the agent starts anew
+	server.Disconnect() // the API server is away, and the agent starts anew
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 {
 		t.Errorf("without its API server the new agent's resync did %v", operations)
 	}
 	w.all(l, a, teal, red)
-	server.Come()
+	server.Reconnect()
 	b, tealOfB, redOfB := l.onBoth(server, "b")
 	w.all(l, b, tealOfB, redOfB)
 	l.cni("DEL", b, nil)

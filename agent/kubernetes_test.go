@@ -134,7 +134,7 @@ func TestANodeOfAClusterIsToldByItsAPIServer(t *testing.T) {
 			len(l.logged("held up no more")) == 1
 	})
 
-	server.Go() // the API server is away, and the agent starts anew
+	server.Disconnect() // the API server is away, and the agent starts anew
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 {
 		t.Errorf("without its API server the new agent's resync did %v", operations)
@@ -149,7 +149,7 @@ func TestANodeOfAClusterIsToldByItsAPIServer(t *testing.T) {
 	c := l.pod("c") // what the runtime knows of a pod is enough
 	l.cni("ADD", c, map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}}})
 	l.cni("DEL", c, nil)
-	server.Come()
+	server.Reconnect()
 	l.eventually("the API server is back", func() bool { return len(l.logged("the cluster is known")) > 1 })
 	l.cni("ADD", b, nil)
 	l.cni("DEL", a, nil)

@@ -115,12 +115,12 @@ func TestOtherNodesAreReachedAsLongAsTheyAreThere(t *testing.T) {
 		return err == nil && strings.Contains(events, "set 3 other nodes")
 	})
 
-	server.Go()
+	server.Disconnect()
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 || !leads(t, "10.8.2.0/24") {
 		t.Errorf("without its API server the new agent's resync did %v", operations)
 	}
-	server.Come()
+	server.Reconnect()
 	server.Remove("nodenetworks.contivpp.io", "", "n2")
 	l.eventually("the node that left is not reached any more", func() bool { return !leads(t, "10.8.2.0/24") })
 	if !leads(t, "10.8.3.0/24") {
@@ -225,7 +225,7 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 		t.Errorf("of the custom network it is told %+v", got)
 	}
 
-	server.Go() // without its API server the node still gives out what it has, before and after a restart
+	server.Disconnect() // without its API server the node still gives out what it has, before and after a restart
 	b := l.pod("b")
 	l.cni("ADD", b, map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}}})
 	l.restartAfter(func(string) error { return nil })
@@ -235,7 +235,7 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	l.check(a, result)
 	l.cni("DEL", b, nil)
 	l.cni("DEL", a, nil)
-	server.Come()
+	server.Reconnect()
 	l.eventually("the announcement lists no address", func() bool { return len(told()) == 0 })
 
 	if err := l.ClusterPools(false); err != nil { // the node's own ranges again: its blocks are of no use

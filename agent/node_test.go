@@ -78,7 +78,7 @@ func TestNoPodIsWiredBeforeWhatItsMTUFollowsFromIsKnown(t *testing.T) {
 	l := clusterLabWith(t, server, node.Options{RequireUplink: true})
 	a := l.pod("a")
 	l.put(server, a, nil)
-	server.Go()
+	server.Disconnect()
 	l.startsUnknowing()
 	l.waitsFor(a, "waits for the API server to say what the node is", pod.CodeUnavailable)
 	l.cni("DEL", a, nil) // it is queued
@@ -100,7 +100,7 @@ func TestNoPodIsWiredBeforeWhatItsMTUFollowsFromIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.Come()
+	server.Reconnect()
 	l.waitsFor(a, "waits for the uplink", pod.CodeUnavailable)
 
 	uplinkOf(t)

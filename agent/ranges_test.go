@@ -65,7 +65,7 @@ func TestPodsHaveAddressesOfTheRangesThatTheirNodeHasNow(t *testing.T) {
 	old := add(0)
 
 	// The Node is deleted and made anew while the agent cannot see it, and the next agent does not at first either.
-	server.Go()
+	server.Disconnect()
 	if err := l.StopAgent(); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestPodsHaveAddressesOfTheRangesThatTheirNodeHasNow(t *testing.T) {
 		t.Errorf("that the API server is away was said %d times", n)
 	}
 	old = append(old, add(1)...)
-	server.Come()
+	server.Reconnect()
 	all := slices.Concat(ranges, singles(old))
 	l.eventually("the new ranges are announced, and pods of the former ones", func() bool { return announces(server, all) })
 	reached := append(add(2), old...)

@@ -64,10 +64,10 @@ func TestAPodSaysWhyItHasNoNetwork(t *testing.T) {
 		t.Errorf("message %q", said[taken.Name].Message)
 	}
 	l.metric("weft_pod_events_dropped_total", is(0))
-	server.Go() // the next event cannot be sent
+	server.Disconnect() // the next event cannot be sent
 	l.fails(unknown)
 	l.metric("weft_pod_events_dropped_total", is(1))
-	server.Come()
+	server.Reconnect()
 }
 
 // rows: CAL-16

@@ -252,12 +252,12 @@ func TestAReplicaSurvivesAnOutageOfTheAPIServer(t *testing.T) {
 	c := l.replica("a", nil)
 	l.start("replica", c.Run)
 	l.eventually("it leads", c.Leads)
-	l.Go()
+	l.Disconnect()
 	l.eventually("it leads no more", func() bool { return !c.Leads() })
 	if err := c.Alive(); err != nil {
 		t.Errorf("it would be started anew for that: %v", err)
 	}
-	l.Come()
+	l.Reconnect()
 	l.network("blue", nil)
 	l.eventually("it gives VNIs again", func() bool { return l.get("blue").Status.VNI != 0 })
 }
@@ -304,7 +304,7 @@ func TestTheLeaderWritesEndpointsIfConfigured(t *testing.T) {
 
 func TestProbesAreAnswered(t *testing.T) {
 	l := newLab(t)
-	l.Go()
+	l.Disconnect()
 	c := l.replica("a", nil)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -330,7 +330,7 @@ func TestProbesAreAnswered(t *testing.T) {
 	if got := ask("/readyz"); got != "503 the API server has not shown yet: custom networks, pools, blocks, node networks, external interfaces\n" {
 		t.Errorf("ready: %s", got)
 	}
-	l.Come()
+	l.Reconnect()
 	l.eventually("it is ready", func() bool { return ask("/readyz") == "200 ok\n" })
 	http.DefaultClient.CloseIdleConnections()
 }

@@ -148,7 +148,7 @@ func TestNetworkPoliciesAreCountedByTheAPIServer(t *testing.T) {
 			t.Errorf("it asked for all of them: %s", r)
 		}
 	}
-	l.Go()
+	l.Disconnect()
 	if n, err := l.client().CountPolicies(t.Context()); err == nil {
 		t.Errorf("%d policies without an API server", n)
 	}

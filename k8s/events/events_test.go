@@ -106,7 +106,7 @@ func TestEventsThatDifferByLittleAreCombined(t *testing.T) {
 func TestTellDoesNotBlockWhileTheAPIServerIsAway(t *testing.T) {
 	l := newLab(t)
 	e := l.events()
-	l.Go()
+	l.Disconnect()
 	for i := range 1000 { // returns at once, or the test never ends
 		e.Tell(failed(fmt.Sprintf("attempt %d", i)))
 	}

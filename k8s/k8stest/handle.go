@@ -44,21 +44,21 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	t := parse(r.URL.Path)
 	s.mu.Lock()
 	s.requests = append(s.requests, r.Method+" "+r.URL.RequestURI())
-	away, fail, missing := s.away, s.fail, slices.Contains(s.missing, t.resource)
+	unreachable, fail, missing := s.unreachable, s.fail, slices.Contains(s.missing, t.resource)
 	s.mu.Unlock()
-	if away {
-		cut(w)
+	if unreachable {
+		closeConnection(w)
 		return
 	}
 	if fail != nil {
 		if code := fail(r); code != 0 {
-			refuse(w, code, "InternalError", "so it was asked for")
+			reject(w, code, "InternalError", "requested by the test")
 			return
 		}
 	}
 	switch {
 	case missing:
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+		reject(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 	case r.Method == http.MethodGet && r.URL.Query().Get("watch") != "":
 		s.watch(w, r, t)
 	case r.Method == http.MethodGet && t.name == "":
@@ -68,36 +68,36 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// cut ends the connection without an answer.
-func cut(w http.ResponseWriter) {
+// closeConnection closes the connection without a response.
+func closeConnection(w http.ResponseWriter) {
 	if connection, _, err := http.NewResponseController(w).Hijack(); err == nil {
-		_ = connection.Close() // no process listens
+		_ = connection.Close()
 	}
 }
 
-func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, text string) {
-	answer(w, code, metav1.Status{
+func reject(w http.ResponseWriter, code int, reason metav1.StatusReason, text string) {
+	respond(w, code, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
 		Code: int32(code), Reason: reason, Message: text,
 	})
 }
 
-func answer(w http.ResponseWriter, code int, body any) {
+func respond(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(body) // the client may be gone
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request, t target) {
-	chosen, err := selection(r, t)
+	selected, err := parseSelection(r, t)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+		reject(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	items, partial := []any{}, wantsMetadata(r)
-	for _, o := range s.chosenLocked(chosen) {
+	for _, o := range s.selectedLocked(selected) {
 		items = append(items, shape(o, partial).Object)
 	}
 	version, kind := kindOf(t.resource)
@@ -106,10 +106,10 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	meta := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
 	if limit, _ := strconv.Atoi(r.URL.Query().Get("limit")); limit > 0 && limit < len(items) {
-		meta["remainingItemCount"], meta["continue"] = len(items)-limit, "more" // no test reads the rest
+		meta["remainingItemCount"], meta["continue"] = len(items)-limit, "more" // no test reads the next page
 		items = items[:limit]
 	}
-	answer(w, http.StatusOK, map[string]any{"kind": kind + "List", "apiVersion": version, "metadata": meta, "items": items})
+	respond(w, http.StatusOK, map[string]any{"kind": kind + "List", "apiVersion": version, "metadata": meta, "items": items})
 }
 
 // one serves a request for one object.
@@ -121,7 +121,7 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, t target) {
 			err = numbers.Unmarshal(raw, &body.Object)
 		}
 		if err != nil {
-			refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+			reject(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 			return
 		}
 	}
@@ -130,53 +130,53 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, t target) {
 	if r.Method == http.MethodPost {
 		t.name = body.GetName()
 	}
-	there := s.objects[t.key()]
-	if code, reason := refusal(r.Method, there, &body); code != 0 {
-		refuse(w, code, reason, fmt.Sprintf("%s %q: %s", t.resource, t.name, reason))
+	existing := s.objects[t.key()]
+	if code, reason := rejection(r.Method, existing, &body); code != 0 {
+		reject(w, code, reason, fmt.Sprintf("%s %q: %s", t.resource, t.name, reason))
 		return
 	}
 	switch r.Method {
 	case http.MethodPost:
 		body.SetUID("")
 		body.SetNamespace(t.namespace)
-		answer(w, http.StatusCreated, s.writeLocked(t.resource, &body))
+		respond(w, http.StatusCreated, s.writeLocked(t.resource, &body))
 	case http.MethodPut:
-		answer(w, http.StatusOK, s.writeLocked(t.resource, merged(t, there, &body)))
+		respond(w, http.StatusOK, s.writeLocked(t.resource, merged(t, existing, &body)))
 	case http.MethodPatch:
-		answer(w, http.StatusOK, s.writeLocked(t.resource, patched(there, &body)))
+		respond(w, http.StatusOK, s.writeLocked(t.resource, patched(existing, &body)))
 	case http.MethodDelete:
 		s.removeLocked(t.resource, t.key())
-		answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
+		respond(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
 	default:
-		answer(w, http.StatusOK, there)
+		respond(w, http.StatusOK, existing)
 	}
 }
 
-// refusal says why a request fails; 0: it succeeds.
-func refusal(method string, there, body object) (int, metav1.StatusReason) {
+// rejection returns the status of a request that fails, else 0.
+func rejection(method string, existing, body object) (int, metav1.StatusReason) {
 	wantUID, wantVersion := string(body.GetUID()), body.GetResourceVersion()
 	if method == http.MethodDelete {
 		wantUID, _, _ = unstructured.NestedString(body.Object, "preconditions", "uid")
 		wantVersion, _, _ = unstructured.NestedString(body.Object, "preconditions", "resourceVersion")
 	}
 	switch {
-	case method == http.MethodPost && there != nil:
+	case method == http.MethodPost && existing != nil:
 		return http.StatusConflict, metav1.StatusReasonAlreadyExists
 	case method == http.MethodPost:
 		return 0, ""
-	case there == nil:
+	case existing == nil:
 		return http.StatusNotFound, metav1.StatusReasonNotFound
 	case method == http.MethodGet:
 		return 0, ""
-	case wantUID != "" && wantUID != string(there.GetUID()), wantVersion != "" && wantVersion != there.GetResourceVersion():
+	case wantUID != "" && wantUID != string(existing.GetUID()), wantVersion != "" && wantVersion != existing.GetResourceVersion():
 		return http.StatusConflict, metav1.StatusReasonConflict
 	}
 	return 0, ""
 }
 
 // patched applies a merge patch (RFC 7396).
-func patched(there, patch object) object {
-	to := there.DeepCopy()
+func patched(existing, patch object) object {
+	to := existing.DeepCopy()
 	mergeFields(to.Object, patch.Object)
 	return to
 }
@@ -197,17 +197,17 @@ func mergeFields(to, from map[string]any) {
 }
 
 // merged returns the written object: the subresource changes the status only, other writes change the rest.
-func merged(t target, there, body object) object {
-	from, to := body, there.DeepCopy()
+func merged(t target, existing, body object) object {
+	from, to := body, existing.DeepCopy()
 	if t.subresource == "status" {
 		to.Object["status"] = from.Object["status"]
 		return to
 	}
 	result := from.DeepCopy()
-	result.SetUID(there.GetUID())
+	result.SetUID(existing.GetUID())
 	result.SetNamespace(t.namespace)
 	delete(result.Object, "status")
-	if status, has := there.Object["status"]; has {
+	if status, has := existing.Object["status"]; has {
 		result.Object["status"] = status
 	}
 	return result
@@ -234,7 +234,7 @@ func shape(o object, partial bool) object {
 	return o
 }
 
-// kindOf returns the version and the kind of a resource's objects, which clients expect in objects.
+// kindOf returns the version and the kind of a resource's objects.
 func kindOf(resource string) (version, kind string) {
 	name, group, custom := strings.Cut(resource, ".")
 	kinds := map[string]string{

@@ -1,6 +1,5 @@
-// Package k8stest serves the part of Kubernetes' API that Weft uses in the test's process: objects of any kind, lists, watches, selectors,
-// resource versions, preconditions, and the failures of a real API server. It has no schema: only a real API server validates and
-// authorises.
+// Package k8stest is an API server of Kubernetes in the test's process: objects of any kind, lists, watches, selectors, resource versions,
+// preconditions and failures. It does not validate or authorise.
 package k8stest
 
 import (
@@ -25,16 +24,16 @@ type Server struct {
 	t    *testing.T
 	http *httptest.Server
 
-	mu       sync.Mutex
-	version  int
-	oldest   int               // the lowest version from which a watch can continue
-	objects  map[string]object // by resource/namespace/name
-	history  []event
-	watchers map[*watcher]bool
-	away     bool
-	missing  []string // resources that are not installed
-	requests []string
-	fail     func(r *http.Request) int
+	mu          sync.Mutex
+	version     int
+	oldest      int               // the lowest version from which a watch can continue
+	objects     map[string]object // by resource/namespace/name
+	history     []event
+	watchers    map[*watcher]bool
+	unreachable bool
+	missing     []string // resources that are not installed
+	requests    []string
+	fail        func(r *http.Request) int
 }
 
 type object = *unstructured.Unstructured
@@ -48,7 +47,7 @@ type event struct {
 	before   object // of MODIFIED
 }
 
-// New starts a server without objects; it ends with the test.
+// New starts a server without objects until the end of the test.
 func New(t *testing.T) *Server {
 	s := &Server{t: t, version: 100, objects: make(map[string]object), watchers: make(map[*watcher]bool)}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
@@ -86,19 +85,19 @@ func (s *Server) Remove(resource, namespace, name string) {
 	s.removeLocked(resource, strings.Join([]string{resource, namespace, name}, "/"))
 }
 
-// Go makes the server unreachable until Come: it closes all connections.
-func (s *Server) Go() {
+// Disconnect closes all connections and makes the server unreachable until Reconnect.
+func (s *Server) Disconnect() {
 	s.mu.Lock()
-	s.away = true
+	s.unreachable = true
 	s.mu.Unlock()
 	s.DropWatches()
 }
 
-// Come makes the server reachable again.
-func (s *Server) Come() {
+// Reconnect makes the server reachable again.
+func (s *Server) Reconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.away = false
+	s.unreachable = false
 }
 
 // Uninstall makes the resources unknown.
@@ -139,7 +138,7 @@ func (s *Server) Requests() []string {
 	return slices.Clone(s.requests)
 }
 
-// Object reads an object; false: it does not exist.
+// Object reads an object. It returns false if the object does not exist.
 func (s *Server) Object(resource, namespace, name string, into any) bool {
 	s.t.Helper()
 	s.mu.Lock()
@@ -182,7 +181,7 @@ func (s *Server) writeLocked(resource string, o object) object {
 	if before != nil {
 		e.kind = "MODIFIED"
 	}
-	s.tellLocked(e)
+	s.notifyLocked(e)
 	return o
 }
 
@@ -203,19 +202,19 @@ func (s *Server) removeLocked(resource, key string) {
 	s.version++
 	o = o.DeepCopy()
 	o.SetResourceVersion(strconv.Itoa(s.version))
-	s.tellLocked(event{version: s.version, resource: resource, kind: "DELETED", object: o})
+	s.notifyLocked(event{version: s.version, resource: resource, kind: "DELETED", object: o})
 }
 
-func (s *Server) tellLocked(e event) {
+func (s *Server) notifyLocked(e event) {
 	s.history = append(s.history, e)
 	for w := range s.watchers {
-		if seen, wanted := w.sees(e); wanted {
+		if seen, wanted := w.convert(e); wanted {
 			w.events <- seen
 		}
 	}
 }
 
-// Patience bounds a wait. It takes milliseconds on an idle machine; after several errors client-go waits up to 30 s.
+// Patience bounds a wait. Most waits take milliseconds; after several errors client-go waits up to 30 s.
 const Patience = 90 * time.Second
 
 // Eventually waits for a condition, and fails the test if it does not become true.

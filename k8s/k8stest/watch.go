@@ -15,23 +15,23 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// selected is the selection of a list or a watch.
-type selected struct {
+// selection are the selectors of a list or a watch.
+type selection struct {
 	resource, namespace string
 	fields              fields.Selector
 	labels              labels.Selector
 }
 
-func selection(r *http.Request, t target) (selected, error) {
+func parseSelection(r *http.Request, t target) (selection, error) {
 	f, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
 	if err != nil {
-		return selected{}, err
+		return selection{}, err
 	}
 	l, err := labels.Parse(r.URL.Query().Get("labelSelector"))
-	return selected{t.resource, t.namespace, f, l}, err
+	return selection{t.resource, t.namespace, f, l}, err
 }
 
-func (c selected) has(resource string, o object) bool {
+func (c selection) has(resource string, o object) bool {
 	if o == nil || c.resource != resource || c.namespace != "" && c.namespace != o.GetNamespace() {
 		return false
 	}
@@ -45,56 +45,56 @@ func (c selected) has(resource string, o object) bool {
 	return c.fields.Matches(set) && c.labels.Matches(labels.Set(o.GetLabels()))
 }
 
-func (s *Server) chosenLocked(c selected) []object {
-	var chosen []object
+func (s *Server) selectedLocked(c selection) []object {
+	var matching []object
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
 		if o := s.objects[key]; c.has(strings.SplitN(key, "/", 2)[0], o) {
-			chosen = append(chosen, o)
+			matching = append(matching, o)
 		}
 	}
-	return chosen
+	return matching
 }
 
-// shown is an event of a watch.
-type shown struct {
+// watchEvent is an event of a watch.
+type watchEvent struct {
 	Type   string `json:"type"`
 	Object any    `json:"object"`
 }
 
 type watcher struct {
-	selected
+	selection
 	partial bool // metadata only
-	events  chan shown
+	events  chan watchEvent
 }
 
-// sees converts an event: an object that enters or leaves the selection is added or deleted.
-func (w *watcher) sees(e event) (shown, bool) {
+// convert converts an event: an object that enters or leaves the selection is added or deleted.
+func (w *watcher) convert(e event) (watchEvent, bool) {
 	is, was := w.has(e.resource, e.object), w.has(e.resource, e.before)
 	if !is && !was {
-		return shown{}, false
+		return watchEvent{}, false
 	}
 	object := shape(e.object, w.partial)
 	switch {
 	case e.kind == "MODIFIED" && is && !was:
-		return shown{"ADDED", object}, true
+		return watchEvent{"ADDED", object}, true
 	case e.kind == "MODIFIED" && !is && was:
-		return shown{"DELETED", object}, true
+		return watchEvent{"DELETED", object}, true
 	}
-	return shown{e.kind, object}, is
+	return watchEvent{e.kind, object}, is
 }
 
-// backlog is the number of events that a watch may be behind.
+// backlog is the capacity of the queue of a watch.
 const backlog = 10000
 
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target) {
-	chosen, err := selection(r, t)
+	matching, err := parseSelection(r, t)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+		reject(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 		return
 	}
-	watching := &watcher{chosen, wantsMetadata(r), make(chan shown, backlog)}
+	watching := &watcher{matching, wantsMetadata(r), make(chan watchEvent, backlog)}
 	if !s.begin(watching, r) {
-		refuse(w, http.StatusGone, metav1.StatusReasonExpired, "too old resource version")
+		reject(w, http.StatusGone, metav1.StatusReasonExpired, "too old resource version")
 		return
 	}
 	defer func() {
@@ -125,8 +125,8 @@ func (s *Server) begin(w *watcher, r *http.Request) bool {
 	initial := r.URL.Query().Get("sendInitialEvents") == "true"
 	switch {
 	case initial || from == 0:
-		for _, o := range s.chosenLocked(w.selected) {
-			w.events <- shown{"ADDED", shape(o.DeepCopy(), w.partial)}
+		for _, o := range s.selectedLocked(w.selection) {
+			w.events <- watchEvent{"ADDED", shape(o.DeepCopy(), w.partial)}
 		}
 	case from < s.oldest:
 		return false
@@ -134,7 +134,7 @@ func (s *Server) begin(w *watcher, r *http.Request) bool {
 		s.replayLocked(w, from)
 	}
 	if initial {
-		w.events <- shown{"BOOKMARK", s.bookmarkLocked(w)}
+		w.events <- watchEvent{"BOOKMARK", s.bookmarkLocked(w)}
 	}
 	s.watchers[w] = true
 	return true
@@ -142,7 +142,7 @@ func (s *Server) begin(w *watcher, r *http.Request) bool {
 
 func (s *Server) replayLocked(w *watcher, from int) {
 	for _, e := range s.history {
-		if seen, wanted := w.sees(e); wanted && e.version > from {
+		if seen, wanted := w.convert(e); wanted && e.version > from {
 			w.events <- seen
 		}
 	}

@@ -222,14 +222,14 @@ func TestAViewOutlivesTheAgent(t *testing.T) {
 	if err := json.Unmarshal(text, &kept); err != nil {
 		t.Fatal(err)
 	}
-	l.Go()
+	l.Disconnect()
 	c := l.Cluster(func(c *nodeview.Config) { c.Known = &kept })
 	got := c.View()
 	if got.Complete || fmt.Sprint(got.Networks) != fmt.Sprint(v.Networks) || fmt.Sprint(got.ClaimedFrom()) != fmt.Sprint(v.ClaimedFrom()) || got.Node.UID != v.Node.UID {
 		t.Errorf("without an API server: %+v, want what was known: %+v", got, v)
 	}
 	l.Network("green", v1.CustomNetworkSpec{Type: v1.L2})
-	l.Come()
+	l.Reconnect()
 	l.Eventually("the view is complete", func() bool { return c.View().Complete && len(c.View().Networks) == 2 })
 }
 
@@ -238,12 +238,12 @@ func TestTheViewStaysWhileTheAPIServerIsAway(t *testing.T) {
 	l.Network("blue", v1.CustomNetworkSpec{Type: v1.L2})
 	c := l.Known(nil)
 	<-c.Changed()
-	l.Go()
+	l.Disconnect()
 	if v := c.View(); !v.Complete || len(v.Networks) != 1 {
 		t.Errorf("the view is %+v", v)
 	}
 	l.Network("green", v1.CustomNetworkSpec{Type: v1.L2})
-	l.Come()
+	l.Reconnect()
 	l.Eventually("the change is told", func() bool {
 		select {
 		case <-c.Changed():

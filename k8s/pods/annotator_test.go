@@ -166,13 +166,13 @@ func TestAnAnnotationIsWrittenWhenTheAPIServerIsBack(t *testing.T) {
 	w.set("first 3", "[3]")
 	l.Pod("first", "3", "n1", nil)
 	l.Eventually("the watch works", func() bool { return l.note("first") == "[3]" })
-	l.Go()
+	l.Disconnect()
 	for name, uid := range map[string]string{"web": "1", "gone": "2"} {
 		w.set(name+" "+uid, "["+uid+"]")
 		a.Tell(pod.ID{Namespace: "default", Name: name, UID: uid})
 	}
 	l.Remove("pods", "default", "gone")
-	l.Come()
+	l.Reconnect()
 	l.Eventually("the pod is annotated", func() bool { return l.note("web") == "[1]" })
 }
 

@@ -252,10 +252,10 @@ func TestAMissedDeleteIsHandled(t *testing.T) {
 	c := l.Known(func(c *nodeview.Config) { c.OnPod = s.onPod })
 	l.Pod("web", "1", "n1", nil)
 	l.Eventually("handled", s.last("web: 1 "))
-	l.Go()
+	l.Disconnect()
 	l.Remove("pods", "default", "web")
 	l.Compact() // the watch cannot go on: it begins with a list again, and finds a tombstone
-	l.Come()
+	l.Reconnect()
 	l.Eventually("handled as gone", s.last("web: gone"))
 	if c.Pod(pod.ID{Namespace: "default", Name: "web"}) != nil {
 		t.Error("the pod is known still")
