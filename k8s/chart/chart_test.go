@@ -20,20 +20,20 @@ import (
 	"github.com/weftnet/weft/k8s/controller"
 )
 
-const ours = "weft"
+const dir = "weft"
 
-// cluster is what a rendered chart gives to Kubernetes.
+// cluster has the objects of a rendered chart.
 type cluster struct {
-	config   corev1.ConfigMap
-	accounts []corev1.ServiceAccount
-	sets     map[string]apps.DaemonSet
-	writer   apps.Deployment
+	config     corev1.ConfigMap
+	accounts   []corev1.ServiceAccount
+	sets       map[string]apps.DaemonSet
+	controller apps.Deployment
 }
 
-// rendered is the chart with its own values but for some, read as strictly as Kubernetes does.
+// rendered renders the chart with changed values and parses it strictly, like the API server.
 func rendered(t *testing.T, changes map[string]any) cluster {
 	t.Helper()
-	c, err := load(ours)
+	c, err := load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,13 +47,13 @@ func rendered(t *testing.T, changes map[string]any) cluster {
 			t.Fatal(err)
 		}
 		for _, document := range bytes.Split(text, []byte("\n---\n")) {
-			got.take(t, document)
+			got.add(t, document)
 		}
 	}
 	return got
 }
 
-func (c *cluster) take(t *testing.T, document []byte) {
+func (c *cluster) add(t *testing.T, document []byte) {
 	t.Helper()
 	var meta struct{ Kind string }
 	err := yaml.Unmarshal(document, &meta)
@@ -69,39 +69,39 @@ func (c *cluster) take(t *testing.T, document []byte) {
 		err = yaml.UnmarshalStrict(document, &set)
 		c.sets[set.Name] = set
 	case "Deployment":
-		err = yaml.UnmarshalStrict(document, &c.writer)
+		err = yaml.UnmarshalStrict(document, &c.controller)
 	case "":
 		if len(bytes.TrimSpace(document)) > 0 {
 			t.Errorf("a document without a kind:\n%s", document)
 		}
 	default:
-		t.Errorf("nobody expects a %s", meta.Kind)
+		t.Errorf("unexpected kind %s", meta.Kind)
 	}
 	if err != nil {
 		t.Errorf("%s: %v\n%s", meta.Kind, err, document)
 	}
 }
 
-// variants are the ways in which values change the shape of what is rendered.
+// variants are values that change the rendered objects.
 var variants = map[string]map[string]any{
-	"as it is":             {},
-	"chained":              {"cni.mode": "chained", "cni.extend": "/etc/cni/net.d/10-calico.conflist"},
-	"alone":                {"cni.exclusive": true},
-	"privileged":           {"agent.privileged": true, "vswitch.privileged": true},
-	"silent":               {"annotatePods": false},
-	"on VPP":               {"config.dataplane.type": "vpp"},
-	"on a VPP of the node": {"config.dataplane.type": "vpp", "vpp.enabled": false},
+	"default":             {},
+	"chained":             {"cni.mode": "chained", "cni.extend": "/etc/cni/net.d/10-calico.conflist"},
+	"exclusive":           {"cni.exclusive": true},
+	"privileged":          {"agent.privileged": true, "vswitch.privileged": true},
+	"without annotations": {"annotatePods": false},
+	"on VPP":              {"config.dataplane.type": "vpp"},
+	"on VPP of the node":  {"config.dataplane.type": "vpp", "vpp.enabled": false},
 	"on VPP with hugepages": {"config.dataplane.type": "vpp", "vpp.hugepages.size": "2M", "vpp.args": []any{"--workers=2"},
 		"vpp.resources.limits": map[string]any{"cpu": 4, "memory": "1Gi"}},
 	"on VPP without taps": {"config.dataplane.type": "vpp", "vpp.privileged": false, "vpp.dir": "/run/weft-vpp", "config.dataplane.socket": "/run/weft-vpp/api.sock"},
-	"scraped":             {"agent.podAnnotations": map[string]any{"prometheus.io/scrape": "true"}, "config.http": map[string]any{"listen": "0.0.0.0:9465"}},
-	"elsewhere": {"cni.binDir": "/usr/libexec/cni", "cni.behind": []any{}, "image.tag": "v2", "tolerations": []any{},
+	"with metrics":        {"agent.podAnnotations": map[string]any{"prometheus.io/scrape": "true"}, "config.http": map[string]any{"listen": "0.0.0.0:9465"}},
+	"other paths": {"cni.binDir": "/usr/libexec/cni", "cni.behind": []any{}, "image.tag": "v2", "tolerations": []any{},
 		"agent.env": []any{map[string]any{"name": "WEFT_LOG_LEVEL", "value": "debug"}}},
 }
 
-func TestThePlainManifestIsTheRenderedChart(t *testing.T) {
+func TestTheManifestsAreUpToDate(t *testing.T) {
 	for name, changes := range manifests {
-		want, err := manifest(ours, changes)
+		want, err := manifest(dir, changes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,9 +115,9 @@ func TestThePlainManifestIsTheRenderedChart(t *testing.T) {
 	}
 }
 
-func TestTheManifestIsWrittenAsAWhole(t *testing.T) {
+func TestWriteRendersAllManifests(t *testing.T) {
 	out := t.TempDir()
-	if err := write(ours, out); err != nil {
+	if err := write(dir, out); err != nil {
 		t.Fatal(err)
 	}
 	for name := range manifests {
@@ -126,13 +126,13 @@ func TestTheManifestIsWrittenAsAWhole(t *testing.T) {
 		}
 	}
 	if err := write("nowhere", out); err == nil || !strings.Contains(err.Error(), "nowhere") {
-		t.Errorf("a chart that is not there: %v", err)
+		t.Errorf("a missing chart: %v", err)
 	}
 }
 
 // rows: AWS-42
-func TestTheChartHasTheRightsAndKindsOfTheManifests(t *testing.T) {
-	c, err := load(ours)
+func TestTheChartHasTheRightsAndCRDsOfTheManifests(t *testing.T) {
+	c, err := load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestTheChartHasTheRightsAndKindsOfTheManifests(t *testing.T) {
 	}
 	manifest, err := os.ReadFile("../manifests/rbac.yaml")
 	if err != nil || !strings.Contains(string(text), string(manifest)) {
-		t.Errorf("the chart does not give all rights of rbac.yaml (%v)", err)
+		t.Errorf("the chart lacks rights of rbac.yaml (%v)", err)
 	}
 	for _, kind := range []string{"kind: Namespace", "kind: ClusterRole\n", "kind: ValidatingAdmissionPolicy\n"} {
 		if !strings.Contains(string(text), kind) {
@@ -155,30 +155,30 @@ func TestTheChartHasTheRightsAndKindsOfTheManifests(t *testing.T) {
 		}
 	}
 	if !strings.Contains(string(text), "weft-agent-annotate") || strings.Contains(string(less), "weft-agent-annotate") {
-		t.Error("annotatePods does not give the right to annotate pods, or it is given without")
+		t.Error("annotatePods does not control the right to annotate pods")
 	}
-	for given, changes := range map[bool]map[string]any{true: {}, false: {"annotatePods": false}} {
+	for allowed, changes := range map[bool]map[string]any{true: {}, false: {"annotatePods": false}} {
 		env := containers(rendered(t, changes))["weft-agent/agent"].Env
-		told := slices.ContainsFunc(env, func(e corev1.EnvVar) bool {
+		disabled := slices.ContainsFunc(env, func(e corev1.EnvVar) bool {
 			return e.Name == "WEFT_KUBERNETES_NETWORK_STATUS" && e.Value == "false"
 		})
-		if told == given {
-			t.Errorf("with the right to annotate (%v) the agent is told that it has none: %v", given, told)
+		if disabled == allowed {
+			t.Errorf("right to annotate %v, network status disabled %v", allowed, disabled)
 		}
 	}
-	if kinds, err := filepath.Glob(filepath.Join(ours, "crds", "*.yaml")); err != nil || len(kinds) < 6 {
-		t.Errorf("the chart brings %d kinds (%v)", len(kinds), err)
+	if kinds, err := filepath.Glob(filepath.Join(dir, "crds", "*.yaml")); err != nil || len(kinds) < 6 {
+		t.Errorf("the chart has %d CRDs (%v)", len(kinds), err)
 	}
 }
 
 // rows: CIL-23
-func TestWhatTheControllerDoesWhereItIsToldToComesWithItsRights(t *testing.T) {
+func TestOptionalFunctionsOfTheControllerComeWithTheirRights(t *testing.T) {
 	for _, tt := range []struct{ value, flag, role string }{
 		{"controller.untaintNodes", "--untaint-nodes", "name: weft-controller-taint\n"},
 		{"controller.serviceEndpoints", "--service-endpoints", "name: weft-controller-endpoints\n"},
 	} {
 		for _, is := range []bool{false, true} {
-			c, err := load(ours)
+			c, err := load(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,20 +188,20 @@ func TestWhatTheControllerDoesWhereItIsToldToComesWithItsRights(t *testing.T) {
 				t.Fatal(err)
 			}
 			if given := strings.Contains(string(rights), tt.role); given != is {
-				t.Errorf("with %s %v the right is given: %v", tt.value, is, given)
+				t.Errorf("with %s %v the role exists: %v", tt.value, is, given)
 			}
-			pod := rendered(t, map[string]any{tt.value: is}).writer.Spec.Template.Spec
-			if told := slices.Contains(pod.Containers[0].Args, tt.flag); told != is {
+			pod := rendered(t, map[string]any{tt.value: is}).controller.Spec.Template.Spec
+			if has := slices.Contains(pod.Containers[0].Args, tt.flag); has != is {
 				t.Errorf("with %s %v the controller's arguments are %q", tt.value, is, pod.Containers[0].Args)
 			}
 			if !slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool { return t.Key == controller.TaintNotReady }) {
-				t.Error("the taint keeps away who takes it off")
+				t.Error("the controller does not tolerate the taint that it removes")
 			}
 		}
 	}
 }
 
-func TestNetworkPoliciesAreReportedWhereWeftIsTheMainCNI(t *testing.T) {
+func TestNetworkPoliciesAreReportedIfWeftIsTheMainCNI(t *testing.T) {
 	const off = "--report-network-policies=false"
 	for name, tt := range map[string]struct {
 		changes map[string]any
@@ -209,19 +209,19 @@ func TestNetworkPoliciesAreReportedWhereWeftIsTheMainCNI(t *testing.T) {
 	}{
 		"main":                     {nil, true},
 		"chained":                  {map[string]any{"cni.mode": "chained"}, false},
-		"another one enforces":     {map[string]any{"config.kubernetes.reportNetworkPolicies": false}, false},
+		"another CNI enforces":     {map[string]any{"config.kubernetes.reportNetworkPolicies": false}, false},
 		"endpoints of other links": {map[string]any{"controller.serviceEndpoints": true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := rendered(t, tt.changes)
-			if args := got.writer.Spec.Template.Spec.Containers[0].Args; slices.Contains(args, off) == tt.want {
+			if args := got.controller.Spec.Template.Spec.Containers[0].Args; slices.Contains(args, off) == tt.want {
 				t.Errorf("the controller's arguments are %q", args)
 			}
 			settings, err := config.Read(pflag.NewFlagSet("", pflag.ContinueOnError), writeConfig(t, got), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A chained agent finds out itself.
+			// A chained agent detects its mode itself.
 			if want := tt.changes["config.kubernetes.reportNetworkPolicies"] == nil; settings.Kubernetes.ReportPolicies != want {
 				t.Errorf("the agents report: %v, want %v", settings.Kubernetes.ReportPolicies, want)
 			}
@@ -238,10 +238,10 @@ func TestTheAgentAcceptsItsConfiguration(t *testing.T) {
 				t.Fatal(err)
 			}
 			if starts := settings.Dataplane.Type == config.Embedded && !settings.Dataplane.External; starts {
-				t.Error("the agent would start a dataplane in its own container")
+				t.Error("the agent starts a dataplane in its own container")
 			}
 			if main := changes["cni.mode"] == nil; settings.Masquerade.Enabled != main {
-				t.Errorf("what leaves the cluster is translated: %t, want %t", settings.Masquerade.Enabled, main)
+				t.Errorf("masquerading %t, want %t", settings.Masquerade.Enabled, main)
 			}
 		})
 	}
@@ -267,24 +267,24 @@ func TestTheInstallerAcceptsItsFlags(t *testing.T) {
 			if err := flags.Parse(container.Args[1:]); err != nil || container.Args[0] != "install" {
 				t.Fatalf("%v: %v", container.Args, err)
 			}
-			if err := o.ValidateInstall(); err != nil || !o.Watch || o.Exclusive != (name == "alone") {
+			if err := o.ValidateInstall(); err != nil || !o.Watch || o.Exclusive != (name == "exclusive") {
 				t.Errorf("%v: %v", container.Args, err)
 			}
 			for _, dir := range []string{o.BinDir, o.ConfDir, filepath.Dir(o.Socket)} {
 				if !slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir && !m.ReadOnly }) {
-					t.Errorf("%s is not the node's", dir)
+					t.Errorf("%s is not mounted from the node", dir)
 				}
 			}
 		})
 	}
 }
 
-func TestTheImageIsThatOfTheSources(t *testing.T) {
-	c, err := load(ours)
+func TestTheAppVersionIsThatOfThePrograms(t *testing.T) {
+	c, err := load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if built := version.String(); !strings.HasPrefix(built, "weft "+c.Chart.AppVersion) {
-		t.Errorf("the programs are %q, the chart's are %q", built, c.Chart.AppVersion)
+		t.Errorf("version of the programs %q, appVersion %q", built, c.Chart.AppVersion)
 	}
 }

@@ -1,4 +1,4 @@
-// Command chart renders the Helm chart beside it into the plain manifests of k8s/manifests.
+// Command chart renders the Helm chart in k8s/chart/weft to the manifests in k8s/manifests.
 package main
 
 import (

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// containers are those of all DaemonSets, by DaemonSet and name.
+// containers returns the containers of all DaemonSets, by DaemonSet and name.
 func containers(c cluster) map[string]corev1.Container {
 	all := map[string]corev1.Container{}
 	for name, set := range c.sets {
@@ -22,7 +22,7 @@ func containers(c cluster) map[string]corev1.Container {
 	return all
 }
 
-func TestVolumesAndMountsFitTogether(t *testing.T) {
+func TestVolumesMatchMounts(t *testing.T) {
 	for name, changes := range variants {
 		t.Run(name, func(t *testing.T) {
 			for _, set := range rendered(t, changes).sets {
@@ -32,14 +32,14 @@ func TestVolumesAndMountsFitTogether(t *testing.T) {
 	}
 }
 
-// checkVolumes wants each volume mounted, and what is the node's at the node's path: sockets are spoken of by their paths.
+// checkVolumes requires that each volume is mounted, and hostPaths at the same path: components exchange paths of sockets.
 func checkVolumes(t *testing.T, pod corev1.PodSpec) {
 	t.Helper()
 	paths, used := map[string]string{}, map[string]bool{}
 	for _, v := range pod.Volumes {
 		paths[v.Name] = ""
 		if v.HostPath != nil {
-			paths[v.Name] = strings.TrimPrefix(v.HostPath.Path, "/var") // in the image /var/run leads to /run
+			paths[v.Name] = strings.TrimPrefix(v.HostPath.Path, "/var") // in the image /var/run is a link to /run
 		}
 	}
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
@@ -50,7 +50,7 @@ func checkVolumes(t *testing.T, pod corev1.PodSpec) {
 	}
 	for name := range paths {
 		if !used[name] {
-			t.Errorf("nobody mounts %s", name)
+			t.Errorf("volume %s is not mounted", name)
 		}
 	}
 }
@@ -60,17 +60,17 @@ func checkMount(t *testing.T, container string, m corev1.VolumeMount, paths map[
 	path, ok := paths[m.Name]
 	switch {
 	case !ok:
-		t.Errorf("%s mounts %s, which is no volume", container, m.Name)
+		t.Errorf("%s mounts %s, which is not a volume", container, m.Name)
 	case path != "" && strings.TrimPrefix(m.MountPath, "/var") != path:
 		t.Errorf("%s has %s at %s", container, path, m.MountPath)
 	}
-	if through := m.MountPropagation != nil; through != (m.Name == "netns") {
-		t.Errorf("%s: mounts of the node in %s are seen: %v", container, m.MountPath, through)
+	if propagated := m.MountPropagation != nil; propagated != (m.Name == "netns") {
+		t.Errorf("%s: mount propagation of %s: %v", container, m.MountPath, propagated)
 	}
 }
 
-func TestOnlyWhoMustHasPrivileges(t *testing.T) {
-	documented := capabilitiesOfThePage(t)
+func TestContainersHaveTheDocumentedCapabilities(t *testing.T) {
+	documented := documentedCapabilities(t)
 	for name, c := range containers(rendered(t, nil)) {
 		s := c.SecurityContext
 		if s == nil || s.Privileged != nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
@@ -90,12 +90,12 @@ func TestOnlyWhoMustHasPrivileges(t *testing.T) {
 	}
 	for name, c := range containers(rendered(t, variants["privileged"])) {
 		if privileged := c.SecurityContext.Privileged != nil; privileged != (name != "weft-agent/install") {
-			t.Errorf("%s where all may be privileged: %v", name, privileged)
+			t.Errorf("%s in the variant privileged: %v", name, privileged)
 		}
 	}
 }
 
-func TestMemoryIsLimitedAsThePageSays(t *testing.T) {
+func TestMemoryLimitsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestMemoryIsLimitedAsThePageSays(t *testing.T) {
 	for name, c := range containers(rendered(t, nil)) {
 		request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
 		if request.IsZero() || limit.Cmp(*request) < 0 {
-			t.Errorf("%s requests %s of memory and is limited to %s", name, request, limit)
+			t.Errorf("%s requests %s of memory with limit %s", name, request, limit)
 		}
 		if row := fmt.Sprintf("\n| `%s` | %s | %s |", name, request, limit); !strings.Contains(string(page), row) {
 			t.Errorf("docs/operations.md has no row %q", row)
@@ -111,8 +111,8 @@ func TestMemoryIsLimitedAsThePageSays(t *testing.T) {
 	}
 }
 
-// capabilitiesOfThePage reads the table of docs/install.md: DaemonSet/container -> capabilities, sorted.
-func capabilitiesOfThePage(t *testing.T) map[string][]string {
+// documentedCapabilities parses the table of docs/install.md: DaemonSet/container -> sorted capabilities.
+func documentedCapabilities(t *testing.T) map[string][]string {
 	t.Helper()
 	documented := capabilitiesIn(t, "../../docs/install.md")
 	if len(documented) != 2 {
@@ -121,7 +121,7 @@ func capabilitiesOfThePage(t *testing.T) map[string][]string {
 	return documented
 }
 
-// capabilitiesIn reads the tables of a page.
+// capabilitiesIn parses the tables of a page.
 func capabilitiesIn(t *testing.T, file string) map[string][]string {
 	t.Helper()
 	page, err := os.ReadFile(file)
@@ -140,35 +140,35 @@ func capabilitiesIn(t *testing.T, file string) map[string][]string {
 }
 
 // rows: AWS-47
-func TestPodsOfTheNodeRunWhereverPodsDo(t *testing.T) {
+func TestDaemonSetsRunOnAllNodes(t *testing.T) {
 	c := rendered(t, nil)
 	for name, set := range c.sets {
 		pod := set.Spec.Template.Spec
-		faults := []struct {
-			what  string
-			fault bool
+		problems := []struct {
+			what string
+			is   bool
 		}{
-			{"not in the node's network", !pod.HostNetwork},
-			{"sees the node's processes", pod.HostPID || pod.HostIPC},
-			{"may be evicted", pod.PriorityClassName != "system-node-critical"},
-			{"kept away by taints", len(pod.Tolerations) != 1 || pod.Tolerations[0].Operator != corev1.TolerationOpExists || pod.Tolerations[0].Key != ""},
-			{"selects other pods than its own", fmt.Sprint(set.Spec.Selector.MatchLabels) != fmt.Sprint(set.Spec.Template.Labels)},
+			{"without the host network", !pod.HostNetwork},
+			{"with host PID or IPC", pod.HostPID || pod.HostIPC},
+			{"without a critical priority", pod.PriorityClassName != "system-node-critical"},
+			{"does not tolerate all taints", len(pod.Tolerations) != 1 || pod.Tolerations[0].Operator != corev1.TolerationOpExists || pod.Tolerations[0].Key != ""},
+			{"selector differs from labels", fmt.Sprint(set.Spec.Selector.MatchLabels) != fmt.Sprint(set.Spec.Template.Labels)},
 			{"in another namespace", set.Namespace != "weft-system"},
 		}
-		for _, f := range faults {
-			if f.fault {
-				t.Errorf("%s: %s", name, f.what)
+		for _, p := range problems {
+			if p.is {
+				t.Errorf("%s: %s", name, p.what)
 			}
 		}
 	}
 	for _, account := range c.accounts {
 		if account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken {
-			t.Errorf("%s gets a token", account.Name)
+			t.Errorf("%s mounts a token", account.Name)
 		}
 	}
 }
 
-func TestAnUpdateStartsTheNewDataplaneBesideTheOldOne(t *testing.T) {
+func TestAnUpdateStartsTheNewDataplaneWhileTheOldOneRuns(t *testing.T) {
 	set := rendered(t, nil).sets["weft-vswitch"]
 	update := set.Spec.UpdateStrategy.RollingUpdate
 	if update == nil || update.MaxSurge.IntValue() != 1 || update.MaxUnavailable.IntValue() != 0 {
@@ -178,7 +178,7 @@ func TestAnUpdateStartsTheNewDataplaneBesideTheOldOne(t *testing.T) {
 	if !slices.Contains(container.Args, "--standby") {
 		t.Errorf("the new dataplane fails while the old one runs: %q", container.Args)
 	}
-	// The name is that of the pod, so the probe succeeds when this process serves or waits.
+	// The name is unique for each pod, so the probe succeeds when this process serves or waits.
 	if len(container.Env) != 1 || container.Env[0].Name != "WEFT_VSWITCH_NAME" || container.Env[0].ValueFrom.FieldRef.FieldPath != "metadata.name" {
 		t.Errorf("environment %+v", container.Env)
 	}
@@ -186,16 +186,16 @@ func TestAnUpdateStartsTheNewDataplaneBesideTheOldOne(t *testing.T) {
 		t.Errorf("startup probe %+v", container.StartupProbe)
 	}
 	if container.LivenessProbe != nil || container.ReadinessProbe != nil {
-		t.Error("a probe of a dataplane that runs can interrupt its pods")
+		t.Error("a liveness or readiness probe can interrupt pods")
 	}
-	byHand := rendered(t, map[string]any{"vswitch.updateStrategy": "OnDelete"}).sets["weft-vswitch"].Spec.UpdateStrategy
-	if byHand.Type != "OnDelete" || byHand.RollingUpdate != nil {
-		t.Errorf("update strategy %+v", byHand)
+	onDelete := rendered(t, map[string]any{"vswitch.updateStrategy": "OnDelete"}).sets["weft-vswitch"].Spec.UpdateStrategy
+	if onDelete.Type != "OnDelete" || onDelete.RollingUpdate != nil {
+		t.Errorf("update strategy %+v", onDelete)
 	}
 }
 
 // rows: AWS-47
-func TestProbesOfTheAgentAskForWhatTheyAct(t *testing.T) {
+func TestProbesOfTheAgent(t *testing.T) {
 	agent := containers(rendered(t, nil))["weft-agent/agent"]
 	ready, alive := strings.Join(agent.ReadinessProbe.Exec.Command, " "), strings.Join(agent.LivenessProbe.Exec.Command, " ")
 	if ready != "/usr/local/bin/weft-agent health" || alive != ready+" --alive" {
@@ -203,37 +203,37 @@ func TestProbesOfTheAgentAskForWhatTheyAct(t *testing.T) {
 	}
 	for _, p := range []*corev1.Probe{agent.ReadinessProbe, agent.LivenessProbe, agent.StartupProbe} {
 		if p.TimeoutSeconds < 5 {
-			t.Errorf("%v gives up after %d s, which a busy node needs", p.Exec.Command, p.TimeoutSeconds)
+			t.Errorf("%v has a timeout of %d s, too short for a busy node", p.Exec.Command, p.TimeoutSeconds)
 		}
 	}
 }
 
-func TestTheControllerMayDoNothingOnItsNode(t *testing.T) {
-	c := rendered(t, nil).writer
+func TestTheControllerHasNoPrivileges(t *testing.T) {
+	c := rendered(t, nil).controller
 	pod := c.Spec.Template.Spec
 	container := pod.Containers[0]
 	s := container.SecurityContext
-	faults := map[string]bool{
-		"is root":                  s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0,
-		"has capabilities":         len(s.Capabilities.Add) > 0 || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}),
-		"may gain privileges":      s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation,
-		"writes its image":         s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem,
-		"has the node's files":     len(pod.Volumes) > 0,
-		"has the agents' rights":   pod.ServiceAccountName != "weft-controller",
-		"selects others' pods":     fmt.Sprint(c.Spec.Selector.MatchLabels) != fmt.Sprint(c.Spec.Template.Labels),
-		"stays on a lost node":     slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool { return t.Key == "" }),
-		"needs a network of pods":  !pod.HostNetwork,
-		"is probed from elsewhere": container.LivenessProbe.HTTPGet.Host != "127.0.0.1" || container.ReadinessProbe.HTTPGet.Host != "127.0.0.1",
+	problems := map[string]bool{
+		"runs as root":         s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0,
+		"has capabilities":     len(s.Capabilities.Add) > 0 || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}),
+		"can gain privileges":  s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation,
+		"has a writable root":  s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem,
+		"has volumes":          len(pod.Volumes) > 0,
+		"has another account":  pod.ServiceAccountName != "weft-controller",
+		"selects other pods":   fmt.Sprint(c.Spec.Selector.MatchLabels) != fmt.Sprint(c.Spec.Template.Labels),
+		"stays on a lost node": slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool { return t.Key == "" }),
+		"uses the pod network": !pod.HostNetwork,
+		"has remote probes":    container.LivenessProbe.HTTPGet.Host != "127.0.0.1" || container.ReadinessProbe.HTTPGet.Host != "127.0.0.1",
 	}
-	for what, is := range faults {
+	for what, is := range problems {
 		if is {
 			t.Errorf("the controller %s", what)
 		}
 	}
-	if off := rendered(t, map[string]any{"controller.enabled": false}).writer; off.Name != "" {
-		t.Error("it is there though it is off")
+	if off := rendered(t, map[string]any{"controller.enabled": false}).controller; off.Name != "" {
+		t.Error("the controller exists although it is disabled")
 	}
 	if image := containers(rendered(t, nil))["weft-agent/agent"].Image; container.Image != image {
-		t.Errorf("image %s, the agents' is %s", container.Image, image)
+		t.Errorf("image %s, agents have %s", container.Image, image)
 	}
 }

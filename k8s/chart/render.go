@@ -2,29 +2,29 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"text/template"
 
+	sprig "github.com/go-task/slim-sprig/v3"
 	"sigs.k8s.io/yaml"
 )
 
-// heading is the first line of what is rendered for people without Helm.
+// heading is the first line of the manifests.
 const heading = "# Rendered from the chart in k8s/chart/weft by `go run ./k8s/chart`. Do not edit it: edit the chart.\n"
 
-// manifests are the plain manifests with the values that each changes.
+// manifests are the rendered files, with the values that each changes.
 var manifests = map[string]map[string]any{
 	"weft.yaml":     {},
 	"weft-vpp.yaml": {"config.dataplane": map[string]any{"type": "vpp"}},
 }
 
-// plain are the templates that make up the plain manifest. The rights are files there as they are.
+// plain are the templates of the manifests. The rights are separate files in k8s/manifests.
 var plain = []string{"config.yaml", "vswitch.yaml", "vpp.yaml", "agent.yaml", "controller.yaml"}
 
-// chart is what templates see, as Helm names it.
+// chart is the data of templates, with Helm's names.
 type chart struct {
 	Values map[string]any
 	Chart  about
@@ -37,19 +37,16 @@ type about struct {
 	AppVersion string `json:"appVersion"`
 }
 
-// files reads the chart's own files.
+// files are the files of a chart.
 type files struct{ dir string }
 
-// Get is the content of a file of the chart; it is empty if there is none, as with Helm.
+// Get returns the content of a file. Like Helm's it returns "" for a missing file.
 func (f files) Get(name string) string {
-	raw, err := os.ReadFile(filepath.Join(f.dir, filepath.FromSlash(name)))
-	if err != nil {
-		return ""
-	}
+	raw, _ := os.ReadFile(filepath.Join(f.dir, filepath.FromSlash(name)))
 	return string(raw)
 }
 
-// load reads a chart with its own values.
+// load reads a chart with its default values.
 func load(dir string) (*chart, error) {
 	c := &chart{Files: files{dir}}
 	for name, into := range map[string]any{"Chart.yaml": &c.Chart, "values.yaml": &c.Values} {
@@ -64,7 +61,7 @@ func load(dir string) (*chart, error) {
 	return c, nil
 }
 
-// set changes a value, named by its keys with dots between them.
+// set changes a value. The key has dots between its parts, like that of helm --set.
 func (c *chart) set(key string, value any) {
 	keys, values := strings.Split(key, "."), c.Values
 	for _, k := range keys[:len(keys)-1] {
@@ -78,15 +75,11 @@ func (c *chart) set(key string, value any) {
 	values[keys[len(keys)-1]] = value
 }
 
-// render executes one template as Helm does.
+// render executes one template with the functions of Helm. A missing value is an error.
 func (c *chart) render(name string) ([]byte, error) {
+	t := template.New(name).Funcs(sprig.TxtFuncMap()).Funcs(template.FuncMap{"toYaml": toYAML}).Option("missingkey=error")
 	path := filepath.Join(c.Files.dir, "templates", name)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	t, err := template.New(name).Funcs(functions).Option("missingkey=error").Parse(string(text))
-	if err != nil {
+	if _, err := t.ParseFiles(path); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	var out bytes.Buffer
@@ -96,46 +89,12 @@ func (c *chart) render(name string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// functions are those of Helm's that the chart uses.
-var functions = template.FuncMap{
-	"toYaml":  toYAML,
-	"nindent": func(n int, text string) string { return "\n" + indent(n, text) },
-	"join":    join,
-	"hasKey": func(values map[string]any, key string) bool {
-		_, has := values[key]
-		return has
-	},
-	"default": func(otherwise, value any) any {
-		if value == nil || value == "" {
-			return otherwise
-		}
-		return value
-	},
-}
-
 func toYAML(v any) (string, error) {
 	raw, err := yaml.Marshal(v)
 	return strings.TrimSuffix(string(raw), "\n"), err
 }
 
-func indent(n int, text string) string {
-	pad := strings.Repeat(" ", n)
-	return pad + strings.ReplaceAll(text, "\n", "\n"+pad)
-}
-
-func join(separator string, list any) (string, error) {
-	items, ok := list.([]any)
-	if !ok {
-		return "", errors.New("join: no list")
-	}
-	words := make([]string, len(items))
-	for i, item := range items {
-		words[i] = fmt.Sprint(item)
-	}
-	return strings.Join(words, separator), nil
-}
-
-// manifest renders a plain manifest with some values changed.
+// manifest renders the plain templates with changed values.
 func manifest(dir string, changes map[string]any) ([]byte, error) {
 	c, err := load(dir)
 	if err != nil {

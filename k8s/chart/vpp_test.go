@@ -11,10 +11,10 @@ import (
 	"github.com/weftnet/weft/install/vppconf"
 )
 
-// onVPP are the variants in which the chart runs VPP.
+// onVPP are the variants with VPP in a DaemonSet.
 var onVPP = []string{"on VPP", "on VPP with hugepages", "on VPP without taps"}
 
-func TestVPPTakesThePlaceOfTheEmbeddedDataplane(t *testing.T) {
+func TestVPPReplacesTheEmbeddedDataplane(t *testing.T) {
 	for name, changes := range variants {
 		sets := rendered(t, changes).sets
 		_, embedded := sets["weft-vswitch"]
@@ -25,24 +25,24 @@ func TestVPPTakesThePlaceOfTheEmbeddedDataplane(t *testing.T) {
 	}
 }
 
-func TestVPPIsReplacedOnlyWhenItsPodIsDeleted(t *testing.T) {
+func TestVPPIsUpdatedOnDeleteOnly(t *testing.T) {
 	c := rendered(t, variants["on VPP"])
 	set := c.sets["weft-vpp"]
 	pod := set.Spec.Template.Spec
 	if set.Spec.UpdateStrategy.Type != "OnDelete" || pod.Containers[0].LivenessProbe != nil {
-		t.Errorf("update strategy %q, liveness probe %v: an upgrade or a slow answer interrupts pods", set.Spec.UpdateStrategy.Type, pod.Containers[0].LivenessProbe)
+		t.Errorf("update strategy %q, liveness probe %v: an upgrade or a slow response interrupts pods", set.Spec.UpdateStrategy.Type, pod.Containers[0].LivenessProbe)
 	}
 	if !pod.HostNetwork || pod.HostPID || pod.HostIPC || pod.PriorityClassName != "system-node-critical" {
 		t.Errorf("host network %t, PID %t, IPC %t, priority %q", pod.HostNetwork, pod.HostPID, pod.HostIPC, pod.PriorityClassName)
 	}
 	for _, account := range c.accounts {
 		if account.Name == pod.ServiceAccountName && (account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken) {
-			t.Errorf("%s gets a token", account.Name)
+			t.Errorf("%s mounts a token", account.Name)
 		}
 	}
 }
 
-func TestTheConfigurationIsWrittenForTheVPPThatReadsIt(t *testing.T) {
+func TestVPPReadsTheConfigurationOfTheInitContainer(t *testing.T) {
 	for _, name := range onVPP {
 		t.Run(name, func(t *testing.T) {
 			c := rendered(t, variants[name])
@@ -58,18 +58,18 @@ func TestTheConfigurationIsWrittenForTheVPPThatReadsIt(t *testing.T) {
 				t.Error(err)
 			}
 			if vpp.Args[0] != "-c" || vpp.Args[1] != o.Output {
-				t.Errorf("VPP reads %v, %s is written", vpp.Args, o.Output)
+				t.Errorf("arguments of VPP %v, output %s", vpp.Args, o.Output)
 			}
 			for _, container := range []corev1.Container{writer, vpp, containers(c)["weft-agent/agent"]} {
 				if !slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == o.RuntimeDir }) {
-					t.Errorf("%s does not see %s", container.Name, o.RuntimeDir)
+					t.Errorf("%s does not mount %s", container.Name, o.RuntimeDir)
 				}
 			}
 			if a, b := writer.Resources, vpp.Resources; a.String() != b.String() {
 				t.Errorf("resources of the writer are %v, those of VPP %v", a, b)
 			}
 			if a, b := writer.SecurityContext.Privileged, vpp.SecurityContext.Privileged; (a == nil) != (b == nil) {
-				t.Error("the writer does not see the devices that VPP sees")
+				t.Error("the init container and VPP have different devices")
 			}
 			if config := agentConfig(t, c); config.Dataplane.Socket != o.RuntimeDir+"/api.sock" {
 				t.Errorf("the agent connects to %s", config.Dataplane.Socket)
@@ -88,7 +88,7 @@ func agentConfig(t *testing.T, c cluster) config.Config {
 	return config
 }
 
-func TestHugepagesAreRequestedWhereTheyAreUsed(t *testing.T) {
+func TestHugepagesAreRequestedIfUsed(t *testing.T) {
 	for _, name := range onVPP {
 		pod := rendered(t, variants[name]).sets["weft-vpp"].Spec.Template.Spec
 		amount, requested := pod.Containers[0].Resources.Limits["hugepages-2Mi"]
@@ -101,7 +101,7 @@ func TestHugepagesAreRequestedWhereTheyAreUsed(t *testing.T) {
 	}
 }
 
-func TestVPPHasTheCapabilitiesOfThePage(t *testing.T) {
+func TestVPPHasTheDocumentedCapabilities(t *testing.T) {
 	vpp := containers(rendered(t, variants["on VPP without taps"]))["weft-vpp/vpp"].SecurityContext
 	var added []string
 	for _, capability := range vpp.Capabilities.Add {
