@@ -44,7 +44,7 @@ examples: go ## build the example programs for pods, in bin/
 
 image: go ## make a container image, bin/weft-image-ARCH.tar, without a daemon (ARCH=amd64|arm64, IMAGE=name:tag)
 	@for program in $(PROGRAMS); do CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) $(BUILD) -tags grpcnotrace -o bin/image/$(ARCH)/$$program ./cmd/$$program || exit 1; done
-	@$(GO) run ./k8s/image -from bin/image/$(ARCH) -arch $(ARCH) -name $(IMAGE) -o bin/weft-image-$(ARCH).tar
+	@$(GO) run -C tools ./image -from $(CURDIR)/bin/image/$(ARCH) -arch $(ARCH) -name $(IMAGE) -o $(CURDIR)/bin/weft-image-$(ARCH).tar
 
 peers: go ## unpack DPDK's testpmd and CNI plugins for the tests into the user's cache (WEFT_PEERS=installed: use installed ones only)
 	@$(GO) run ./test/peers/prepare
@@ -60,7 +60,7 @@ test: modules peers ## run all tests (PACKAGES=./... selects; WEFT_REQUIRE=root,
 	echo "test: the slowest packages:"; \
 	awk '($$1 == "ok" || $$1 == "FAIL") && $$3 ~ /s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' "$$out/log" | sort -rn | head -n 10; \
 	exit "$$(cat "$$out/status")"
-	@$(if $(filter ./...,$(PACKAGES)),$(GO) test -C test/admission -count=1 ./...)
+	@$(if $(filter ./...,$(PACKAGES)),$(GO) test -C test/admission -count=1 ./... && $(GO) test -C tools -count=1 ./...)
 	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestMaliciousClients ./vswitch/forward) # truncates mapped memory, which the detector does not support
 
 # VPP runs few tests at a time, because each of its threads supports 15 veths (docs/vpp.md).

@@ -1,5 +1,5 @@
-// Command image packs the four programs into a container image without any daemon: a tar of an OCI layout, the same bytes
-// for the same programs, which `ctr images import` and other tools read.
+// Command image builds a container image with the programs, without a daemon: a tar of an OCI layout, which `ctr images import` and other
+// tools read. The same programs have the same image.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Exit codes, the same for all programs of Weft.
+// Exit codes of all programs of Weft.
 const (
 	exitFailed = 1
 	exitUsage  = 2
@@ -31,10 +31,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	var o options
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&o.from, "from", "bin", "directory of the programs, static and for linux")
-	flags.StringVar(&o.out, "o", "", "the archive to write")
-	flags.StringVar(&o.name, "name", "", "name of the image with its tag, as pods call it")
-	flags.StringVar(&o.arch, "arch", "amd64", "amd64 or arm64: what the programs were built for")
+	flags.StringVar(&o.from, "from", "bin", "directory of the programs")
+	flags.StringVar(&o.out, "o", "", "output file")
+	flags.StringVar(&o.name, "name", "", "name of the image with its tag")
+	flags.StringVar(&o.arch, "arch", "amd64", "architecture of the programs: amd64 or arm64")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -61,7 +61,7 @@ func (o options) validate(rest []string) error {
 	case len(rest) > 0:
 		return fmt.Errorf("unexpected argument %q", rest[0])
 	case o.out == "":
-		return errors.New("-o: the archive to write is missing")
+		return errors.New("-o: the output file is missing")
 	case slash < 1 || !strings.Contains(strings.Trim(tag, ":"), ":"):
 		return fmt.Errorf("-name %q is not a full name like localhost/weft:v1", o.name)
 	case machines[o.arch] == 0:
@@ -70,13 +70,13 @@ func (o options) validate(rest []string) error {
 	return nil
 }
 
-// write makes the archive appear whole or not at all, and returns the digest of the image's manifest.
+// write writes the archive atomically and returns the digest of the image's manifest.
 func (o options) write() (digest string, err error) {
-	layer, err := programs(o.from, o.arch)
+	layer, err := layerOf(o.from, o.arch)
 	if err != nil {
 		return "", err
 	}
-	archive, digest, err := image{name: o.name, arch: o.arch, layer: layer}.archive()
+	archive, digest, err := o.archive(layer)
 	if err != nil {
 		return "", fmt.Errorf("pack %s: %w", o.name, err)
 	}

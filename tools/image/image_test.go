@@ -3,8 +3,6 @@ package main
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -12,33 +10,37 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// program is the smallest that Go makes.
-const program = "package main\n\nfunc main() {}\n"
+// source is the smallest Go program.
+const source = "package main\n\nfunc main() {}\n"
 
-// builds compiles the four programs, which are all the same, for an architecture.
+// builds returns a directory with the source compiled for an architecture under the names of all programs.
 func builds(t *testing.T, arch string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	source := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
+	file := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, names[0]), source)
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, programs[0]), file)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	for _, name := range names[1:] {
-		if err := os.Link(filepath.Join(dir, names[0]), filepath.Join(dir, name)); err != nil {
+	for _, name := range programs[1:] {
+		if err := os.Link(filepath.Join(dir, programs[0]), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return dir
 }
 
-// packed runs the command and returns the archive.
+// packed runs the command and returns its output file.
 func packed(t *testing.T, from, arch string) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "image.tar")
@@ -74,93 +76,66 @@ func untar(t *testing.T, raw []byte) map[string]entry {
 			t.Fatal(err)
 		}
 		if _, twice := entries[h.Name]; twice {
-			t.Errorf("%s is there twice", h.Name)
+			t.Errorf("%s occurs twice", h.Name)
 		}
 		entries[h.Name] = entry{*h, content}
 	}
 }
 
-// blob finds what a descriptor points to, and checks that it is that.
-func blob(t *testing.T, files map[string]entry, d descriptor) []byte {
-	t.Helper()
-	content := files["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")].content
-	if digest(content) != d.Digest || len(content) != d.Size {
-		t.Fatalf("%s of %d bytes leads to %s of %d bytes", d.Digest, d.Size, digest(content), len(content))
-	}
-	return content
-}
-
-func decode(t *testing.T, raw []byte, into any) {
-	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // rows: AWS-01
-func TestIndexManifestConfigAndLayerFitTogether(t *testing.T) {
+func TestTheArchiveIsAValidOCILayout(t *testing.T) {
 	for arch := range machines {
 		t.Run(arch, func(t *testing.T) {
-			from := builds(t, arch)
+			from, dir := builds(t, arch), t.TempDir()
 			files := untar(t, packed(t, from, arch))
-			var top index
-			decode(t, files["index.json"].content, &top)
-			if len(top.Manifests) != 1 || top.Manifests[0].Annotations["io.containerd.image.name"] != "localhost/weft:v1.2.3" ||
-				*top.Manifests[0].Platform != (platform{arch, "linux"}) {
+			if len(files) != 5 {
+				t.Errorf("%d files in the archive, want the index, the layout and three blobs", len(files))
+			}
+			for name, f := range files {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700), os.WriteFile(filepath.Join(dir, name), f.content, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			index, err := layout.ImageIndexFromPath(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := validate.Index(index); err != nil { // digests, sizes and diff IDs
+				t.Error(err)
+			}
+			top, err := index.IndexManifest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			platform := v1.Platform{Architecture: arch, OS: "linux"}
+			if m := top.Manifests; len(m) != 1 || m[0].Annotations["io.containerd.image.name"] != "localhost/weft:v1.2.3" || !m[0].Platform.Equals(platform) {
 				t.Errorf("index %+v", top)
 			}
-			var m manifest
-			decode(t, blob(t, files, top.Manifests[0]), &m)
-			var c config
-			decode(t, blob(t, files, m.Config), &c)
-			layer := gunzip(t, blob(t, files, m.Layers[0]))
-			if len(m.Layers) != 1 || len(c.RootFS.DiffIDs) != 1 || c.RootFS.DiffIDs[0] != digest(layer) || c.platform != (platform{arch, "linux"}) {
-				t.Errorf("manifest %+v, config %+v", m, c)
+			image, err := index.Image(top.Manifests[0].Digest)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if len(files) != 5 {
-				t.Errorf("%d files in the archive: index, layout and three blobs are wanted", len(files))
+			config, err := image.ConfigFile()
+			if err != nil || !config.Platform().Equals(platform) || config.Config.Entrypoint[0] != "/usr/local/bin/weft-agent" {
+				t.Errorf("config %+v (%v)", config, err)
 			}
-			inspectLayer(t, untar(t, layer), from)
+			inspectLayer(t, untar(t, layerIn(t, image)), from)
 		})
 	}
 }
 
-// inspectLayer checks what a container will find.
-func inspectLayer(t *testing.T, inside map[string]entry, from string) {
+// layerIn returns the only layer of an image.
+func layerIn(t *testing.T, image v1.Image) []byte {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(from, names[0]))
+	layers, err := image.Layers()
+	if err != nil || len(layers) != 1 {
+		t.Fatalf("%d layers (%v)", len(layers), err)
+	}
+	r, err := layers[0].Uncompressed()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range names {
-		if f := inside["usr/local/bin/"+name]; f.Mode != 0o755 || f.Uid != 0 || !bytes.Equal(f.content, content) {
-			t.Errorf("%s: mode %o, owner %d, %d bytes", name, f.Mode, f.Uid, len(f.content))
-		}
-	}
-	for path, target := range map[string]string{"usr/local/bin/weft-ipam": "weft-cni", "var/run": "../run"} {
-		if inside[path].Linkname != target {
-			t.Errorf("%s leads to %q", path, inside[path].Linkname)
-		}
-	}
-	for path, f := range inside {
-		parent := filepath.Dir(strings.TrimSuffix(path, "/")) + "/"
-		if _, ok := inside[parent]; parent != "./" && !ok {
-			t.Errorf("%s has no directory", path)
-		}
-		if f.ModTime.Unix() != 0 {
-			t.Errorf("%s is of %v", path, f.ModTime)
-		}
-	}
-}
-
-func gunzip(t *testing.T, raw []byte) []byte {
-	t.Helper()
-	r, err := gzip.NewReader(bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer r.Close()
 	content, err := io.ReadAll(r)
 	if err != nil {
 		t.Fatal(err)
@@ -168,9 +143,37 @@ func gunzip(t *testing.T, raw []byte) []byte {
 	return content
 }
 
-func TestTheSameProgramsMakeTheSameBytes(t *testing.T) {
+// inspectLayer checks the files of a container.
+func inspectLayer(t *testing.T, inside map[string]entry, from string) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(from, programs[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range programs {
+		if f := inside["usr/local/bin/"+name]; f.Mode != 0o755 || f.Uid != 0 || !bytes.Equal(f.content, content) {
+			t.Errorf("%s: mode %o, owner %d, %d bytes", name, f.Mode, f.Uid, len(f.content))
+		}
+	}
+	for path, target := range map[string]string{"usr/local/bin/weft-ipam": "weft-cni", "var/run": "../run"} {
+		if inside[path].Linkname != target {
+			t.Errorf("%s is a link to %q", path, inside[path].Linkname)
+		}
+	}
+	for path, f := range inside {
+		parent := filepath.Dir(strings.TrimSuffix(path, "/")) + "/"
+		if _, ok := inside[parent]; parent != "./" && !ok {
+			t.Errorf("the directory of %s is missing", path)
+		}
+		if f.ModTime.Unix() != 0 {
+			t.Errorf("%s has time %v", path, f.ModTime)
+		}
+	}
+}
+
+func TestTheSameProgramsHaveTheSameArchive(t *testing.T) {
 	first, second := builds(t, "amd64"), builds(t, "amd64")
-	if err := os.Chmod(filepath.Join(second, names[0]), 0o700); err != nil {
+	if err := os.Chmod(filepath.Join(second, programs[0]), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(packed(t, first, "amd64"), packed(t, second, "amd64")) {
@@ -178,7 +181,7 @@ func TestTheSameProgramsMakeTheSameBytes(t *testing.T) {
 	}
 }
 
-func TestWhatWouldNotRunIsNotPacked(t *testing.T) {
+func TestInvalidProgramsAndFlagsAreRejected(t *testing.T) {
 	here := builds(t, "amd64")
 	missing := builds(t, "amd64")
 	if err := os.Remove(filepath.Join(missing, "weft-vswitch")); err != nil {
@@ -197,13 +200,13 @@ func TestWhatWouldNotRunIsNotPacked(t *testing.T) {
 		code int
 		why  string
 	}{
-		{"of another architecture", []string{"-from", here, "-arch", "arm64"}, 1, "built for EM_X86_64, not for arm64"},
-		{"a program is missing", []string{"-from", missing}, 1, "pack weft-vswitch"},
-		{"a script", []string{"-from", text}, 1, "no program for linux"},
+		{"another architecture", []string{"-from", here, "-arch", "arm64"}, 1, "built for EM_X86_64, not for arm64"},
+		{"a missing program", []string{"-from", missing}, 1, "pack weft-vswitch"},
+		{"a script", []string{"-from", text}, 1, "not a linux program"},
 		{"a name without a tag", []string{"-from", here, "-name", "localhost/weft"}, 2, "is not a full name"},
-		{"a name without a place", []string{"-from", here, "-name", "weft:1"}, 2, "is not a full name"},
+		{"a name without a registry", []string{"-from", here, "-name", "weft:1"}, 2, "is not a full name"},
 		{"an unknown architecture", []string{"-from", here, "-arch", "mips"}, 2, "neither amd64 nor arm64"},
-		{"a word too many", []string{"-from", here, "word"}, 2, `unexpected argument "word"`},
+		{"an argument", []string{"-from", here, "word"}, 2, `unexpected argument "word"`},
 		{"an unknown flag", []string{"-nonsense"}, 2, "nonsense"},
 	}
 	for _, tt := range tests {
