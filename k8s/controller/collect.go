@@ -3,10 +3,10 @@ package controller
 import (
 	"context"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/client"
@@ -14,20 +14,15 @@ import (
 
 // keepCollecting frees blocks and loans of deleted nodes periodically. Each leader restarts the grace period.
 func (c *Controller) keepCollecting(ctx context.Context) error {
-	tick := time.NewTicker(c.config.Collect)
-	defer tick.Stop()
-	for {
-		if len(c.overview.Missing()) == 0 {
-			if _, err := c.collector.Collect(ctx); err != nil && ctx.Err() == nil {
-				c.config.Log.Warn("addresses of deleted nodes not collected, retrying", "after", c.config.Collect, "err", err)
-			}
+	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
+		if len(c.overview.Missing()) > 0 {
+			return
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
+		if _, err := c.collector.Collect(ctx); err != nil && ctx.Err() == nil {
+			c.config.Log.Warn("addresses of deleted nodes not collected, retrying", "after", c.config.Collect, "err", err)
 		}
-	}
+	}, c.config.Collect)
+	return ctx.Err()
 }
 
 // claimSources lists all pools and networks that own blocks, including deleted ones.

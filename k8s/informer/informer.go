@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -63,23 +64,15 @@ func (g *Group) Missing() []string {
 
 // Await waits until Missing lists no kind. It calls warn every 30 s.
 func (g *Group) Await(ctx context.Context, warn func(missing []string)) error {
-	poll := time.NewTicker(100 * time.Millisecond)
-	defer poll.Stop()
-	for next := time.Now().Add(warnAfter); ; {
+	next := time.Now().Add(warnAfter)
+	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (done bool, _ error) {
 		missing := g.Missing()
-		if len(missing) == 0 {
-			return nil
-		}
-		if time.Now().After(next) {
+		if len(missing) > 0 && time.Now().After(next) {
 			warn(missing)
 			next = next.Add(warnAfter)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-poll.C:
-		}
-	}
+		return len(missing) == 0, nil
+	})
 }
 
 // Options select and reduce the objects that are watched. All are optional.
