@@ -153,20 +153,6 @@ func (m *Manager) selected(ctx context.Context, ev *pod.AddPod) ([]pod.Interface
 	return m.config.Selected(ctx, ev)
 }
 
-// underWay marks an ADD of key until the returned function is called.
-func (m *Manager) underWay(key pod.Key) (ended func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.adds[key]++
-	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.adds[key]--; m.adds[key] == 0 {
-			delete(m.adds, key)
-		}
-	}
-}
-
 // Address adds the awaited addresses to an attachment. If it has them, Address returns the same reply again. A failure
 // leaves the attachment unchanged.
 func (m *Manager) Address(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {

@@ -70,7 +70,8 @@ func (m *Manager) Collect(ctx context.Context, req *weftv1.CollectRequest) (*wef
 	var errs []error
 	valid := validKeys(req)
 	for _, a := range m.Attachments() {
-		if a.Key.Network != req.GetNetwork() || valid[a.Key] || !m.collectable(a.Key) {
+		// The check is right before each removal: the runtime's list may be older than the attachment, and an ADD may have begun meanwhile.
+		if a.Key.Network != req.GetNetwork() || valid[a.Key] || !m.isCreatedBefore(a.Key, m.config.Now().Add(-m.config.Grace)) {
 			continue
 		}
 		ev := &pod.DeletePod{Key: a.Key, ID: a.Pod, Reason: "GC"}
@@ -95,13 +96,4 @@ func validKeys(req *weftv1.CollectRequest) map[pod.Key]bool {
 		valid[pod.Key{Network: req.GetNetwork(), ContainerID: a.GetContainerId(), IfName: a.GetIfName()}] = true
 	}
 	return valid
-}
-
-// collectable reports whether a GC may delete the attachment. It is called right before each removal: the runtime's list
-// may be older than the attachment, and an ADD may have begun meanwhile.
-func (m *Manager) collectable(key pod.Key) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r, ok := m.pods[key]
-	return ok && r.complete && m.adds[key] == 0 && m.config.Now().Sub(r.attachment.Created) >= m.config.Grace
 }
