@@ -142,7 +142,7 @@ func TestFullMeshHasNoLoops(t *testing.T) {
 	for _, n := range nodes {
 		own := n.count(t, "tap", "rx packets")
 		if sent := n.count(t, "vxlan_tunnel", "tx packets"); own == 0 || sent > 2*own {
-			t.Errorf("node %d sent %d envelopes for %d frames of its pod", n.n, sent, own)
+			t.Errorf("node %d sent %d tunnel packets for %d frames of its pod", n.n, sent, own)
 		}
 	}
 	nodes[1].end(t)

@@ -77,10 +77,10 @@ func TestRoutesBetweenNodesUseTunnels(t *testing.T) {
 	for _, n := range nodes {
 		pods = append(pods, addPod(t, n.conn, n.n, tapv2.TAP_API_FLAG_GSO))
 		n.attachUplink(t, false)
-		way := n.transit(t, 1430)
+		via := n.transit(t, 1430)
 		for _, other := range nodes {
 			if other != n {
-				way.routeTo(t, other, pod{n: other.n}.prefix4(2))
+				via.routeTo(t, other, pod{n: other.n}.prefix4(2))
 			}
 		}
 	}

@@ -106,7 +106,7 @@ func TestDeletedLinkIsAttachedAgain(t *testing.T) {
 			t.Fatalf("%s: event %+v", rule, ev)
 		}
 	}
-	mended := func(rule string) {
+	reopened := func(rule string) {
 		t.Helper()
 		if ev := <-l.engine.Events(); ev.Kind != forward.PortUp || ev.Interface != b.index {
 			t.Fatalf("%s: event %+v", rule, ev)
@@ -118,7 +118,7 @@ func TestDeletedLinkIsAttachedAgain(t *testing.T) {
 	if err := netlink.LinkSetUp(link); err != nil {
 		t.Fatal(err)
 	}
-	mended("up again")
+	reopened("up again")
 	broken("away", netlink.LinkDel)
 	l.addVethPair(b, cable{})
 	if link, err = netlink.LinkByName(b.hostEnd()); err != nil {
@@ -128,7 +128,7 @@ func TestDeletedLinkIsAttachedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.addRoutes(t)
-	mended("made again")
+	reopened("created again")
 }
 
 func TestFailedAttachLeavesNothing(t *testing.T) {

@@ -98,7 +98,7 @@ func TestBVIAnswersARPInItsBridge(t *testing.T) {
 		t.Fatalf("answered %v; drops %v", out, s.engine.Drops())
 	}
 	if got := s.slowPathReplies(2, arpRequest(host(2), "10.9.0.3")); got != nil {
-		t.Errorf("answered for a stranger: %v", got)
+		t.Errorf("answered for a foreign address: %v", got)
 	}
 }
 

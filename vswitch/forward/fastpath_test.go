@@ -36,7 +36,7 @@ func fastPathAgrees(t testing.TB, w *worker, f delivery) (taken bool) {
 		return false
 	}
 	if d := w.input(from, long); d != (verdict{out: s.out}) || !bytes.Equal(short.Bytes(), long.Bytes()) || short.Virtio != long.Virtio {
-		t.Errorf("%x from %d:\nthe shortcut sends %x to %d,\nthe long way  %x with %+v", raw, in, short.Bytes(), s.out.index, long.Bytes(), d)
+		t.Errorf("%x from %d:\nthe fast path sends %x to %d,\nthe full path %x with %+v", raw, in, short.Bytes(), s.out.index, long.Bytes(), d)
 	}
 	if s.port != w.ports.at(s.out.index) {
 		t.Errorf("to %d by another one's port", s.out.index)

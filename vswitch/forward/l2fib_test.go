@@ -77,7 +77,7 @@ func TestConfiguredMACs(t *testing.T) {
 	static := ConfiguredMAC{MAC: host(2), Interface: 2, Static: true}
 	filter := ConfiguredMAC{MAC: host(2), Interface: NoInterface, Static: true, Filter: true}
 	proposed := ConfiguredMAC{MAC: host(2), Interface: 2}
-	speaks := func(on uint32) func(*segment) { return func(s *segment) { s.reached(on, host(2), frame.Broadcast) } }
+	sends := func(on uint32) func(*segment) { return func(s *segment) { s.reached(on, host(2), frame.Broadcast) } }
 	for _, c := range []struct {
 		rule     string
 		fixed    ConfiguredMAC
@@ -87,13 +87,13 @@ func TestConfiguredMACs(t *testing.T) {
 		reason   string
 	}{
 		{"a static MAC needs no learning", static, nil, host(1), host(2), []uint32{2}, ""},
-		{"a static MAC does not move", static, speaks(3), host(1), host(2), []uint32{2}, "l2-learn/L2 mac move violations"},
+		{"a static MAC does not move", static, sends(3), host(1), host(2), []uint32{2}, "l2-learn/L2 mac move violations"},
 		{"another member cannot send from a static MAC", static, nil, host(2), host(9), nil, "l2-learn/L2 mac move violations"},
 		{"a static MAC does not age", static, func(s *segment) { s.now += 1e6 }, host(1), host(2), []uint32{2}, ""},
 		{"a frame to a filtered MAC is dropped", filter, nil, host(1), host(2), nil, "l2-fwd/Filter Mac Drop"},
 		{"a frame from a filtered MAC is dropped", filter, nil, host(2), host(9), nil, "l2-learn/L2 filter mac drops"},
 		{"a MAC that is not static is configured", proposed, nil, host(1), host(2), []uint32{2}, ""},
-		{"a MAC that is not static moves", proposed, speaks(3), host(1), host(2), []uint32{3}, ""},
+		{"a MAC that is not static moves", proposed, sends(3), host(1), host(2), []uint32{3}, ""},
 		{"a static MAC behind an interface outside of the bridge domain", ConfiguredMAC{MAC: host(2), Interface: 6, Static: true}, nil, host(1), host(2), nil,
 			"l2-output/L2 Output interface not valid"},
 	} {

@@ -125,12 +125,12 @@ func (l *lab) configure(p *pod) {
 	ok(e.SetRoute(forward.TableKey{Family: forward.IP6}, netip.MustParsePrefix("fd00::ffff/128"), local))
 	e.Publish()
 	p.addRoutes(l.t)
-	eventually(l.t, "the pod hears", func() bool { return p.linkReady(l.t) })
+	eventually(l.t, "the link of the pod is ready", func() bool { return p.linkReady(l.t) })
 }
 
 // linkReady reports whether the kernel has noticed carrier and accepts packets to the pod's addresses: both take some time after
 // netlink shows the link up with its addresses.
-func (p *pod) linkReady(t *testing.T) (hears bool) {
+func (p *pod) linkReady(t *testing.T) (ready bool) {
 	t.Helper()
 	netnstest.Do(t, p.namespace, func() {
 		link, err := netlink.LinkByName(p.info.Name)
@@ -141,9 +141,9 @@ func (p *pod) linkReady(t *testing.T) (hears bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hears = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }) && p.receives(p.v4) && p.receives(p.v6)
+		ready = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }) && p.receives(p.v4) && p.receives(p.v6)
 	})
-	return hears
+	return ready
 }
 
 // receives reports whether the pod's kernel accepts packets to an address.

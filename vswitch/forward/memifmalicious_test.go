@@ -26,11 +26,11 @@ type maliciousClient struct {
 
 const (
 	maliciousRing = 64 // slots
-	liarHalf      = 64 << 10
-	liarSize      = 2 * liarHalf
+	maliciousHalf = 64 << 10
+	maliciousSize = 2 * maliciousHalf
 )
 
-func dialLiar(t *testing.T, path string, seed uint64) *maliciousClient {
+func dialMalicious(t *testing.T, path string, seed uint64) *maliciousClient {
 	t.Helper()
 	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
@@ -39,7 +39,7 @@ func dialLiar(t *testing.T, path string, seed uint64) *maliciousClient {
 	if err := socket.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	return &maliciousClient{socket: socket, random: rand.New(rand.NewPCG(seed, 1)), size: liarSize}
+	return &maliciousClient{socket: socket, random: rand.New(rand.NewPCG(seed, 1)), size: maliciousSize}
 }
 
 // memfd creates the memory; unsealable memory can be truncated later.
@@ -49,19 +49,19 @@ func (l *maliciousClient) memfd(t *testing.T, unsealable bool) int {
 	if !unsealable {
 		flags |= unix.MFD_ALLOW_SEALING
 	}
-	fd, err := unix.MemfdCreate("liar", flags)
+	fd, err := unix.MemfdCreate("memif", flags)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.fds = append(l.fds, fd)
-	if err := unix.Ftruncate(fd, liarSize); err != nil {
+	if err := unix.Ftruncate(fd, maliciousSize); err != nil {
 		t.Fatal(err)
 	}
-	if l.memory, err = unix.Mmap(fd, 0, liarSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	if l.memory, err = unix.Mmap(fd, 0, maliciousSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		t.Fatal(err)
 	}
 	for half := range 2 {
-		binary.LittleEndian.PutUint32(l.memory[half*liarHalf:], 0x3E31F20)
+		binary.LittleEndian.PutUint32(l.memory[half*maliciousHalf:], 0x3E31F20)
 	}
 	return fd
 }
@@ -111,7 +111,7 @@ func (l *maliciousClient) handshake(t *testing.T, fd int, distort func(step int,
 		l.fds = append(l.fds, event)
 		l.say(5, event, func(b []byte) {
 			b[2] = byte(1 - ring)
-			binary.LittleEndian.PutUint32(b[8:], uint32(ring*liarHalf))
+			binary.LittleEndian.PutUint32(b[8:], uint32(ring*maliciousHalf))
 			b[12] = 6
 			distort(2+ring, b)
 		})
@@ -139,7 +139,7 @@ func (l *maliciousClient) convinced() bool {
 // scribble writes random descriptors, as a malicious or crashing client might, and announces some. It changes heads and tails
 // only where that is detected at once.
 func (l *maliciousClient) scribble(alsoIndexes bool) {
-	at := l.random.IntN(2) * liarHalf
+	at := l.random.IntN(2) * maliciousHalf
 	head := l.memory[at+6:]
 	switch n := l.random.IntN(6); {
 	case n == 0 && alsoIndexes:
@@ -228,16 +228,16 @@ func TestMaliciousClientsDoNotDisturbOthers(t *testing.T) {
 		l.cut(t)
 	}
 	// A loaded machine needs more sessions until one is detected in time.
-	lies := uint64(0)
+	sessions := uint64(0)
 	found := detectedErrors{}
-	for ; lies < 150 || !found.complete() && lies < 3000; lies++ {
-		dialLiar(t, l.socket, lies).run(t)
+	for ; sessions < 150 || !found.complete() && sessions < 3000; sessions++ {
+		dialMalicious(t, l.socket, sessions).run(t)
 		found.collect(l)
 	}
 	if sent := stop(); sent == 0 {
 		t.Error("nothing was sent")
 	}
-	if t.Logf("%d sessions, detected: %v; drops: %v", lies, found, l.engine.Drops()); !found.complete() {
+	if t.Logf("%d sessions, detected: %v; drops: %v", sessions, found, l.engine.Drops()); !found.complete() {
 		t.Error("not all kinds of errors were detected")
 	}
 	l.freed(t, 3)
@@ -253,7 +253,7 @@ func (l *memifLab) cut(t *testing.T) {
 		if c != nil {
 			c.close()
 		}
-		c = dialLiar(t, l.socket, 0)
+		c = dialMalicious(t, l.socket, 0)
 		t.Cleanup(c.close)
 		fd = c.memfd(t, true)
 		return c.handshake(t, fd, func(int, []byte) {})
@@ -296,7 +296,7 @@ func (found detectedErrors) complete() bool {
 func (l *memifLab) warmUp(t *testing.T, a, b *memif.Conn) {
 	t.Helper()
 	for seed := range uint64(20) {
-		dialLiar(t, l.socket, seed).run(t)
+		dialMalicious(t, l.socket, seed).run(t)
 	}
 	a.RxQueues()[0].Arm()
 	b.TxQueues()[0].Send([][]byte{numberedFrame(2, 9, 0, 64)})

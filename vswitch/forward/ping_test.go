@@ -138,3 +138,18 @@ func (p *pod) wantReply(t *testing.T, r ping) {
 		t.Fatalf("ping %v from %v: got %v from %v", r.to, p.v4, m.Type, from)
 	}
 }
+
+// sendFrom sends a datagram from an address of the pod.
+func (p *pod) sendFrom(t *testing.T, from, to netip.Addr) {
+	t.Helper()
+	netnstest.Do(t, p.namespace, func() {
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("it is me")); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

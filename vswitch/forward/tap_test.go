@@ -50,9 +50,9 @@ func TestPodReceivesICMPErrors(t *testing.T) {
 		{"hop limit exceeded here", ping{to: b.v6, ttl: 1}, ipv6.ICMPTypeTimeExceeded, 0, own6},
 		{"TTL 2 passes", ping{to: b.v4, ttl: 2}, ipv4.ICMPTypeEchoReply, 0, b.v4},
 		{"no route", ping{to: nowhere4}, ipv4.ICMPTypeDestinationUnreachable, 0, gateway4},
-		{"no route is told of in IPv6", ping{to: nowhere6}, ipv6.ICMPTypeDestinationUnreachable, 0, own6},
+		{"no route in IPv6", ping{to: nowhere6}, ipv6.ICMPTypeDestinationUnreachable, 0, own6},
 		{"larger than the MTU with DF", ping{to: b.v4, size: 1400}, ipv4.ICMPTypeDestinationUnreachable, 4, gateway4},
-		{"too big for the way out is told of in IPv6", ping{to: b.v6, size: 1400}, ipv6.ICMPTypePacketTooBig, 0, own6},
+		{"larger than the MTU in IPv6", ping{to: b.v6, size: 1400}, ipv6.ICMPTypePacketTooBig, 0, own6},
 		{"exactly the MTU", ping{to: b.v4, size: 1300 - 28}, ipv4.ICMPTypeEchoReply, 0, b.v4},
 	} {
 		t.Run(c.rule, func(t *testing.T) {

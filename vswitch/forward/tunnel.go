@@ -165,8 +165,8 @@ func (v *vtep) send(out *iface, b *frame.Buffer, port uint16) {
 // routeTunnel routes a tunnel packet in its tunnel's table. A route into another tunnel drops it.
 func (v *vtep) route(out *iface, b *frame.Buffer) {
 	t := out.tunnel
-	way, target, drop := v.lookup(t, b.Bytes())
-	if way == nil || !b.Push(frame.EthernetLen) {
+	via, target, drop := v.lookup(t, b.Bytes())
+	if via == nil || !b.Push(frame.EthernetLen) {
 		v.w.tx.discard(b, drop)
 		return
 	}
@@ -175,26 +175,26 @@ func (v *vtep) route(out *iface, b *frame.Buffer) {
 		kind = frame.TypeIPv6
 	}
 	frame.PutEthernet(b.Bytes(), frame.MAC{}, frame.MAC{}, kind)
-	d := v.w.rewrite(way, target, b)
+	d := v.w.rewrite(via, target, b)
 	if d.punt == 0 {
-		d = outputVerdict(way, b)
+		d = outputVerdict(via, b)
 	}
 	v.encapsulating = true
 	v.w.apply(out, b, d)
 	v.encapsulating = false
 }
 
-func (v *vtep) lookup(t *tunnel, packet []byte) (way *iface, target netip.Addr, drop reason) {
+func (v *vtep) lookup(t *tunnel, packet []byte) (via *iface, target netip.Addr, drop reason) {
 	to := t.Destination.Addr()
 	if to.Is4() {
-		way, target, _ = resolveRoute(v.w.snapshot, t.fib, to, frame.IPv4(packet))
-		return way, target, dropTunnelRoute
+		via, target, _ = resolveRoute(v.w.snapshot, t.fib, to, frame.IPv4(packet))
+		return via, target, dropTunnelRoute
 	}
-	way, target, _ = resolveRoute(v.w.snapshot, t.fib, to, frame.IPv6(packet))
-	if way != nil && len(packet) > way.mtu {
+	via, target, _ = resolveRoute(v.w.snapshot, t.fib, to, frame.IPv6(packet))
+	if via != nil && len(packet) > via.mtu {
 		return nil, target, dropTunnelRouteMTU // IPv6 routers do not fragment
 	}
-	return way, target, dropTunnelRoute
+	return via, target, dropTunnelRoute
 }
 
 // receiveTunnel decides on a packet to the dataplane whose UDP header is at an offset behind the Ethernet header; false if no

@@ -218,7 +218,7 @@ func TestDecapsulationKeepsInnerOffloads(t *testing.T) {
 }
 
 func TestInvalidTunnelPacketsAreCountedByReason(t *testing.T) {
-	envelope := func(change func(raw []byte)) func(*segment) {
+	modified := func(change func(raw []byte)) func(*segment) {
 		return func(s *segment) {
 			raw := reflected(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
 			change(raw)
@@ -230,13 +230,13 @@ func TestInvalidTunnelPacketsAreCountedByReason(t *testing.T) {
 		rule, reason string
 		do           func(*segment)
 	}{
-		{"another VNI", "vxlan4-input/no such tunnel packets", envelope(func(b []byte) { b[at+6]++ })},
-		{"another sender", "vxlan4-input/no such tunnel packets", envelope(func(b []byte) { b[29]++; fixIPv4Checksum(b) })},
-		{"no I flag", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] = 0 })},
-		{"another flag", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] |= 1 })},
-		{"truncated header", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[39] = 8 + 7 })},
-		{"a wrong checksum", "ip4-local/udp_checksum", envelope(func(b []byte) { b[40] = 1 })},
-		{"truncated frame", "ethernet-input/frame too short", envelope(func(b []byte) { b[38], b[39] = 0, 8+8+13 })},
+		{"another VNI", "vxlan4-input/no such tunnel packets", modified(func(b []byte) { b[at+6]++ })},
+		{"another sender", "vxlan4-input/no such tunnel packets", modified(func(b []byte) { b[29]++; fixIPv4Checksum(b) })},
+		{"no I flag", "vxlan4-input/packets with bad flags field in vxlan header", modified(func(b []byte) { b[at] = 0 })},
+		{"another flag", "vxlan4-input/packets with bad flags field in vxlan header", modified(func(b []byte) { b[at] |= 1 })},
+		{"truncated header", "vxlan4-input/packets with bad flags field in vxlan header", modified(func(b []byte) { b[39] = 8 + 7 })},
+		{"a wrong checksum", "ip4-local/udp_checksum", modified(func(b []byte) { b[40] = 1 })},
+		{"truncated frame", "ethernet-input/frame too short", modified(func(b []byte) { b[38], b[39] = 0, 8+8+13 })},
 		{"a tunnel that is down", "ethernet-input/subinterface down", func(s *segment) {
 			raw := reflected(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
 			s.set(tunnelIndex, Interface{Tunnel: tunnelTo(IP4)})

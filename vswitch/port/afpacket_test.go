@@ -113,7 +113,7 @@ func tagged(tags string) []byte {
 
 func TestFramesCrossALinkUnchanged(t *testing.T) {
 	for rule, raw := range map[string][]byte{
-		"to a stranger's address":                        plainFrame,
+		"to a foreign address":                           plainFrame,
 		"with the tag that the kernel took off":          tagged("\x81\x00\x60\x07"),
 		"with a service tag":                             tagged("\x88\xa8\x00\x05"),
 		"with two tags, of which the kernel takes one":   tagged("\x88\xa8\x00\x05\x81\x00\x00\x06"),

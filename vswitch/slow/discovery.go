@@ -79,7 +79,7 @@ func (p *Path) advertise(m *Message, i Interface, target netip.Addr) {
 	if asker.IsUnspecified() {
 		to, mac, flags = allNodes, allNodesMAC, frame.NDFlagOverride
 	}
-	p.sendND(m.Interface, ndEnvelope{mac, i.MAC, target, to}, frame.NDFields{
+	p.sendND(m.Interface, ndAddresses{mac, i.MAC, target, to}, frame.NDFields{
 		Type: frame.ICMP6Advert, Flags: flags, Target: target, Option: frame.NDTargetLink, Link: i.MAC,
 	})
 }
@@ -95,17 +95,17 @@ func (p *Path) solicit(index uint32, i Interface, target netip.Addr) {
 		}
 	}
 	group, mac := frame.SolicitedNode(target)
-	p.sendND(index, ndEnvelope{mac, i.MAC, source, group}, frame.NDFields{
+	p.sendND(index, ndAddresses{mac, i.MAC, source, group}, frame.NDFields{
 		Type: frame.ICMP6Solicit, Target: target, Option: frame.NDSourceLink, Link: i.MAC,
 	})
 }
 
-type ndEnvelope struct {
+type ndAddresses struct {
 	toMAC, fromMAC frame.MAC
 	from, to       netip.Addr
 }
 
-func (p *Path) sendND(index uint32, v ndEnvelope, f frame.NDFields) {
+func (p *Path) sendND(index uint32, v ndAddresses, f frame.NDFields) {
 	m := p.router.Inject()
 	if m == nil {
 		p.drop(workerFull)

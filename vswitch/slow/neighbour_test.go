@@ -50,7 +50,7 @@ func TestRequestsForOwnAddressesAreAnswered(t *testing.T) {
 		t.Errorf("%v", out[0].packet)
 	}
 	if len(d.learned) != 0 {
-		t.Errorf("a stranger's request taught %v", d.learned)
+		t.Errorf("learned %v from a foreign request", d.learned)
 	}
 	for _, target := range []netip.Addr{our6, ourLink} {
 		out = d.give(slow.Message{Reason: slow.Discovery, Interface: 1}, nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: target, Link: theirMAC}))
@@ -70,8 +70,8 @@ func TestInvalidAndForeignRequestsAreDropped(t *testing.T) {
 	hops[21] = 64
 	sum := nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: our6, Link: theirMAC})
 	sum[56]++
-	liar := arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: our4})
-	liar[11]++
+	spoofed := arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: our4})
+	spoofed[11]++
 	for _, c := range []struct {
 		rule   string
 		reason slow.Reason
@@ -80,7 +80,7 @@ func TestInvalidAndForeignRequestsAreDropped(t *testing.T) {
 	}{
 		{"foreign IPv4 address", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: netip.MustParseAddr("10.0.0.77")}), "arp-reply/l3_dst_address_not_local"},
 		{"our own address claimed", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: our4, Target: our4}), "arp-reply/l3_src_address_is_local"},
-		{"sender's MAC is not the frame's", slow.ARP, liar, "arp-reply/l2_address_mismatch"},
+		{"sender's MAC is not the frame's", slow.ARP, spoofed, "arp-reply/l2_address_mismatch"},
 		{"truncated", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: our4})[:40], "arp-input/malformed"},
 		{"foreign IPv6 address", slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: other6, Link: theirMAC}), "ip6-icmp-input/neighbor_solicitation_source_unknown"},
 		{"hop limit below 255", slow.Discovery, hops, "ip6-icmp-input/malformed neighbour message"},

@@ -12,7 +12,7 @@ import (
 
 func TestInterfaceAnswersForProxiedAddresses(t *testing.T) {
 	low, high := netip.MustParseAddr("10.0.0.100"), netip.MustParseAddr("10.0.0.200")
-	host, own, stranger := netip.MustParseAddr("fd00::77"), netip.MustParseAddr("fd00::78"), netip.MustParseAddr("fd00::79")
+	host, own, foreign := netip.MustParseAddr("fd00::77"), netip.MustParseAddr("fd00::78"), netip.MustParseAddr("fd00::79")
 	ranges := slow.Proxied{Ranges: []slow.Range{{Low: netip.MustParseAddr("10.0.0.1"), High: netip.MustParseAddr("10.0.0.2")}, {Low: low, High: high}}}
 	hosts := slow.Proxied{Hosts: map[netip.Addr]uint32{host: 2, own: 1}}
 	ask4 := func(sender, target string) []byte {
@@ -39,9 +39,9 @@ func TestInterfaceAnswersForProxiedAddresses(t *testing.T) {
 		{rule: "proxied host", proxied: hosts, raw: ask6(host), want: host},
 		{rule: "not a host behind the same interface", proxied: hosts, raw: ask6(own)},
 		{rule: "not a host on the link", proxied: hosts, raw: ask6(host), neighbour: host},
-		{rule: "not an unknown host", proxied: hosts, raw: ask6(stranger)},
-		{rule: "everyone", proxied: slow.Proxied{All: true}, raw: ask6(stranger), want: stranger},
-		{rule: "everyone but link-local addresses", proxied: slow.Proxied{All: true}, raw: ask6(netip.MustParseAddr("fe80::77"))},
+		{rule: "not an unknown host", proxied: hosts, raw: ask6(foreign)},
+		{rule: "all addresses", proxied: slow.Proxied{All: true}, raw: ask6(foreign), want: foreign},
+		{rule: "all but link-local addresses", proxied: slow.Proxied{All: true}, raw: ask6(netip.MustParseAddr("fe80::77"))},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			d := newDataplane(t)

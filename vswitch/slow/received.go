@@ -108,7 +108,7 @@ func (p *Path) echo(m *Message, k packet) {
 		p.drop(workerFull)
 		return
 	}
-	body := p.envelope(out, m, reflect(k, k.destination, len(icmp), echoTTL))
+	body := p.reply(out, m, reflect(k, k.destination, len(icmp), echoTTL))
 	copy(body, icmp)
 	frame.ICMP(body).SetType(reply, 0)
 	// The sum of the pseudo header does not depend on the order of the addresses.
@@ -121,9 +121,9 @@ func reflect(k packet, source netip.Addr, length int, ttl uint8) frame.IPFields 
 	return frame.IPFields{TTL: ttl, Protocol: k.icmp(), Source: source, Destination: k.source, PayloadLen: length}
 }
 
-// envelope writes the Ethernet and IP headers of an answer to m and returns the space for its ICMP message. The MACs are
+// reply writes the Ethernet and IP headers of an answer to m and returns the space for its ICMP message. The MACs are
 // those of an answer on the same link; routing rewrites them.
-func (p *Path) envelope(out, m *Message, f frame.IPFields) []byte {
+func (p *Path) reply(out, m *Message, f frame.IPFields) []byte {
 	e := frame.Ethernet(m.Bytes())
 	header := frame.IPv6Len
 	if f.Source.Is4() {

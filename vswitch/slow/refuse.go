@@ -91,7 +91,7 @@ func (p *Path) sendError(m *Message, k packet, source netip.Addr, r refusal) {
 	if k.source.Is4() {
 		quote = k.ip[:min(len(k.ip), longestError4-frame.IPv4Len-frame.ICMPLen)]
 	}
-	body := p.envelope(out, m, reflect(k, source, frame.ICMPLen+len(quote), errorTTL))
+	body := p.reply(out, m, reflect(k, source, frame.ICMPLen+len(quote), errorTTL))
 	frame.ICMP(body).SetType(r.kind, r.code)
 	frame.ICMP(body).SetRest(r.rest)
 	copy(body[frame.ICMPLen:], quote)
