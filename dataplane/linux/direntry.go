@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -103,22 +104,25 @@ func (s dirEntry) remove(ctx context.Context, t wire.FileType) error {
 
 // mode returns the mode of the file without following a symbolic link.
 func (s dirEntry) mode() (fs.FileMode, error) {
-	var st unix.Stat_t
-	if err := unix.Fstatat(s.dir, s.base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return 0, fmt.Errorf("stat %s: %w", s.name, err)
+	f, info, err := s.open()
+	if err != nil {
+		return 0, err
 	}
-	return modeOf(&st), nil
+	return info.Mode(), f.Close()
 }
+
+// modeBits are the permissions and the special bits of a mode.
+const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
 // read reads the file. It returns up to limit bytes of a regular file as its secret.
 func (s dirEntry) read(limit int) (v wire.File, err error) {
-	fd, st, err := s.open()
+	f, info, err := s.open()
 	if err != nil {
 		return v, err
 	}
-	defer unix.Close(fd)
-	mode := modeOf(st)
-	v = wire.File{Mode: mode & (fs.ModePerm | fs.ModeSetgid | fs.ModeSetuid | fs.ModeSticky), UID: int(st.Uid), GID: int(st.Gid)}
+	defer f.Close()
+	st, mode := statOf(info), info.Mode()
+	v = wire.File{Mode: mode & modeBits, UID: int(st.Uid), GID: int(st.Gid)}
 	switch {
 	case mode.IsDir():
 		v.Type = wire.Directory
@@ -126,29 +130,30 @@ func (s dirEntry) read(limit int) (v wire.File, err error) {
 		v.Type = wire.Socket
 	case mode.IsRegular():
 		v.Type = wire.RegularFile
-		v.Secret, err = s.text(fd, limit)
+		v.Secret, err = s.text(f, limit)
 	}
 	return v, err
 }
 
 // open opens a file of any type without reading from it (O_PATH).
-func (s dirEntry) open() (fd int, st *unix.Stat_t, err error) {
-	fd, err = unix.Openat(s.dir, s.base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+func (s dirEntry) open() (f *os.File, info fs.FileInfo, err error) {
+	fd, err := unix.Openat(s.dir, s.base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, nil, fmt.Errorf("open %s: %w", s.name, err)
+		return nil, nil, fmt.Errorf("open %s: %w", s.name, err)
 	}
-	st = new(unix.Stat_t)
-	if err := unix.Fstat(fd, st); err != nil {
-		unix.Close(fd)
-		return 0, nil, fmt.Errorf("stat %s: %w", s.name, err)
+	f = os.NewFile(uintptr(fd), s.name)
+	if info, err = f.Stat(); err != nil {
+		return nil, nil, errors.Join(err, f.Close())
 	}
-	return fd, st, nil
+	return f, info, nil
 }
+
+func statOf(info fs.FileInfo) *syscall.Stat_t { return info.Sys().(*syscall.Stat_t) }
 
 // text reads a regular file. It returns "" while the file's owner has a lease on it (fcntl(2), F_SETLEASE): a blocking open would wait
 // 45 s for the owner. A file with another content is replaced, which does not wait.
-func (s dirEntry) text(fd, limit int) (secret.Text, error) {
-	own, err := unix.Open(fdPath(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+func (s dirEntry) text(opened *os.File, limit int) (secret.Text, error) {
+	own, err := unix.Open(fdPath(opened), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return "", nil
 	}
@@ -165,7 +170,7 @@ func (s dirEntry) text(fd, limit int) (secret.Text, error) {
 }
 
 // fdPath returns a path of an open file that does not depend on its name.
-func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
 // conflict is the error for a foreign file of another type than t.
 func (s dirEntry) conflict(mode fs.FileMode, t wire.FileType) error {
@@ -186,28 +191,6 @@ func described(mode fs.FileMode) string {
 		return "named pipe"
 	}
 	return "device"
-}
-
-func modeOf(st *unix.Stat_t) fs.FileMode {
-	mode := fs.FileMode(st.Mode & 0o777)
-	for bit, of := range map[uint32]fs.FileMode{unix.S_ISUID: fs.ModeSetuid, unix.S_ISGID: fs.ModeSetgid, unix.S_ISVTX: fs.ModeSticky} {
-		if st.Mode&bit != 0 {
-			mode |= of
-		}
-	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFDIR:
-		mode |= fs.ModeDir
-	case unix.S_IFLNK:
-		mode |= fs.ModeSymlink
-	case unix.S_IFSOCK:
-		mode |= fs.ModeSocket
-	case unix.S_IFIFO:
-		mode |= fs.ModeNamedPipe
-	case unix.S_IFBLK, unix.S_IFCHR:
-		mode |= fs.ModeDevice
-	}
-	return mode
 }
 
 // removal empties a directory to which other processes may add files at the same time. It needs two descriptors for any depth, since

@@ -170,15 +170,15 @@ func (s dirEntry) putDirectory(v wire.File) error {
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("make directory %s: %w", s.name, err)
 	}
-	fd, st, err := s.open()
+	f, info, err := s.open()
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	if mode := modeOf(st); !mode.IsDir() {
-		return s.conflict(mode, v.Type)
+	defer f.Close()
+	if !info.IsDir() {
+		return s.conflict(info.Mode(), v.Type)
 	}
-	err = s.setOwnership(fd, v)
+	err = s.setOwnership(f, v)
 	if err != nil && made {
 		_ = unix.Unlinkat(s.dir, s.base, unix.AT_REMOVEDIR)
 	}
@@ -195,11 +195,11 @@ func (s dirEntry) putRegular(v wire.File) error {
 		return err
 	}
 	temp := dirEntry{s.dir, tempPrefix + s.base, s.name}
-	fd, err := temp.createTemp()
+	f, err := temp.createTemp()
 	if err != nil {
 		return err
 	}
-	if err = temp.write(fd, v); err == nil {
+	if err = temp.write(f, v); err == nil {
 		if err = unix.Renameat(s.dir, temp.base, s.dir, s.base); err == nil {
 			return nil
 		}
@@ -222,26 +222,25 @@ func (s dirEntry) checkReplaceable() error {
 }
 
 // createTemp makes an empty file that only the agent can read.
-func (s dirEntry) createTemp() (fd int, err error) {
+func (s dirEntry) createTemp() (*os.File, error) {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err = unix.Openat(s.dir, s.base, flags, 0o600)
+	fd, err := unix.Openat(s.dir, s.base, flags, 0o600)
 	if errors.Is(err, unix.EEXIST) {
 		if err = s.removeTemp(); err == nil {
 			fd, err = unix.Openat(s.dir, s.base, flags, 0o600)
 		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("create temporary file for %s: %w", s.name, err)
+		return nil, fmt.Errorf("create temporary file for %s: %w", s.name, err)
 	}
-	return fd, nil
+	return os.NewFile(uintptr(fd), s.name), nil
 }
 
 // write writes, syncs and closes the file. Without the sync, a crash after the rename could leave an empty file.
-func (s dirEntry) write(fd int, v wire.File) error {
-	f := os.NewFile(uintptr(fd), s.base)
+func (s dirEntry) write(f *os.File, v wire.File) error {
 	_, err := f.WriteString(v.Content + string(v.Secret))
 	if err == nil {
-		err = s.setOwnership(fd, v)
+		err = s.setOwnership(f, v)
 	}
 	if err == nil {
 		err = f.Sync()
@@ -264,68 +263,57 @@ var errNoSocket = errors.New("does not exist yet: no process listens on it")
 
 // putSocket sets mode and owner of a socket that another process made.
 func (s dirEntry) putSocket(v wire.File) error {
-	fd, st, err := s.open()
+	f, info, err := s.open()
 	if errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("socket %s %w", s.name, errNoSocket)
 	}
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return s.conflict(modeOf(st), v.Type)
+	defer f.Close()
+	if info.Mode()&fs.ModeSocket == 0 {
+		return s.conflict(info.Mode(), v.Type)
 	}
-	if st.Nlink != 1 { // a hard link to it may belong to a third party
-		return fmt.Errorf("socket %s has %d names (hard links), expected 1: remove it", s.name, st.Nlink)
+	if names := statOf(info).Nlink; names != 1 { // a hard link to it may belong to a third party
+		return fmt.Errorf("socket %s has %d names (hard links), expected 1: remove it", s.name, names)
 	}
-	return s.setOwnership(fd, v)
+	return s.setOwnership(f, v)
 }
 
 // setOwnership sets owner, group and mode of an open file unless they are right.
-func (s dirEntry) setOwnership(fd int, v wire.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("stat %s: %w", s.name, err)
+func (s dirEntry) setOwnership(f *os.File, v wire.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
 	}
-	if int(st.Uid) != v.UID || int(st.Gid) != v.GID {
-		if err := s.chown(fd, v); err != nil {
+	if st := statOf(info); int(st.Uid) != v.UID || int(st.Gid) != v.GID {
+		if err := s.chown(f, v); err != nil {
 			return err
 		}
-	} else if permissions(&st) == bits(v.Mode) {
+	} else if info.Mode()&modeBits == v.Mode {
 		return nil
 	}
-	if err := unix.Chmod(fdPath(fd), bits(v.Mode)); err != nil {
+	if err := os.Chmod(fdPath(f), v.Mode); err != nil {
 		return fmt.Errorf("set mode %s of %s: %w", v.Mode, s.name, err)
 	}
 	// Without the capability, the kernel clears setgid and returns no error.
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("stat %s: %w", s.name, err)
+	if info, err = f.Stat(); err != nil {
+		return err
 	}
-	if got := permissions(&st); got != bits(v.Mode) {
-		return fmt.Errorf("set mode %s of %s: the kernel set %#o", v.Mode, s.name, got)
+	if got := info.Mode() & modeBits; got != v.Mode {
+		return fmt.Errorf("set mode %s of %s: the kernel set %s", v.Mode, s.name, got)
 	}
 	return nil
 }
 
 // chown changes owner and group. It first removes the permissions of group and others, so that the new group never has those of the
 // old one. The caller sets the mode afterwards, since a change of owner may clear mode bits.
-func (s dirEntry) chown(fd int, v wire.File) error {
-	if err := unix.Chmod(fdPath(fd), bits(v.Mode)&0o700); err != nil {
+func (s dirEntry) chown(f *os.File, v wire.File) error {
+	if err := os.Chmod(fdPath(f), v.Mode&0o700); err != nil {
 		return fmt.Errorf("restrict mode of %s: %w", s.name, err)
 	}
-	if err := unix.Fchownat(fd, "", v.UID, v.GID, unix.AT_EMPTY_PATH); err != nil {
+	if err := unix.Fchownat(int(f.Fd()), "", v.UID, v.GID, unix.AT_EMPTY_PATH); err != nil {
 		return fmt.Errorf("change owner of %s to %d:%d: %w", s.name, v.UID, v.GID, err)
 	}
 	return nil
-}
-
-func permissions(st *unix.Stat_t) uint32 { return st.Mode & 0o7777 }
-
-// bits returns the kernel's form of a mode.
-func bits(m fs.FileMode) uint32 {
-	b := uint32(m.Perm())
-	if m&fs.ModeSetgid != 0 {
-		b |= unix.S_ISGID
-	}
-	return b
 }
