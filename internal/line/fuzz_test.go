@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/internal/line"
 )
 
-// FuzzOf makes any text, such as a pod's annotation in an error, one line of bounded length.
+// FuzzOf checks that Of returns one line of bounded length for any text, and does not change that.
 func FuzzOf(f *testing.F) {
 	f.Add("a\nb\r\nc", 49)
 	f.Add(strings.Repeat("\xff", 100), 60)
@@ -21,8 +21,8 @@ func FuzzOf(f *testing.F) {
 		if len(got) > most || strings.ContainsAny(got, "\n\r") || !utf8.ValidString(got) {
 			t.Errorf("%q became %q of %d bytes, at most %d are allowed", text, got, len(got), most)
 		}
-		if again := line.Of(got, most); again != got {
-			t.Errorf("%q, and again %q", got, again)
+		if repeated := line.Of(got, most); repeated != got {
+			t.Errorf("Of changes its result %q to %q", got, repeated)
 		}
 	})
 }

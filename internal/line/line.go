@@ -8,18 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds, in bytes, that grow from the inside out: the mark of the innermost cut is kept. Users' texts, such as annotations of
-// 16 KiB, are quoted in errors, and these are stored with events, logged, and kept by the runtime and by Kubernetes.
+// Maximum lengths in bytes. Each outer layer allows more, so that it keeps the mark of an inner cut. Errors quote texts of users, such as
+// annotations of 16 KiB, and are kept in events, logs, the runtime and Kubernetes.
 const (
-	Cause = 1536 // of an error that a handler makes
-	Error = 2048 // of an error that a program returns
-	Log   = 4096 // of an attribute of a log message
+	Cause = 1536 // an error of a handler
+	Error = 2048 // an error that a program returns
+	Log   = 4096 // an attribute of a log message
 )
 
-// longestMark is a bound of the length of the mark of a cut.
+// longestMark is the maximum length of the mark of a cut.
 const longestMark = 48
 
-// Attr bounds the errors that are logged: it is the ReplaceAttr of a program's log.
+// Attr limits the length of errors in logs. It is a slog.HandlerOptions.ReplaceAttr.
 func Attr(_ []string, a slog.Attr) slog.Attr {
 	if err, ok := a.Value.Any().(error); ok {
 		a.Value = slog.StringValue(Of(err.Error(), Log))
@@ -27,8 +27,8 @@ func Attr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Of makes a text one line of no more bytes than most, which is above 48. A longer text is cut between two runes, and says how many
-// bytes of it are missing. Bytes that are not UTF-8 are replaced.
+// Of returns text as one line of at most most bytes, which must be more than 48. It cuts a longer text between two runes and appends the
+// number of missing bytes. It replaces invalid UTF-8.
 func Of(text string, most int) string {
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestShortTextsStayAsTheyAre(t *testing.T) {
+func TestShortTextsAreNotCut(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "pod a/b": "pod a/b", "a\nb\r\nc": "a; b; c", "\xffx": "\uFFFDx", strings.Repeat("é", 50): strings.Repeat("é", 50),
 	} {
@@ -27,7 +27,7 @@ func TestLongTextsAreCutBetweenRunes(t *testing.T) {
 			t.Errorf("%d bytes of at most %d, valid %t", len(got), most, utf8.ValidString(got))
 		}
 		if kept, mark, cut := strings.Cut(got, " ... ("); cut != strings.HasSuffix(mark, " bytes cut)") || cut && len(kept) < most-100 {
-			t.Errorf("of %d bytes %d are kept, marked %q", len(text), len(kept), mark)
+			t.Errorf("%d of %d bytes are kept with the mark %q", len(kept), len(text), mark)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Package netnstest gives tests network namespaces of their own, as root and as an ordinary user alike.
+// Package netnstest provides private network namespaces for tests, as root and as an unprivileged user.
 package netnstest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marker is set in the environment of a process that was started by Enter, and of its children.
+// marker is set in the environment of processes that Enter starts, and of their children.
 const marker = "WEFT_NETNSTEST"
 
 // errNotEntered fails a test: its package lacks a TestMain that calls Main or Enter.
@@ -24,21 +24,21 @@ var errNotEntered = errors.New("TestMain does not call netnstest.Main")
 // errUnable is the reason why this process is not in namespaces of its own; nil after Enter succeeded.
 var errUnable = errNotEntered
 
-// Main is the whole of a TestMain: it enters namespaces (see Enter), runs the tests and fails them if goroutines leak.
+// Main implements TestMain: it calls Enter, runs the tests and fails if goroutines leak.
 func Main(m *testing.M, options ...goleak.Option) {
 	Enter()
 	goleak.VerifyTestMain(m, options...)
 }
 
-// Enter moves the test binary into new network and mount namespaces, and into a new user namespace unless the caller is
-// root. It does so by running the binary again: in the first process it does not return but exits with the second's
-// code. Where the machine forbids that it returns, and Require skips. It is for a TestMain that must do more than Main.
+// Enter runs the test binary in new network and mount namespaces, and in a new user namespace unless the caller is root. It starts a second
+// process and exits with its code. If the system does not allow namespaces, Enter returns and Require skips tests. Use it in a TestMain
+// that must do more than Main.
 func Enter() {
 	if os.Getenv(marker) != "" {
-		errUnable = settle()
+		errUnable = setUp()
 		return
 	}
-	code, err := again()
+	code, err := runInNamespaces()
 	if err != nil {
 		errUnable = err
 		return
@@ -46,8 +46,8 @@ func Enter() {
 	os.Exit(code)
 }
 
-// again runs this binary in new namespaces until it ends.
-func again() (code int, err error) {
+// runInNamespaces runs this binary in new namespaces until it ends.
+func runInNamespaces() (code int, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("find the test binary: %w", err)
@@ -56,7 +56,7 @@ func again() (code int, err error) {
 	cmd.Env = append(os.Environ(), marker+"=inside")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = attributes()
-	// The child is to die with us, which the kernel understands as: with the thread that started it.
+	// Pdeathsig kills the child when the thread that started it ends, not the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 1)
@@ -94,20 +94,17 @@ func attributes() *syscall.SysProcAttr {
 	return a
 }
 
-// settle finishes the namespaces that this process was started in. It may run again in a child of the tests.
-func settle() error {
-	// Mounts of namespaces stay ours, and those of the machine stay visible.
+// setUp configures the namespaces of this process. It may run again in a child of the tests.
+func setUp() error {
+	// The system does not see mounts of namespaces. This process sees the system's mounts.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	if err := raiseLoopback(); err != nil {
-		return err
-	}
-	return nil
+	return setLoopbackUp()
 }
 
-// raiseLoopback sets lo up in the namespace of the calling thread.
-func raiseLoopback() error {
+// setLoopbackUp sets lo up in the namespace of the calling thread.
+func setLoopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open socket: %w", err)

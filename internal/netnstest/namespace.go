@@ -15,8 +15,8 @@ import (
 
 const threadNamespace = "/proc/thread-self/ns/net"
 
-// Require skips the test where namespaces cannot be had; it fails it if the environment's WEFT_REQUIRE, a list
-// separated by commas, holds netns.
+// Require skips the test without private namespaces. It fails the test instead if the environment's WEFT_REQUIRE, a list separated by
+// commas, has netns.
 func Require(t testing.TB) {
 	t.Helper()
 	if errors.Is(errUnable, errNotEntered) {
@@ -25,8 +25,8 @@ func Require(t testing.TB) {
 	need(t, "netns", "network namespaces", errUnable)
 }
 
-// RequireTap skips the test where taps cannot be made: where /dev/net/tun is not there, or not for this user. It fails
-// the test if WEFT_REQUIRE holds netns, since namespaces without taps come to nothing.
+// RequireTap skips the test without private namespaces or without access to /dev/net/tun. It fails the test instead if WEFT_REQUIRE has
+// netns.
 func RequireTap(t testing.TB) {
 	t.Helper()
 	Require(t)
@@ -43,25 +43,25 @@ func need(t testing.TB, word, what string, err error) {
 		return
 	}
 	if slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), word) {
-		t.Fatalf("%s: required (WEFT_REQUIRE) and not to be had: %v", what, err)
+		t.Fatalf("%s: required by WEFT_REQUIRE, but not available: %v", what, err)
 	}
 	t.Skipf("needs %s: %v", what, err)
 }
 
-// New makes a network namespace with lo up and returns its path, which is short enough for any user of it (VPP takes
-// 63 bytes). It goes when the test ends. New calls Require.
+// New makes a network namespace with lo up and returns its path, of at most 63 bytes, VPP's limit. It removes the namespace when the test
+// ends. New calls Require.
 func New(t testing.TB) (path string) {
 	t.Helper()
 	Require(t)
 	dir, err := os.MkdirTemp("", "netns")
 	if err != nil {
-		t.Fatalf("make folder for namespace: %v", err)
+		t.Fatalf("make directory for namespace: %v", err)
 	}
 	path = filepath.Join(dir, "net")
 	t.Cleanup(func() {
 		Remove(t, path)
 		if err := os.Remove(dir); err != nil {
-			t.Errorf("remove folder of namespace: %v", err)
+			t.Errorf("remove directory of namespace: %v", err)
 		}
 	})
 	if err := inside("", func() error { return mount(path) }); err != nil {
@@ -70,7 +70,7 @@ func New(t testing.TB) (path string) {
 	return path
 }
 
-// mount moves the calling thread into a new namespace and gives that a path.
+// mount moves the calling thread into a new namespace and mounts that at path.
 func mount(path string) error {
 	if err := os.WriteFile(path, nil, 0o444); err != nil {
 		return err
@@ -81,11 +81,11 @@ func mount(path string) error {
 	if err := unix.Mount(threadNamespace, path, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount at %s: %w", path, err)
 	}
-	return raiseLoopback()
+	return setLoopbackUp()
 }
 
-// Remove takes the path of a namespace away, as a runtime does at the end of a pod. The namespace itself goes with its
-// last user. A path that is gone is no error.
+// Remove removes the path of a namespace, like a runtime at the end of a pod. The kernel deletes the namespace with its last user. A
+// missing path is no error.
 func Remove(t testing.TB, path string) {
 	t.Helper()
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
@@ -96,8 +96,8 @@ func Remove(t testing.TB, path string) {
 	}
 }
 
-// Do runs f in the namespace at path, on the calling goroutine: f may end the test. What f starts in other goroutines
-// runs elsewhere.
+// Do runs f in the namespace at path on the calling goroutine, so that f may end the test. Goroutines that f starts run in another
+// namespace.
 func Do(t testing.TB, path string, f func()) {
 	t.Helper()
 	if err := inside(path, func() error { f(); return nil }); err != nil {
@@ -105,8 +105,8 @@ func Do(t testing.TB, path string, f func()) {
 	}
 }
 
-// inside runs f on a locked thread, in the namespace at path unless that is empty, and brings the thread home, however
-// f ends. A thread that cannot be brought home stays locked and dies with its goroutine.
+// inside runs f on a locked thread, in the namespace at path unless that is empty. The thread returns to its namespace however f ends. A
+// thread that cannot return stays locked and ends with its goroutine.
 func inside(path string, f func() error) (err error) {
 	runtime.LockOSThread()
 	own, err := os.Open(threadNamespace)
@@ -116,8 +116,8 @@ func inside(path string, f func() error) (err error) {
 	}
 	defer own.Close()
 	defer func() {
-		if home := setns(own); home != nil {
-			err = errors.Join(err, fmt.Errorf("return from namespace: %w", home))
+		if failed := setns(own); failed != nil {
+			err = errors.Join(err, fmt.Errorf("return from namespace: %w", failed))
 			return
 		}
 		runtime.UnlockOSThread()
@@ -125,12 +125,12 @@ func inside(path string, f func() error) (err error) {
 	if path == "" {
 		return f()
 	}
-	there, err := os.Open(path)
+	target, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer there.Close()
-	if err := setns(there); err != nil {
+	defer target.Close()
+	if err := setns(target); err != nil {
 		return fmt.Errorf("enter namespace %s: %w", path, err)
 	}
 	return f()

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
-// inode tells which namespace the file at path stands for.
+// inode identifies the namespace at path.
 func inode(t *testing.T, path string) uint64 {
 	t.Helper()
 	var st unix.Stat_t
@@ -22,7 +22,7 @@ func inode(t *testing.T, path string) uint64 {
 	return st.Ino
 }
 
-func TestNewNamespaceIsAnotherOneAndShortOfPath(t *testing.T) {
+func TestNewMakesAnotherNamespaceWithAShortPath(t *testing.T) {
 	a, b := netnstest.New(t), netnstest.New(t)
 	if inode(t, a) == inode(t, b) || inode(t, a) == inode(t, "/proc/self/ns/net") {
 		t.Error("two namespaces are the same")
@@ -32,12 +32,12 @@ func TestNewNamespaceIsAnotherOneAndShortOfPath(t *testing.T) {
 	}
 }
 
-func TestDoRunsInsideAndReturns(t *testing.T) {
+func TestDoRunsInTheNamespaceAndReturns(t *testing.T) {
 	path := netnstest.New(t)
 	outside := inode(t, "/proc/thread-self/ns/net")
 	netnstest.Do(t, path, func() {
 		if got := inode(t, "/proc/thread-self/ns/net"); got != inode(t, path) {
-			t.Errorf("runs in namespace %d, not in that of %s", got, path)
+			t.Errorf("f runs in namespace %d, not in %s", got, path)
 		}
 		lo, err := net.InterfaceByName("lo")
 		if err != nil || lo.Flags&net.FlagUp == 0 {
@@ -45,20 +45,20 @@ func TestDoRunsInsideAndReturns(t *testing.T) {
 		}
 	})
 	if got := inode(t, "/proc/thread-self/ns/net"); got != outside {
-		t.Errorf("after Do in namespace %d, want %d", got, outside)
+		t.Errorf("the thread is in namespace %d after Do, want %d", got, outside)
 	}
 }
 
-func TestRemoveLeavesNoPathAndMayBeRepeated(t *testing.T) {
+func TestRemoveDeletesThePathAndCanBeRepeated(t *testing.T) {
 	path := netnstest.New(t)
 	netnstest.Remove(t, path)
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
-		t.Errorf("path is still there: %v", err)
+		t.Errorf("the path exists: %v", err)
 	}
 	netnstest.Remove(t, path)
 }
 
-func TestProcessHasANamespaceOfItsOwn(t *testing.T) {
+func TestProcessHasAPrivateNamespace(t *testing.T) {
 	netnstest.Require(t)
 	links, err := net.Interfaces()
 	if err != nil {
@@ -66,7 +66,7 @@ func TestProcessHasANamespaceOfItsOwn(t *testing.T) {
 	}
 	for _, l := range links {
 		if l.Name == "eth0" {
-			t.Error("the machine's eth0 is in reach")
+			t.Error("the process sees eth0 of the system")
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Queues is CountQueues for a test. Where only root may mount a sysfs the test is skipped; it fails if WEFT_REQUIRE holds root.
+// Queues is CountQueues for a test. It skips the test if only root may mount a sysfs, or fails it if WEFT_REQUIRE has root.
 func Queues(t testing.TB, path, link string) (rx, tx int) {
 	t.Helper()
 	rx, tx, err := CountQueues(path, link)
@@ -24,12 +24,12 @@ func Queues(t testing.TB, path, link string) (rx, tx int) {
 	return rx, tx
 }
 
-// CountQueues counts the queues that the kernel uses of a link in the namespace at path, unless that is empty, by a sysfs of its
-// own: netlink tells how many there could be.
+// CountQueues counts the active queues of a link, in the namespace at path unless that is empty. It mounts a private sysfs, since netlink
+// returns the possible number of queues.
 func CountQueues(path, link string) (rx, tx int, err error) {
 	counted := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread has mounts of its own
+		runtime.LockOSThread() // never unlocked: the thread has private mounts
 		counted <- inside(path, func() (err error) {
 			rx, tx, err = countQueues(link)
 			return err

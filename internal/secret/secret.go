@@ -1,16 +1,16 @@
-// Package secret is a text that does not show itself.
+// Package secret has a text type that is redacted in output.
 package secret
 
 import "log/slog"
 
-// Text is a secret. Whatever prints, logs or encodes it gets a stand-in; who may have it converts it to string, which is
-// easy to find in the sources. Texts compare with ==; who compares with what a stranger sent does so in constant time.
+// Text is a secret. Printing, logging and encoding redact it. Code that needs the secret converts it to string, which is easy to find in
+// the sources. Compare it with text of a client in constant time.
 type Text string
 
-// Hidden stands for a secret that is there.
+// Hidden replaces a secret in output.
 const Hidden = "(secret)"
 
-// String is the stand-in, or "" where there is no secret.
+// String returns Hidden, or "" without a secret.
 func (t Text) String() string {
 	if t == "" {
 		return ""
@@ -18,11 +18,11 @@ func (t Text) String() string {
 	return Hidden
 }
 
-// GoString is the stand-in.
+// GoString returns String.
 func (t Text) GoString() string { return t.String() }
 
-// LogValue is the stand-in.
+// LogValue returns String.
 func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// MarshalText is the stand-in, so that JSON and YAML show no secret either: who keeps one converts it.
+// MarshalText returns String, so that JSON and YAML are redacted, too. Code that stores a secret converts it first.
 func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestNothingThatPrintsShowsIt(t *testing.T) {
+func TestOutputIsRedacted(t *testing.T) {
 	const marker = "wholly-private"
 	value := struct {
 		Name   string
@@ -33,7 +33,7 @@ func TestNothingThatPrintsShowsIt(t *testing.T) {
 	}
 }
 
-func TestWhereThereIsNoneNothingIsShown(t *testing.T) {
+func TestNoSecretIsTheEmptyText(t *testing.T) {
 	if got := fmt.Sprint(Text("")); got != "" {
 		t.Errorf("got %q", got)
 	}

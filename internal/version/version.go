@@ -1,4 +1,4 @@
-// Package version says which build of Weft a program is.
+// Package version returns the version of a program.
 package version
 
 import (
@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// version is set by the linker to what git describe says of the sources.
+// version is set by the linker to the output of git describe.
 var version string
 
-// unreleased is the version of sources that no tag names: the release that they lead to.
+// unreleased is the version of sources without a tag: the next release.
 const unreleased = "v0.1.0-dev"
 
-// String is the same for all programs of one build, for example "weft v0.1.0 (3f2a9c1d0b4e)".
+// String returns the version, for example "weft v0.1.0 (3f2a9c1d0b4e)". It is the same for all programs of one build.
 func String() string {
 	info, _ := debug.ReadBuildInfo()
 	return describe(version, info)
 }
 
-// describe joins what the linker said with what the Go tool knows; info may be nil.
+// describe combines the version of the linker with the build information of the Go tool; info may be nil.
 func describe(linked string, info *debug.BuildInfo) string {
 	version, commit := unreleased, recorded(info)
 	switch {
 	case isRelease(linked):
 		version = linked
 	case linked != "":
-		commit = linked // of sources without a tag, git describes the commit
+		commit = linked // without a tag, git describe prints the commit
 	case info != nil && isRelease(info.Main.Version) && !strings.HasPrefix(info.Main.Version, "v0.0.0-"):
 		version = info.Main.Version
 	}
@@ -39,7 +39,7 @@ func isRelease(v string) bool {
 	return len(v) > 1 && v[0] == 'v' && v[1] >= '0' && v[1] <= '9'
 }
 
-// recorded is the commit that the Go tool found, twelve digits of it, marked when the sources differ from it.
+// recorded returns the first twelve digits of the commit in the build information, with a suffix if the sources differ from it.
 func recorded(info *debug.BuildInfo) string {
 	if info == nil {
 		return ""

@@ -20,8 +20,8 @@ func TestDescribe(t *testing.T) {
 		want   string
 	}{
 		{"a release by make", "v0.1.0", build("(devel)", revision, "false"), "weft v0.1.0 (3f2a9c1d0b4e)"},
-		{"changed sources say so", "v0.1.0-3-g3f2a9c1-dirty", build("(devel)", revision, "true"), "weft v0.1.0-3-g3f2a9c1-dirty (3f2a9c1d0b4e-dirty)"},
-		{"make without tags gives the commit", "3f2a9c1", nil, "weft v0.1.0-dev (3f2a9c1)"},
+		{"changed sources", "v0.1.0-3-g3f2a9c1-dirty", build("(devel)", revision, "true"), "weft v0.1.0-3-g3f2a9c1-dirty (3f2a9c1d0b4e-dirty)"},
+		{"make without tags", "3f2a9c1", nil, "weft v0.1.0-dev (3f2a9c1)"},
 		{"make without git", "dev", nil, "weft v0.1.0-dev (dev)"},
 		{"go install of a release", "", build("v0.2.0", "", ""), "weft v0.2.0"},
 		{"go build of a checkout without tags", "", build("v0.0.0-20260301120000-3f2a9c1d0b4e", revision, "false"), "weft v0.1.0-dev (3f2a9c1d0b4e)"},
