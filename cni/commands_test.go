@@ -201,8 +201,10 @@ func TestAddRejectsInvalidRequests(t *testing.T) {
 		code   uint
 		word   string
 	}{
-		"an invalid address": {func(r *runtime) { r.args.Args = "IP=10.1.1" }, types.ErrInvalidNetworkConfig, "10.1.1"},
-		"an invalid MAC":     {func(r *runtime) { r.args.Args = "MAC=02:00" }, types.ErrInvalidNetworkConfig, "02:00"},
+		"an invalid address":  {func(r *runtime) { r.args.Args = "IP=10.1.1" }, types.ErrInvalidNetworkConfig, "10.1.1"},
+		"an invalid MAC":      {func(r *runtime) { r.args.Args = "MAC=02:00" }, types.ErrInvalidNetworkConfig, "02:00"},
+		"an EUI-64":           {func(r *runtime) { r.args.Args = "MAC=02:00:00:00:00:00:00:01" }, types.ErrInvalidNetworkConfig, "six octets"},
+		"a netns with a line": {func(r *runtime) { r.args.Netns = "/run/netns/a\nb" }, types.ErrInvalidEnvironmentVariables, "CNI_NETNS"},
 		"a bandwidth limit": {func(r *runtime) {
 			r.keys["runtimeConfig"] = map[string]any{"bandwidth": map[string]int{"ingressRate": 1}}
 		}, types.ErrInvalidNetworkConfig, "bandwidth"},

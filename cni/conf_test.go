@@ -174,6 +174,7 @@ func TestIPAMPluginsOfWeftCNI(t *testing.T) {
 		`"ipam":{"type":"weft-ipam"},"mode":"chained"`:                                      "",
 		`"ipam":{"type":"host-local"},"mode":"chained"`:                                     "remove ipam",
 		`"ipam":{"type":"weft-cni"}`:                                                        `did you mean "weft-ipam"?`,
+		`"ipam":{"type":"."}`:                                                               "is a path",
 		`"ipam":{"type":".."}`:                                                              "is a path",
 		`"ipam":{"type":"bin\\host-local"}`:                                                 "is a path",
 		`"ipam":{"type":"dhcp"}`:                                                            "needs mode delegate",
@@ -204,5 +205,16 @@ func TestDelExecutesNoInvalidIPAMPlugin(t *testing.T) {
 	c := &call{plugin: &plugin{role: role{ipam: true}}, CmdArgs: &skel.CmdArgs{}, conf: parseConfForDel([]byte(`{"name":"weft","ipam":{"type":"weft-ipam"}}`), role{ipam: true})}
 	if c.ipamPlugin() != nil {
 		t.Error("weft-ipam executes itself")
+	}
+}
+
+func TestAConfigurationWithoutAVersionIsOfTheOldest(t *testing.T) {
+	for name, parse := range map[string]func() (*conf, error){
+		"strict":  func() (*conf, error) { return parseConf([]byte(`{"name":"weft"}`), role{}) },
+		"for DEL": func() (*conf, error) { return parseConfForDel([]byte(`{"name":"weft"}`), role{}), nil },
+	} {
+		if c, err := parse(); err != nil || c.CNIVersion != "0.1.0" {
+			t.Errorf("%s: version %q, %v", name, c.CNIVersion, err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"encoding/json"
 	"errors"
 	"net"
 	"strings"
@@ -146,5 +147,15 @@ func TestCheckRequestContainsPrevResult(t *testing.T) {
 	}
 	if ips := callOf(role{ipam: true}, func(*conf) {}).checkRequest(prev).GetIps(); len(ips) != 4 || ips[3].GetAddress() != "10.1.1.10/32" {
 		t.Errorf("addresses of weft-ipam: %v", ips)
+	}
+}
+
+func TestWeftIPAMIgnoresPrevResult(t *testing.T) {
+	r := newRuntime(t)
+	r.ipam = true
+	r.keys["ipam"] = map[string]any{"type": "weft-ipam", "socket": r.socket}
+	r.keys["prevResult"] = json.RawMessage(`{"cniVersion":"1.1.0","ips":[{"address":"10.9.0.2/24"}]}`)
+	if _, out := succeeds[*weftv1.AddRequest](r, "ADD"); strings.Contains(out, "10.9.0.2") || !strings.Contains(out, "10.1.1.7/32") {
+		t.Errorf("the result is that of the allocation only: %s", out)
 	}
 }

@@ -51,7 +51,7 @@ func TestTheJournalHasTheAppliedValuesOfObjectsWithABackend(t *testing.T) {
 	})
 }
 
-func TestAnObjectThatAThirdPartyTookOverIsNotInTheJournal(t *testing.T) {
+func TestForeignObjectsAreNotInTheJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, j := kvschedulertest.New(), &journal{}
 		w := start(t, m, func(c *kvscheduler.Config) { c.Journal = j })

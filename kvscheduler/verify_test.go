@@ -16,10 +16,10 @@ func TestVerifyNamesEachDifferenceWithItsReason(t *testing.T) {
 		m := kvschedulertest.New()
 		w := start(t, m, nil)
 		defer w.end()
-		w.put(put("a/changed", thing{}), put("a/retyped", thing{}), put("a/missing", thing{}), put("a/fine", thing{Secret: "s"}), put("a/secret", thing{Secret: "s"}),
+		w.put(put("a/changed", thing{Secret: "s"}), put("a/retyped", thing{}), put("a/missing", thing{}), put("a/fine", thing{Secret: "s"}), put("a/secret", thing{Secret: "s"}),
 			put("c/foreign", thing{}), kvscheduler.KindNamed[string]("seen").Put("x", "1"))
 		m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.Refuse })
-		if _, err := w.commit(kvscheduler.BestEffort, put("a/changed", thing{Version: 1}), put("a/retyped", thing{Type: 1})); err == nil {
+		if _, err := w.commit(kvscheduler.BestEffort, put("a/changed", thing{Version: 1, Secret: "s"}), put("a/retyped", thing{Type: 1})); err == nil {
 			t.Error("the changes are not refused")
 		}
 		m.Tamper(key("a/missing"), nil)

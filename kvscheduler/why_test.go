@@ -69,7 +69,8 @@ func TestWhyExplainsEachPhase(t *testing.T) {
 		must2(w.resync(kvscheduler.ResyncOpt{DryRun: true}))(t)
 		m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.Refuse })
 		_, _ = w.commit(kvscheduler.BestEffort, del("a/removed"), put("a/theirs", thing{}), put("a/bad", thing{Bad: true}),
-			put("b/both", thing{Needs: "c/gone c/waits"}), put("c/waits", thing{Needs: "c/gone"}))
+			put("b/both", thing{Needs: "c/one c/two"}), put("c/one", thing{Needs: "c/root"}), put("c/two", thing{Needs: "c/root"}), put("c/root", thing{Needs: "c/gone"}),
+			put("a/bad2", thing{Bad: true, Needs: "c/gone"}))
 		for object, want := range map[string][]string{
 			"a/removed": {
 				"a/removed is Removing: delete a/removed: refused on purpose (1 failed, next retry in 100ms)",
@@ -79,10 +80,12 @@ func TestWhyExplainsEachPhase(t *testing.T) {
 			"a/bad":     {"a/bad is Invalid: bad on purpose"},
 			"b/near":    {`b/near waits for any a of "a7": no such object is applied`},
 			"c/drifted": {"c/drifted differs from what is desired; its repair is planned"},
-			"b/both": { // c/gone is explained once
-				"b/both waits for c/gone: no desired object of that name",
-				"b/both waits for c/waits: it is Pending",
-				"c/waits waits for c/gone: no desired object of that name",
+			"b/both": { // the root is explained once
+				"b/both waits for c/one: it is Pending",
+				"c/one waits for c/root: it is Pending",
+				"c/root waits for c/gone: no desired object of that name",
+				"b/both waits for c/two: it is Pending",
+				"c/two waits for c/root: it is Pending",
 			},
 		} {
 			if got := w.s.Why(key(object)); !slices.Equal(got, want) {
@@ -95,6 +98,9 @@ func TestWhyExplainsEachPhase(t *testing.T) {
 			if !strings.Contains(dot.String(), line) {
 				t.Errorf("no %s in %s", line, dot.String())
 			}
+		}
+		if strings.Contains(dot.String(), `"a/bad2" ->`) {
+			t.Error("dependencies of an invalid value are drawn")
 		}
 	})
 }
