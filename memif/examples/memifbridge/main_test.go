@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = time.Minute
 
-// node serves two memifs to the bridge of a container.
+// node serves two memifs to a bridge.
 func node(t *testing.T) (ends [2]*memif.Conn) {
 	t.Helper()
 	directory := t.TempDir()
@@ -83,7 +83,7 @@ func awaitFrame(t *testing.T, c *memif.Conn) []byte {
 	return v[0]
 }
 
-func TestFramesCrossAndLocalOnesStay(t *testing.T) {
+func TestFramesAreForwardedUnlessTheDestinationIsLocal(t *testing.T) {
 	ends := node(t)
 	for i, f := range [][]byte{frame(2, 1, "unknown goes out"), frame(1, 2, "and comes back")} {
 		ends[i].TxQueues()[0].Send([][]byte{f})
@@ -98,18 +98,26 @@ func TestFramesCrossAndLocalOnesStay(t *testing.T) {
 	}
 }
 
-func TestTableIsBounded(t *testing.T) {
+func TestTheAddressTableIsLimited(t *testing.T) {
 	s := segment{where: make(map[address]int)}
+	station := func(i int) address { return address{2, 0, 0, byte(i >> 16), byte(i >> 8), byte(i)} }
 	for i := range 3 * maxAddresses {
-		s.learn(address{2, 0, 0, byte(i >> 16), byte(i >> 8), byte(i)}, 0)
+		s.learn(station(i), 0)
 	}
 	s.learn(address{1}, 0)
-	if _, multicast := s.where[address{1}]; len(s.where) > maxAddresses || multicast {
+	if _, multicast := s.where[address{1}]; len(s.where) != maxAddresses || multicast {
 		t.Errorf("%d addresses, multicast %v", len(s.where), multicast)
+	}
+	last := station(3*maxAddresses - 1)
+	if s.learn(last, 1); len(s.where) != maxAddresses || s.where[last] != 1 {
+		t.Errorf("a known address clears the full table: %d addresses", len(s.where))
+	}
+	if s.learn(address{4}, 0); len(s.where) != 1 {
+		t.Errorf("%d addresses after one more than fit", len(s.where))
 	}
 }
 
-func TestOneInterfaceIsNoBridge(t *testing.T) {
+func TestABridgeNeedsTwoInterfaces(t *testing.T) {
 	t.Setenv(memif.SocketVariable, filepath.Join(t.TempDir(), "memif.sock"))
 	description := filepath.Join(filepath.Dir(os.Getenv(memif.SocketVariable)), memif.DescriptionFile)
 	if err := os.WriteFile(description, []byte(`{"version":1}`), 0o600); err != nil {

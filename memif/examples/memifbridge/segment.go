@@ -9,7 +9,7 @@ import (
 
 const (
 	burstSize = 64
-	// maxAddresses bounds the table. A full table is cleared.
+	// maxAddresses limits the table. A full table is cleared.
 	maxAddresses = 4096
 )
 
@@ -23,7 +23,7 @@ type segment struct {
 	where map[address]int
 }
 
-// forward moves what comes from a port until ctx ends.
+// forward forwards the frames of a port until ctx ends.
 func (s *segment) forward(ctx context.Context, from int) {
 	burst := make([][]byte, burstSize)
 	memory := make([]byte, burstSize*memif.DefaultMaxPacket)
@@ -39,14 +39,14 @@ func (s *segment) forward(ctx context.Context, from int) {
 		}
 		s.sort(burst[:n], from, out)
 		for to, packets := range out {
-			// A port that is not connected loses its packets, as a switch's would.
+			// A port that is not connected drops its packets.
 			_, _ = s.ports[to].WriteBurst(ctx, packets)
 			out[to] = packets[:0]
 		}
 	}
 }
 
-// sort puts each packet on the lists of the ports that it must leave through.
+// sort appends each packet to the lists of its output ports.
 func (s *segment) sort(packets [][]byte, from int, out [][][]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *segment) learn(a address, from int) {
 	if a[0]&1 != 0 {
 		return
 	}
-	if len(s.where) >= maxAddresses {
+	if _, known := s.where[a]; !known && len(s.where) >= maxAddresses {
 		clear(s.where)
 	}
 	s.where[a] = from
