@@ -15,7 +15,7 @@ const (
 	typeIPv6     = 0x86dd
 )
 
-// host answers for the interface's addresses.
+// host answers requests for the addresses of an interface.
 type host struct {
 	mode      memif.Mode
 	mac       [6]byte
@@ -31,8 +31,7 @@ func newHost(d memif.Description) *host {
 	return h
 }
 
-// answer makes the reply to a request, in the request's memory, which it may take more of than the request did; nil: there
-// is nothing to answer.
+// answer returns the reply to a request, or nil. It overwrites the request, and may use more of its capacity.
 func (h *host) answer(packet []byte) []byte {
 	if h.mode != memif.Ethernet {
 		return h.answerIP(packet)
@@ -118,7 +117,7 @@ func swap(a, b []byte) {
 	}
 }
 
-// sum is the Internet checksum's sum (RFC 1071), not complemented.
+// sum returns the sum of the Internet checksum (RFC 1071), not complemented.
 func sum(b []byte, from uint32) uint16 {
 	s := uint64(from)
 	for ; len(b) >= 2; b = b[2:] {

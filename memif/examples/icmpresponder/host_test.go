@@ -56,9 +56,9 @@ func TestSolicitationIsAnswered(t *testing.T) {
 		to      net.IP
 		flags   uint8
 	}{
-		"of a neighbour":               {solicit(t, them6, own), them6, 0x60},
-		"that does not name its asker": {solicit(t, them6), them6, 0x60},
-		"of who looks for duplicates":  {solicit(t, net.IPv6zero), net.ParseIP("ff02::1"), 0x20},
+		"of a neighbour":                      {solicit(t, them6, own), them6, 0x60},
+		"without a source link-layer address": {solicit(t, them6), them6, 0x60},
+		"for duplicate address detection":     {solicit(t, net.IPv6zero), net.ParseIP("ff02::1"), 0x20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := decoded(t, testHost(memif.Ethernet).answer(c.request), layers.LayerTypeEthernet)
@@ -72,13 +72,13 @@ func TestSolicitationIsAnswered(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotForUsGetsNoAnswer(t *testing.T) {
+func TestPacketsForOthersAndInvalidPacketsAreNotAnswered(t *testing.T) {
 	broken := ping4(t, us4, ethernet(ours, layers.EthernetTypeIPv4))
-	broken[ethernetSize+20+8]++ // the first of what was to be echoed
+	broken[ethernetSize+20+8]++ // the first byte of the payload
 	for name, p := range map[string][]byte{
 		"ARP for another":        arp(t, them4),
 		"ping of another":        ping4(t, them4, ethernet(ours, layers.EthernetTypeIPv4)),
-		"another station's":      ping4(t, us4, ethernet(theirs, layers.EthernetTypeIPv4)),
+		"another MAC address":    ping4(t, us4, ethernet(theirs, layers.EthernetTypeIPv4)),
 		"a wrong checksum":       broken,
 		"a cut packet":           ping4(t, us4, ethernet(ours, layers.EthernetTypeIPv4))[:40],
 		"half an Ethernet frame": make([]byte, 7),

@@ -15,7 +15,7 @@ const (
 	echoReply6    = 129
 	solicitation  = 135
 	advertisement = 136
-	// advertisementSize is that with the option that holds the address.
+	// advertisementSize includes the option with the link-layer address.
 	advertisementSize = 32
 )
 
@@ -42,7 +42,7 @@ func (h *host) answerIPv6(p []byte) []byte {
 	return nil
 }
 
-// pseudo is the sum over the pseudo header of a packet without other bytes behind it.
+// pseudo returns the sum of the pseudo header of a packet.
 func pseudo(p []byte) uint32 {
 	return uint32(sum(p[8:ipv6Size], 0)) + uint32(len(p)-ipv6Size) + icmpv6
 }
@@ -66,7 +66,7 @@ func (h *host) advertise(p, body []byte) []byte {
 	var target [16]byte
 	copy(target[:], body[8:24])
 	flags := byte(0x60) // solicited, override
-	if asker, _ := netip.AddrFromSlice(p[8:24]); asker.IsUnspecified() {
+	if source, _ := netip.AddrFromSlice(p[8:24]); source.IsUnspecified() {
 		flags = 0x20
 		all := netip.IPv6LinkLocalAllNodes().As16()
 		copy(p[8:24], all[:])

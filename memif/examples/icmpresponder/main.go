@@ -19,8 +19,8 @@ import (
 
 const usage = `icmpresponder answers ARP, ICMPv6 neighbour solicitations and pings for the addresses of its container's memifs.
 
-It finds them as Weft leaves them: MEMIF_SOCKET, MEMIF_SECRET or the file secret, and interfaces.json beside the socket.
-It connects again whenever the node's dataplane went away, until it gets SIGINT or SIGTERM.
+It reads the environment that Weft provides: MEMIF_SOCKET, MEMIF_SECRET or the file secret, and interfaces.json beside the socket.
+It reconnects when the node's dataplane restarts. SIGINT and SIGTERM end it.
 
 Flags:
 `
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// run answers until ctx ends.
+// run answers requests until ctx ends.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("icmpresponder", flag.ContinueOnError)
 	flags.SetOutput(out)
@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		fmt.Fprint(out, usage)
 		flags.PrintDefaults()
 	}
-	only := flags.String("interfaces", "", "names of interfaces, separated by commas; all if empty")
+	only := flags.String("interfaces", "", "comma-separated names of interfaces; empty: all")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -71,11 +71,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// serve answers on one interface until ctx ends.
+// serve answers requests of one interface until ctx ends.
 func serve(ctx context.Context, c memif.ClientConfig, h *host, out *lines) {
 	client, err := memif.Dial(ctx, c, out.events(c.Name))
 	if err != nil {
-		return // ctx ended; why it took so long was printed
+		return // ctx has ended; lines has printed the failures
 	}
 	defer client.Close()
 	burst := make([][]byte, burstSize)
@@ -95,12 +95,12 @@ func serve(ctx context.Context, c memif.ClientConfig, h *host, out *lines) {
 				replies = append(replies, reply)
 			}
 		}
-		// A connection that ended meanwhile has lost the replies, as a cable would.
+		// The replies are lost if the connection has ended.
 		_, _ = client.WriteBurst(ctx, replies)
 	}
 }
 
-// lines prints what happens, a line each; it skips a repeated failure.
+// lines prints one line per event of a connection, without repeats.
 type lines struct {
 	mu   sync.Mutex
 	to   io.Writer

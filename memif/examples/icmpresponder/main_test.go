@@ -19,14 +19,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestHelpIsNoError(t *testing.T) {
+func TestHelp(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), []string{"--help"}, &out); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "-interfaces") {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }
 
-// transcript is what run prints.
+// transcript is the output of run.
 type transcript struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -57,7 +57,7 @@ func (o *transcript) awaits(t *testing.T, text string) {
 	}
 }
 
-func TestRunConnectsAnswersAndSaysWhyNot(t *testing.T) {
+func TestRunConnectsAnswersAndPrintsFailures(t *testing.T) {
 	directory := t.TempDir()
 	socket := filepath.Join(directory, "memif.sock")
 	t.Setenv(memif.SocketVariable, socket)

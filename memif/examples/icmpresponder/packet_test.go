@@ -48,7 +48,7 @@ func ping4(t *testing.T, to net.IP, link ...gopacket.SerializableLayer) []byte {
 	return packet(t, append(link, ip, icmp, gopacket.Payload("payload"))...)
 }
 
-// icmp6 sends from and to those two.
+// icmp6 returns a packet from ends[0] to ends[1].
 func icmp6(t *testing.T, ends [2]net.IP, kind uint8, body ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	ip := &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6, SrcIP: ends[0], DstIP: ends[1]}
@@ -75,7 +75,7 @@ func solicit(t *testing.T, from net.IP, options ...layers.ICMPv6Option) []byte {
 		&layers.ICMPv6NeighborSolicitation{TargetAddress: us6, Options: options})
 }
 
-// decoded fails the test where a length or a checksum is wrong.
+// decoded fails the test if a length or a checksum is wrong.
 func decoded(t *testing.T, reply []byte, first gopacket.LayerType) gopacket.Packet {
 	t.Helper()
 	p := gopacket.NewPacket(reply, first, gopacket.Default)

@@ -19,8 +19,8 @@ import (
 
 const usage = `memifbridge joins the memifs of its container to one Ethernet segment: a learning switch.
 
-It finds them as Weft leaves them: MEMIF_SOCKET, MEMIF_SECRET or the file secret, and interfaces.json beside the socket.
-It connects again whenever the node's dataplane went away, until it gets SIGINT or SIGTERM.
+It reads the environment that Weft provides: MEMIF_SOCKET, MEMIF_SECRET or the file secret, and interfaces.json beside the socket.
+It reconnects when the node's dataplane restarts. SIGINT and SIGTERM end it.
 
 Flags:
 `
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// run bridges until ctx ends.
+// run forwards frames until ctx ends.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("memifbridge", flag.ContinueOnError)
 	flags.SetOutput(out)
@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		fmt.Fprint(out, usage)
 		flags.PrintDefaults()
 	}
-	only := flags.String("interfaces", "", "names of interfaces, separated by commas; all if empty")
+	only := flags.String("interfaces", "", "comma-separated names of interfaces; empty: all")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -59,12 +59,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			*only != "" && !slices.Contains(strings.Split(*only, ","), d.Name)
 	})
 	if len(chosen) < 2 {
-		return fmt.Errorf("%d memif to bridge in interfaces.json, need two", len(chosen))
+		return fmt.Errorf("%d Ethernet memifs in interfaces.json, need two", len(chosen))
 	}
 	return bridge(ctx, e, chosen, out)
 }
 
-// bridge connects to all and forwards between them.
+// bridge connects to the memifs and forwards frames between them.
 func bridge(ctx context.Context, e *memif.Environment, chosen []memif.Description, out io.Writer) error {
 	s := &segment{where: make(map[address]int)}
 	var lines sync.Mutex
@@ -88,7 +88,7 @@ func bridge(ctx context.Context, e *memif.Environment, chosen []memif.Descriptio
 	return nil
 }
 
-// say prints a line. Several goroutines call it.
+// say prints one line, for several goroutines.
 func say(lines *sync.Mutex, out io.Writer, name string, what any) {
 	lines.Lock()
 	defer lines.Unlock()
