@@ -261,6 +261,7 @@ func (m *Model) deleteLocked(i *iface) {
 	}
 	m.deleteProxiesLocked(i)
 	m.fib.detach(i)
+	m.detachRedirectsLocked(i)
 	for _, f := range families {
 		m.setTableLocked(i, forward.TableKey{Family: f})
 	}

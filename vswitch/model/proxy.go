@@ -214,6 +214,17 @@ func (m *Model) SetPuntUDP(f forward.Family, on bool) {
 	m.syncRedirectsLocked()
 }
 
+// detachRedirectsLocked disables the redirects to a deleted interface. They stay until their owner deletes them.
+func (m *Model) detachRedirectsLocked(i *iface) {
+	for k, path := range m.redirects {
+		if path.Interface == i.Index {
+			path.gone = true
+			m.redirects[k] = path
+			m.syncRedirectsLocked()
+		}
+	}
+}
+
 func (m *Model) syncRedirectsLocked() {
 	for _, i := range m.interfaces {
 		m.syncLocked(i)
@@ -229,9 +240,12 @@ func (m *Model) redirectLocked(i *iface, f forward.Family) *forward.Redirect {
 	if !ok {
 		return nil
 	}
-	next := path.NextHop
-	if next.IsValid() && next.IsUnspecified() {
-		next = netip.Addr{}
+	r := &forward.Redirect{Interface: path.Interface, NextHop: path.NextHop, UDP: m.puntUDP[f]}
+	if path.gone {
+		r.Interface = NoIndex // drop
 	}
-	return &forward.Redirect{Interface: path.Interface, NextHop: next, UDP: m.puntUDP[f]}
+	if r.NextHop.IsValid() && r.NextHop.IsUnspecified() {
+		r.NextHop = netip.Addr{}
+	}
+	return r
 }
