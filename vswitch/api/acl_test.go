@@ -46,19 +46,13 @@ func TestInterfaceACLsReachThePacketPath(t *testing.T) {
 	one, two := a.loopback(t), a.loopback(t)
 	add := func(index uint32, action acl_types.ACLAction) uint32 {
 		t.Helper()
-		reply, err := invoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{ACLIndex: index, R: aclRules(action)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		reply := mustInvoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{ACLIndex: index, R: aclRules(action)})
 		return reply.ACLIndex
 	}
 	set := func(acls ...uint32) {
 		t.Helper()
 		for _, i := range []interface_types.InterfaceIndex{one, two} {
-			_, err := invoke(t, a, a.acls().ACLInterfaceSetACLList, &acl.ACLInterfaceSetACLList{SwIfIndex: i, NInput: uint8(len(acls)), Acls: acls})
-			if err != nil {
-				t.Fatal(err)
-			}
+			mustInvoke(t, a, a.acls().ACLInterfaceSetACLList, &acl.ACLInterfaceSetACLList{SwIfIndex: i, NInput: uint8(len(acls)), Acls: acls})
 		}
 	}
 	filter := func(i interface_types.InterfaceIndex) (f *forward.ACLFilter) {

@@ -60,9 +60,7 @@ func TestAFPacketCreateAndDelete(t *testing.T) {
 	if second.L2Address == mac || second.L2Address[0] != 2 || second.L2Address[1] != 0xfe {
 		t.Errorf("random MAC %v", second.L2Address)
 	}
-	if _, err := invoke(t, a, a.links().AfPacketDelete, &af_packet.AfPacketDelete{HostIfName: "weft0"}); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.links().AfPacketDelete, &af_packet.AfPacketDelete{HostIfName: "weft0"})
 	if got := a.attached(t); !slices.Equal(got, want[1:]) {
 		t.Errorf("dump after delete %+v", got)
 	}
@@ -72,10 +70,7 @@ func TestAFPacketRetvals(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
 	ethernet := af_packet.AF_PACKET_API_MODE_ETHERNET
-	taken, err := invoke(t, a, a.links().AfPacketCreateV3, &af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "taken"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := mustInvoke(t, a, a.links().AfPacketCreateV3, &af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "taken"})
 	for _, c := range []struct {
 		rule    string
 		request af_packet.AfPacketCreateV3

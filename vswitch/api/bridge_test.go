@@ -142,21 +142,18 @@ func TestBridgeRetvals(t *testing.T) {
 		"deleting an unknown bridge domain":     {deleting(9), api.NO_SUCH_ENTRY},
 		"deleting id ~0":                        {deleting(^uint32(0)), api.NO_SUCH_ENTRY},
 		"deleting a bridge domain with members": {deleting(1), api.BD_IN_USE},
-		"ARP termination": {func() error {
-			_, err := invoke(t, b.testClient, b.l2.BridgeDomainAddDelV2, &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: 3, ArpTerm: true})
-			return err
-		}, api.UNSUPPORTED},
-		"an unknown interface":              {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: unknown, BdID: 1}), api.INVALID_SW_IF_INDEX},
-		"joining an id above 16M":           {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1 << 24}), api.BD_ID_EXCEED_MAX},
-		"joining 0":                         {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap}), api.BD_NOT_MODIFIABLE},
-		"local0":                            {joining(l2.SwInterfaceSetL2Bridge{BdID: 1}), api.NON_ETHERNET},
-		"an unknown port type":              {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1, PortType: 3}), api.INVALID_VALUE},
-		"unknown unicast forwarding":        {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1, PortType: l2.L2_API_PORT_TYPE_UU_FWD}), api.UNSUPPORTED},
-		"a tap as BVI":                      {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 8, PortType: l2.L2_API_PORT_TYPE_BVI}), api.UNSUPPORTED},
-		"a second BVI":                      {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: second, BdID: 1, PortType: l2.L2_API_PORT_TYPE_BVI}), api.BD_ALREADY_HAS_BVI},
-		"the same BVI again":                {joining(bvi), nil},
-		"leaving without membership":        {func() error { return b.leave(t, tap) }, nil},
-		"leaving with an unknown interface": {func() error { return b.leave(t, unknown) }, api.INVALID_SW_IF_INDEX},
+		"ARP termination":                       {calling(t, b.testClient, b.l2.BridgeDomainAddDelV2, &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: 3, ArpTerm: true}), api.UNSUPPORTED},
+		"an unknown interface":                  {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: unknown, BdID: 1}), api.INVALID_SW_IF_INDEX},
+		"joining an id above 16M":               {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1 << 24}), api.BD_ID_EXCEED_MAX},
+		"joining 0":                             {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap}), api.BD_NOT_MODIFIABLE},
+		"local0":                                {joining(l2.SwInterfaceSetL2Bridge{BdID: 1}), api.NON_ETHERNET},
+		"an unknown port type":                  {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1, PortType: 3}), api.INVALID_VALUE},
+		"unknown unicast forwarding":            {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1, PortType: l2.L2_API_PORT_TYPE_UU_FWD}), api.UNSUPPORTED},
+		"a tap as BVI":                          {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 8, PortType: l2.L2_API_PORT_TYPE_BVI}), api.UNSUPPORTED},
+		"a second BVI":                          {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: second, BdID: 1, PortType: l2.L2_API_PORT_TYPE_BVI}), api.BD_ALREADY_HAS_BVI},
+		"the same BVI again":                    {joining(bvi), nil},
+		"leaving without membership":            {func() error { return b.leave(t, tap) }, nil},
+		"leaving with an unknown interface":     {func() error { return b.leave(t, unknown) }, api.INVALID_SW_IF_INDEX},
 	})
 	if list := b.bridges(t, ^uint32(0)); len(list) != 1 || len(list[0].SwIfDetails) != 1 {
 		t.Errorf("rejected calls left %+v", list)
@@ -170,28 +167,19 @@ func TestL2FIBRetvals(t *testing.T) {
 		t.Fatal(err)
 	}
 	change := func(req l2.L2fibAddDel) func() error {
-		return func() error {
-			_, err := invoke(t, b.testClient, b.l2.L2fibAddDel, &req)
-			return err
-		}
+		return calling(t, b.testClient, b.l2.L2fibAddDel, &req)
 	}
 	age := func(id uint32) func() error {
-		return func() error {
-			_, err := invoke(t, b.testClient, b.l2.BridgeDomainSetMacAge, &l2.BridgeDomainSetMacAge{BdID: id, MacAge: 1})
-			return err
-		}
+		return calling(t, b.testClient, b.l2.BridgeDomainSetMacAge, &l2.BridgeDomainSetMacAge{BdID: id, MacAge: 1})
 	}
 	flags := func(id uint32, f l2.BdFlags) func() error {
-		return func() error {
-			_, err := invoke(t, b.testClient, b.l2.BridgeFlags, &l2.BridgeFlags{BdID: id, IsSet: true, Flags: f})
-			return err
-		}
+		return calling(t, b.testClient, b.l2.BridgeFlags, &l2.BridgeFlags{BdID: id, IsSet: true, Flags: f})
 	}
 	for rule, call := range map[string]func() error{
 		"a filter needs no interface, and is deleted without one": func() error {
 			return cmp.Or(change(l2.L2fibAddDel{IsAdd: true, BdID: 1, SwIfIndex: unknown, FilterMac: true})(), change(l2.L2fibAddDel{BdID: 1})())
 		},
-		"0 has nothing to flush": func() error { _, err := invoke(t, b.testClient, b.l2.L2fibFlushBd, &l2.L2fibFlushBd{}); return err },
+		"0 has nothing to flush": calling(t, b.testClient, b.l2.L2fibFlushBd, &l2.L2fibFlushBd{}),
 	} {
 		if err := call(); err != nil {
 			t.Errorf("%s: %v", rule, err)
@@ -207,14 +195,8 @@ func TestL2FIBRetvals(t *testing.T) {
 		"flags of 0":                           {flags(0, 1), api.BD_NOT_MODIFIABLE},
 		"flags of an unknown bridge domain":    {flags(9, 1), api.NO_SUCH_ENTRY},
 		"the flag of ARP termination":          {flags(1, l2.BRIDGE_API_FLAG_ARP_TERM), api.UNSUPPORTED},
-		"flushing an unknown bridge domain": {func() error {
-			_, err := invoke(t, b.testClient, b.l2.L2fibFlushBd, &l2.L2fibFlushBd{BdID: 9})
-			return err
-		}, api.NO_SUCH_ENTRY},
-		"flushing on an unknown interface": {func() error {
-			_, err := invoke(t, b.testClient, b.l2.L2fibFlushInt, &l2.L2fibFlushInt{SwIfIndex: unknown})
-			return err
-		}, api.INVALID_SW_IF_INDEX},
+		"flushing an unknown bridge domain":    {calling(t, b.testClient, b.l2.L2fibFlushBd, &l2.L2fibFlushBd{BdID: 9}), api.NO_SUCH_ENTRY},
+		"flushing on an unknown interface":     {calling(t, b.testClient, b.l2.L2fibFlushInt, &l2.L2fibFlushInt{SwIfIndex: unknown}), api.INVALID_SW_IF_INDEX},
 	})
 }
 
@@ -234,9 +216,7 @@ func TestBridgeFlagsAndAgeAreSetAndDumped(t *testing.T) {
 			t.Errorf("%+v: %#x, %v", c, reply.ResultingFeatureBitmap, err)
 		}
 	}
-	if _, err := invoke(t, b.testClient, b.l2.BridgeDomainSetMacAge, &l2.BridgeDomainSetMacAge{BdID: 1, MacAge: 9}); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, b.testClient, b.l2.BridgeDomainSetMacAge, &l2.BridgeDomainSetMacAge{BdID: 1, MacAge: 9})
 	if d := b.bridges(t, 1)[0]; !d.Flood || d.Learn || d.UuFlood || d.Forward || d.MacAge != 9 {
 		t.Errorf("%+v", d)
 	}
@@ -255,9 +235,7 @@ func TestBVIHasStaticL2FIBEntryThatFollowsItsMAC(t *testing.T) {
 	}
 	for _, mac := range [][6]byte{{0xde, 0xad}, {2, 0, 0, 0, 0, 5}} {
 		if mac[0] == 2 {
-			if _, err := invoke(t, b.testClient, b.ifs.SwInterfaceSetMacAddress, &interfaces.SwInterfaceSetMacAddress{SwIfIndex: loop, MacAddress: mac}); err != nil {
-				t.Fatal(err)
-			}
+			mustInvoke(t, b.testClient, b.ifs.SwInterfaceSetMacAddress, &interfaces.SwInterfaceSetMacAddress{SwIfIndex: loop, MacAddress: mac})
 		}
 		want := l2.L2FibTableDetails{BdID: 1, Mac: mac, SwIfIndex: loop, StaticMac: true, BviMac: true}
 		if list := b.macs(t, 1); len(list) != 1 || *list[0] != want {

@@ -54,6 +54,24 @@ func invoke[Req, Reply any](t testingT, a *testClient, send func(context.Context
 	return reply, err
 }
 
+// mustInvoke is invoke for a request that must succeed.
+func mustInvoke[Req, Reply any](t testingT, a *testClient, send func(context.Context, Req) (Reply, error), req Req) Reply {
+	t.Helper()
+	reply, err := invoke(t, a, send, req)
+	if err != nil {
+		t.Fatalf("%T: %v", req, err)
+	}
+	return reply
+}
+
+// calling returns a function that sends a request and returns VPP's error.
+func calling[Req, Reply any](t testingT, a *testClient, send func(context.Context, Req) (Reply, error), req Req) func() error {
+	return func() error {
+		_, err := invoke(t, a, send, req)
+		return err
+	}
+}
+
 // collect returns all details of a stream.
 func collect[Details any, Stream interface{ Recv() (Details, error) }](t testingT, s Stream, err error) []Details {
 	t.Helper()

@@ -20,9 +20,7 @@ func TestConcurrentClientsAndEventsLeaveNoState(t *testing.T) {
 	var wg sync.WaitGroup
 	for n := range 6 {
 		a := newTestClient(t.Context(), r.connect(t))
-		if _, err := invoke(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1}); err != nil {
-			t.Fatal(err)
-		}
+		mustInvoke(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1})
 		wg.Go(func() { comeAndGo(t, a, n) })
 	}
 	wg.Go(func() {

@@ -74,10 +74,7 @@ func TestMACIPACLsAreStoredAndApplied(t *testing.T) {
 	a := newTestClient(t.Context(), r.connect(t))
 	one, two := a.loopback(t), a.loopback(t)
 	rules := macipRules("10.1.1.7/32", "fd00::7/128", "fe80::/10")
-	added, err := invoke(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{Tag: "pod", R: rules})
-	if err != nil {
-		t.Fatal(err)
-	}
+	added := mustInvoke(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{Tag: "pod", R: rules})
 	list := added.ACLIndex
 	for _, index := range []interface_types.InterfaceIndex{one, two} {
 		if err := a.apply(t, index, list, true); err != nil || !r.filtered(index) {
@@ -128,25 +125,13 @@ func TestMACIPRetvals(t *testing.T) {
 		do   func() error
 		want api.VPPApiError
 	}{
-		"replacing an unknown ACL": {func() error {
-			_, err := invoke(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: 77})
-			return err
-		}, api.NO_SUCH_ENTRY},
-		"deleting an unknown ACL": {func() error {
-			_, err := invoke(t, a, a.acls().MacipACLDel, &acl.MacipACLDel{ACLIndex: 77})
-			return err
-		}, api.NO_SUCH_ENTRY},
-		"applying an unknown ACL": {func() error { return a.apply(t, loop, 77, true) }, api.NO_SUCH_ENTRY},
-		"nothing to unapply":      {func() error { return a.apply(t, loop, 77, false) }, api.NO_SUCH_ENTRY},
-		"unknown interface":       {func() error { return a.apply(t, 4711, 77, false) }, api.INVALID_SW_IF_INDEX},
-		"a prefix of 33 bits": {func() error {
-			_, err := invoke(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{R: long})
-			return err
-		}, api.INVALID_VALUE},
-		"a tag without terminating NUL": {func() error {
-			_, err := invoke(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{Tag: strings.Repeat("x", 64)})
-			return err
-		}, api.INVALID_VALUE},
+		"replacing an unknown ACL":      {calling(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: 77}), api.NO_SUCH_ENTRY},
+		"deleting an unknown ACL":       {calling(t, a, a.acls().MacipACLDel, &acl.MacipACLDel{ACLIndex: 77}), api.NO_SUCH_ENTRY},
+		"applying an unknown ACL":       {func() error { return a.apply(t, loop, 77, true) }, api.NO_SUCH_ENTRY},
+		"nothing to unapply":            {func() error { return a.apply(t, loop, 77, false) }, api.NO_SUCH_ENTRY},
+		"unknown interface":             {func() error { return a.apply(t, 4711, 77, false) }, api.INVALID_SW_IF_INDEX},
+		"a prefix of 33 bits":           {calling(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{R: long}), api.INVALID_VALUE},
+		"a tag without terminating NUL": {calling(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{Tag: strings.Repeat("x", 64)}), api.INVALID_VALUE},
 	} {
 		if err := c.do(); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", rule, err)
@@ -158,16 +143,11 @@ func TestMACIPIndexIsNotReusedAndDeletedInterfaceHasNoACL(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
 	add := func() uint32 {
-		reply, err := invoke(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: model.NoIndex})
-		if err != nil {
-			t.Fatal(err)
-		}
+		reply := mustInvoke(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: model.NoIndex})
 		return reply.ACLIndex
 	}
 	first := add()
-	if _, err := invoke(t, a, a.acls().MacipACLDel, &acl.MacipACLDel{ACLIndex: first}); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.acls().MacipACLDel, &acl.MacipACLDel{ACLIndex: first})
 	second := add()
 	if second == first {
 		t.Errorf("index %d is reused", first)
@@ -176,9 +156,7 @@ func TestMACIPIndexIsNotReusedAndDeletedInterfaceHasNoACL(t *testing.T) {
 	if err := a.apply(t, loop, second, true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := invoke(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: loop}); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: loop})
 	if on := a.applied(t, allInterfaces); len(on) != 0 {
 		t.Errorf("left: %+v", on)
 	}

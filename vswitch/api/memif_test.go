@@ -236,9 +236,7 @@ func TestMemifLinkFollowsItsClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer events.Close()
-	if _, err := invoke(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 1}); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 1})
 	const up, link = interface_types.IF_STATUS_API_FLAG_ADMIN_UP, interface_types.IF_STATUS_API_FLAG_LINK_UP
 	client := func(kind forward.EventKind) func() {
 		return func() {

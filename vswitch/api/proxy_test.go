@@ -61,9 +61,7 @@ func TestProxyARPRanges(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
 	table := ip.IPTable{TableID: 7}
-	if _, err := invoke(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: true, Table: table}); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: true, Table: table})
 	one := arp.ProxyArp{Low: ip_types.IP4Address{10, 1, 1, 2}, Hi: ip_types.IP4Address{10, 1, 1, 9}}
 	two := arp.ProxyArp{TableID: 7, Low: ip_types.IP4Address{10, 1, 1, 2}, Hi: ip_types.IP4Address{10, 1, 1, 9}}
 	for _, p := range []arp.ProxyArp{one, two, one} {
@@ -91,9 +89,7 @@ func TestProxyARPRanges(t *testing.T) {
 			t.Errorf("packet path: %+v", s.Proxies)
 		}
 	})
-	if _, err := invoke(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{Table: table}); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{Table: table})
 	if got := a.ranges(t); len(got) != 0 {
 		t.Errorf("after the delete of their tables: %+v", got)
 	}
@@ -165,9 +161,7 @@ func TestProxyNDAddsRouteAndEndsWithItsInterface(t *testing.T) {
 	if n := a.neighbours(t, ip_types.ADDRESS_IP6); len(n) != 0 || !slices.Equal(a.hosts(t), want[1:]) {
 		t.Errorf("neighbours %+v, hosts %+v", n, a.hosts(t))
 	}
-	if _, err := invoke(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: two}); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: two})
 	if got := a.routes(t, ip.IPTable{IsIP6: true}, uint8(model.SourceProxyND)); len(got) != 0 || len(a.hosts(t)) != 0 {
 		t.Errorf("left: %+v %+v", got, a.hosts(t))
 	}
@@ -181,9 +175,7 @@ func TestProxyNDForAllAddresses(t *testing.T) {
 	a := newTestClient(t.Context(), r.connect(t))
 	loop := a.loopback(t)
 	for _, on := range []bool{true, false} {
-		if _, err := invoke(t, a, a.nds().IP6ndProxyEnableDisable, &ip6_nd.IP6ndProxyEnableDisable{SwIfIndex: loop, IsEnable: on}); err != nil {
-			t.Fatal(err)
-		}
+		mustInvoke(t, a, a.nds().IP6ndProxyEnableDisable, &ip6_nd.IP6ndProxyEnableDisable{SwIfIndex: loop, IsEnable: on})
 		r.engine.Look(func(s modeltest.State) {
 			if s.Interfaces[uint32(loop)].ProxyND != on {
 				t.Errorf("the packet path does not have %v", on)

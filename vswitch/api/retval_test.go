@@ -39,30 +39,12 @@ func TestInterfaceRetvals(t *testing.T) {
 	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	loop := a.loopback(t)
 	checkRefusals(t, map[string]refusal{
-		"flags of an unknown interface": {func() error {
-			_, err := invoke(t, a, a.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: unknown})
-			return err
-		}, api.INVALID_SW_IF_INDEX},
-		"an empty tag": {func() error {
-			_, err := invoke(t, a, a.ifs.SwInterfaceTagAddDel, &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: loop})
-			return err
-		}, api.INVALID_VALUE},
-		"a MAC for local0": {func() error {
-			_, err := invoke(t, a, a.ifs.SwInterfaceSetMacAddress, &interfaces.SwInterfaceSetMacAddress{})
-			return err
-		}, api.UNIMPLEMENTED},
-		"a link MTU for local0": {func() error {
-			_, err := invoke(t, a, a.ifs.HwInterfaceSetMtu, &interfaces.HwInterfaceSetMtu{Mtu: 1500})
-			return err
-		}, api.FEATURE_DISABLED},
-		"a link MTU for a loopback": {func() error {
-			_, err := invoke(t, a, a.ifs.HwInterfaceSetMtu, &interfaces.HwInterfaceSetMtu{SwIfIndex: loop, Mtu: 1500})
-			return err
-		}, api.UNSUPPORTED},
-		"MTUs that differ between IPv4 and IPv6": {func() error {
-			_, err := invoke(t, a, a.ifs.SwInterfaceSetMtu, &interfaces.SwInterfaceSetMtu{SwIfIndex: loop, Mtu: []uint32{9000, 1500, 1400, 0}})
-			return err
-		}, api.UNSUPPORTED},
+		"flags of an unknown interface":          {calling(t, a, a.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: unknown}), api.INVALID_SW_IF_INDEX},
+		"an empty tag":                           {calling(t, a, a.ifs.SwInterfaceTagAddDel, &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: loop}), api.INVALID_VALUE},
+		"a MAC for local0":                       {calling(t, a, a.ifs.SwInterfaceSetMacAddress, &interfaces.SwInterfaceSetMacAddress{}), api.UNIMPLEMENTED},
+		"a link MTU for local0":                  {calling(t, a, a.ifs.HwInterfaceSetMtu, &interfaces.HwInterfaceSetMtu{Mtu: 1500}), api.FEATURE_DISABLED},
+		"a link MTU for a loopback":              {calling(t, a, a.ifs.HwInterfaceSetMtu, &interfaces.HwInterfaceSetMtu{SwIfIndex: loop, Mtu: 1500}), api.UNSUPPORTED},
+		"MTUs that differ between IPv4 and IPv6": {calling(t, a, a.ifs.SwInterfaceSetMtu, &interfaces.SwInterfaceSetMtu{SwIfIndex: loop, Mtu: []uint32{9000, 1500, 1400, 0}}), api.UNSUPPORTED},
 	})
 }
 
@@ -70,30 +52,12 @@ func TestVRFLoopbackAndIPv6Retvals(t *testing.T) {
 	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	loop := a.loopback(t)
 	checkRefusals(t, map[string]refusal{
-		"a VRF that does not exist": {func() error {
-			_, err := invoke(t, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: loop, VrfID: 7})
-			return err
-		}, api.NO_SUCH_FIB},
-		"a loopback instance in use": {func() error {
-			_, err := invoke(t, a, a.ifs.CreateLoopbackInstance, &interfaces.CreateLoopbackInstance{IsSpecified: true})
-			return err
-		}, api.INVALID_REGISTRATION},
-		"deleting local0 as a loopback": {func() error {
-			_, err := invoke(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{})
-			return err
-		}, api.INVALID_SW_IF_INDEX},
-		"unsubscribing without a subscription": {func() error {
-			_, err := invoke(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{})
-			return err
-		}, api.INVALID_REGISTRATION},
-		"IPv6 off where it is not on": {func() error {
-			_, err := invoke(t, a, a.ips.SwInterfaceIP6EnableDisable, &ip.SwInterfaceIP6EnableDisable{SwIfIndex: loop})
-			return err
-		}, api.IP6_NOT_ENABLED},
-		"an unknown donor": {func() error {
-			_, err := invoke(t, a, a.ifs.SwInterfaceSetUnnumbered, &interfaces.SwInterfaceSetUnnumbered{SwIfIndex: unknown, UnnumberedSwIfIndex: loop, IsAdd: true})
-			return err
-		}, api.INVALID_SW_IF_INDEX_2},
+		"a VRF that does not exist":            {calling(t, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: loop, VrfID: 7}), api.NO_SUCH_FIB},
+		"a loopback instance in use":           {calling(t, a, a.ifs.CreateLoopbackInstance, &interfaces.CreateLoopbackInstance{IsSpecified: true}), api.INVALID_REGISTRATION},
+		"deleting local0 as a loopback":        {calling(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{}), api.INVALID_SW_IF_INDEX},
+		"unsubscribing without a subscription": {calling(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{}), api.INVALID_REGISTRATION},
+		"IPv6 off where it is not on":          {calling(t, a, a.ips.SwInterfaceIP6EnableDisable, &ip.SwInterfaceIP6EnableDisable{SwIfIndex: loop}), api.IP6_NOT_ENABLED},
+		"an unknown donor":                     {calling(t, a, a.ifs.SwInterfaceSetUnnumbered, &interfaces.SwInterfaceSetUnnumbered{SwIfIndex: unknown, UnnumberedSwIfIndex: loop, IsAdd: true}), api.INVALID_SW_IF_INDEX_2},
 	})
 }
 
@@ -137,9 +101,7 @@ func TestAddressRetvals(t *testing.T) {
 func TestTapRetvals(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
-	if _, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 5}); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 5})
 	for name, c := range map[string]struct {
 		tap  tapv2.TapCreateV3
 		want error

@@ -25,20 +25,13 @@ func TestEventsHaveChangedFlagsAndPIDOfSubscriber(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watcher.Close()
-	if _, err := invoke(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 42}); err != nil {
-		t.Fatal(err)
-	}
-	tap, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 42})
+	tap := mustInvoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 1})
 	a.setUp(t, tap.SwIfIndex, true)
 	a.setUp(t, tap.SwIfIndex, true) // changes nothing
 	a.setUp(t, tap.SwIfIndex, false)
 	a.setUp(t, tap.SwIfIndex, true)
-	if _, err := invoke(t, a, a.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: tap.SwIfIndex}); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: tap.SwIfIndex})
 	up, link := interface_types.IF_STATUS_API_FLAG_ADMIN_UP, interface_types.IF_STATUS_API_FLAG_LINK_UP
 	for n, want := range []interfaces.SwInterfaceEvent{
 		{Flags: link}, {Flags: up}, {}, {Flags: up | link}, {Deleted: true},
@@ -53,9 +46,7 @@ func TestEventsHaveChangedFlagsAndPIDOfSubscriber(t *testing.T) {
 func TestSecondSubscriptionIsRejected(t *testing.T) {
 	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	on := &interfaces.WantInterfaceEvents{EnableDisable: 1}
-	if _, err := invoke(t, a, a.ifs.WantInterfaceEvents, on); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.ifs.WantInterfaceEvents, on)
 	if _, err := invoke(t, a, a.ifs.WantInterfaceEvents, on); err != api.INVALID_REGISTRATION { //nolint:errorlint // the number itself
 		t.Fatal(err)
 	}
@@ -98,9 +89,7 @@ func TestInterfaceIndexIsNotReusedAtOnce(t *testing.T) {
 			t.Fatalf("index %d is reused", index)
 		}
 		seen[index] = true
-		if _, err := invoke(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: index}); err != nil {
-			t.Fatal(err)
-		}
+		mustInvoke(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: index})
 	}
 }
 
@@ -123,9 +112,7 @@ func TestSetTableFailsWhileInterfaceHasAddressesOfTheFamily(t *testing.T) {
 	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	loop := a.loopback(t)
 	for _, isIP6 := range []bool{false, true} {
-		if _, err := invoke(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: true, Table: ip.IPTable{TableID: 3, IsIP6: isIP6}}); err != nil {
-			t.Fatal(err)
-		}
+		mustInvoke(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: true, Table: ip.IPTable{TableID: 3, IsIP6: isIP6}})
 	}
 	if err := a.address(t, loop, "10.0.0.1/24", true); err != nil {
 		t.Fatal(err)
@@ -152,9 +139,7 @@ func TestRouteDumpReturnsWhatWasAdded(t *testing.T) {
 	route := ip.IPRouteV2{Prefix: toPrefix(prefix("fd01::/48")), Paths: []fib_types.FibPath{
 		{SwIfIndex: loop, Weight: 3, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP6, Nh: fib_types.FibPathNh{Address: toUnion(netip.MustParseAddr("fd00::2"))}},
 		{SwIfIndex: ^uint32(0), Weight: 1, Preference: 1, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP6, Nh: fib_types.FibPathNh{Address: toUnion(netip.MustParseAddr("fd00::3"))}}}}
-	if _, err := invoke(t, a, a.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{IsAdd: true, Route: route}); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{IsAdd: true, Route: route})
 	list := a.routes(t, ip.IPTable{IsIP6: true}, 8)
 	if len(list) != 1 || list[0].Prefix != route.Prefix || len(list[0].Paths) != 2 {
 		t.Fatalf("%+v", list)
@@ -173,9 +158,7 @@ func TestUnnumberedInterfaceUsesAddressesOfItsDonor(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := &interfaces.SwInterfaceSetUnnumbered{SwIfIndex: donor, UnnumberedSwIfIndex: borrower, IsAdd: true}
-	if _, err := invoke(t, a, a.ifs.SwInterfaceSetUnnumbered, req); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.ifs.SwInterfaceSetUnnumbered, req)
 	s, err := a.ips.IPUnnumberedDump(t.Context(), &ip.IPUnnumberedDump{SwIfIndex: allInterfaces})
 	list := collect[*ip.IPUnnumberedDetails](t, s, err)
 	if len(list) != 1 || list[0].SwIfIndex != borrower || list[0].IPSwIfIndex != donor {
@@ -209,9 +192,7 @@ func TestTapDumpReturnsWhatWasCreated(t *testing.T) {
 func TestCommandsAndUnknownCommand(t *testing.T) {
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
-	if _, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 0}); err != nil {
-		t.Fatal(err)
-	}
+	mustInvoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 0})
 	cli := vlib.NewServiceClient(a.conn)
 	for _, c := range []struct{ command, want string }{
 		{"show version", program},
