@@ -29,7 +29,7 @@ func TestConcurrentClientsAndEventsLeaveNoState(t *testing.T) {
 		}
 	})
 	wg.Wait()
-	_ = r.model.FlushNeighbours(0, forward.IP4) // local0's, which only the events above made
+	_ = r.model.FlushNeighbours(0, forward.IP4) // only the events above have added neighbours to local0
 	if list := r.model.Interfaces(model.InterfaceFilter{}); len(list) != 1 {
 		t.Fatalf("left: %+v", list)
 	}

@@ -43,7 +43,7 @@ func FuzzReadFrame(f *testing.F) {
 	f.Add(make([]byte, 40))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		r := bufio.NewReader(bytes.NewReader(input))
-		var again []byte
+		var decoded []byte
 		for {
 			data, err := readFrame(r, nil)
 			if err != nil {
@@ -52,13 +52,13 @@ func FuzzReadFrame(f *testing.F) {
 			if len(data) < minMessage || len(data) > maxMessage {
 				t.Fatalf("message of %d bytes", len(data))
 			}
-			again = appendFrame(again, data)
+			decoded = appendFrame(decoded, data)
 		}
-		if len(again) > len(input) {
-			t.Fatalf("%d bytes of messages from %d bytes", len(again), len(input))
+		if len(decoded) > len(input) {
+			t.Fatalf("%d bytes of messages from %d bytes", len(decoded), len(input))
 		}
-		for at := 0; at < len(again); at += frameHeader + int(binary.BigEndian.Uint32(again[at+8:])) {
-			data := again[at+frameHeader:][:binary.BigEndian.Uint32(again[at+8:])]
+		for at := 0; at < len(decoded); at += frameHeader + int(binary.BigEndian.Uint32(decoded[at+8:])) {
+			data := decoded[at+frameHeader:][:binary.BigEndian.Uint32(decoded[at+8:])]
 			if !bytes.Equal(data, input[at+frameHeader:][:len(data)]) {
 				t.Fatal("the message differs from the one sent")
 			}

@@ -65,7 +65,7 @@ func dump[Req, Item, Details any, PReq message[Req], PDetails message[Details]](
 		r := (*Req)(req.(PReq))
 		list, err := items(c.server.model, r)
 		if err != nil {
-			c.server.log.Debug("dump refused", "message", req.GetMessageName(), "err", err)
+			c.server.log.Debug("dump rejected", "message", req.GetMessageName(), "err", err)
 		}
 		for _, item := range list {
 			d := details(r, item)
@@ -85,7 +85,7 @@ func (s *Server) retval(req api.Message, err error) model.Retval {
 		s.log.Error("request failed", "message", req.GetMessageName(), "err", err)
 		return model.Unspecified
 	}
-	s.log.Debug("request refused", "message", req.GetMessageName(), "err", err)
+	s.log.Debug("request rejected", "message", req.GetMessageName(), "err", err)
 	return retval
 }
 

@@ -71,7 +71,7 @@ func (m *machine) addLoopback(t *rapid.T) {
 	name := fmt.Sprintf("loop%d", instance)
 	reply, err := invoke(t, m.testClient, m.ifs.CreateLoopbackInstance, &interfaces.CreateLoopbackInstance{IsSpecified: true, UserInstance: instance})
 	if agree(t, name, err, !m.named(name)) {
-		m.made(t, reply.SwIfIndex, &refInterface{name: name})
+		m.added(t, reply.SwIfIndex, &refInterface{name: name})
 	}
 }
 
@@ -80,7 +80,7 @@ func (m *machine) addTap(t *rapid.T) {
 	name := fmt.Sprintf("tap%d", id)
 	reply, err := invoke(t, m.testClient, m.taps.TapCreateV3, &tapv2.TapCreateV3{ID: id, UseRandomMac: true, Tag: "a tap"})
 	if agree(t, name, err, !m.named(name)) {
-		m.made(t, reply.SwIfIndex, &refInterface{name: name, tag: "a tap"})
+		m.added(t, reply.SwIfIndex, &refInterface{name: name, tag: "a tap"})
 	}
 }
 
@@ -93,7 +93,7 @@ func (m *machine) named(name string) bool {
 	return false
 }
 
-func (m *machine) made(t *rapid.T, index interface_types.InterfaceIndex, i *refInterface) {
+func (m *machine) added(t *rapid.T, index interface_types.InterfaceIndex, i *refInterface) {
 	if m.ref.interfaces[index] != nil {
 		t.Fatalf("index %d is in use", index)
 	}

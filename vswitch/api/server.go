@@ -102,7 +102,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		}
 		c, err := s.admit(ctx, conn)
 		if err != nil {
-			s.log.Warn("client refused", "err", err)
+			s.log.Warn("client rejected", "err", err)
 			_ = conn.Close()
 			continue
 		}
@@ -178,7 +178,7 @@ func (s *Server) closeAll() {
 	}
 }
 
-// The reply to show_version: the VPP release of the API, with a suffix that tells weft-vswitch from VPP.
+// The reply to show_version: the VPP release of the API, with a suffix that identifies weft-vswitch.
 const (
 	program = "weft-vswitch"
 	version = "25.10-weft"

@@ -184,20 +184,20 @@ func (bs *bridges) freeID() uint32 {
 }
 
 func (bs *bridges) add(b Bridge) (*bridge, error) {
-	made := &bridge{Bridge: b, index: 1, bvi: NoIndex, fixed: map[frame.MAC]L2Entry{}}
-	made.Tag = cutTag(b.Tag)
+	added := &bridge{Bridge: b, index: 1, bvi: NoIndex, fixed: map[frame.MAC]L2Entry{}}
+	added.Tag = cutTag(b.Tag)
 	taken := map[int]bool{}
 	for _, other := range bs.byID {
 		taken[other.index] = true
 	}
-	for taken[made.index] {
-		made.index++
+	for taken[added.index] {
+		added.index++
 	}
-	if err := bs.sync(made); err != nil {
+	if err := bs.sync(added); err != nil {
 		return nil, err
 	}
-	bs.byID[b.ID] = made
-	return made, nil
+	bs.byID[b.ID] = added
+	return added, nil
 }
 
 // sync writes a bridge domain to the engine.

@@ -16,15 +16,15 @@ func TestNamespaceNamesAreThoseOfVPP(t *testing.T) {
 		"/var/run/netns/pod": "/var/run/netns/pod",
 		"pod":                "/var/run/netns/pod",
 		"pid:17":             "/proc/17/ns/net",
-		"pid:":               "refused",
-		"pid:-1":             "refused",
-		"pid:0":              "refused",
-		"pid:1/../2":         "refused",
-		"..":                 "refused",
-		"a/b":                "refused",
+		"pid:":               "invalid",
+		"pid:-1":             "invalid",
+		"pid:0":              "invalid",
+		"pid:1/../2":         "invalid",
+		"..":                 "invalid",
+		"a/b":                "invalid",
 	} {
 		got, err := namespacePath(name)
-		if (err != nil) != (want == "refused") || err == nil && got != want {
+		if (err != nil) != (want == "invalid") || err == nil && got != want {
 			t.Errorf("%q: %q, %v; wanted %q", name, got, err, want)
 		}
 	}
