@@ -7,13 +7,11 @@ import (
 	"net"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/internal/line"
@@ -85,39 +83,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 func askOnce[Q any, R reply](ctx context.Context, socket string, call method[Q, R], req Q) (R, error) {
 	var none R
-	conn, err := dial(ctx, socket)
+	conn, err := weftv1.Connect(ctx, socket)
 	if err != nil {
-		return none, err
+		return none, &unreachableError{socket, err}
 	}
 	defer func() { _ = conn.Close() }()
 	return call(weftv1.NewRemoteCNIClient(conn), ctx, req)
-}
-
-// dial connects before it makes the gRPC client, so that it returns the kernel's error if no process listens. gRPC uses no
-// resolver and no proxy.
-func dial(ctx context.Context, socket string) (*grpc.ClientConn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
-	if err != nil {
-		return nil, &unreachableError{socket, err}
-	}
-	var used atomic.Bool
-	client, err := grpc.NewClient("passthrough:///weft-agent",
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
-			if used.Swap(true) {
-				return nil, errors.New("the agent closed the connection")
-			}
-			return conn, nil
-		}),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithNoProxy(),
-		grpc.WithDisableServiceConfig(),
-	)
-	if err != nil {
-		_ = conn.Close()
-		return nil, &unreachableError{socket, err}
-	}
-	return client, nil
 }
 
 // unreachableError means that no process listens at the socket.

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -66,61 +63,34 @@ func (a agent) connect(ctx context.Context, use func(context.Context, weftv1.Ope
 		ctx, cancel = context.WithTimeout(ctx, a.timeout)
 		defer cancel()
 	}
-	d := &dialer{socket: a.socket}
-	conn, err := grpc.NewClient("passthrough:///weft-agent", grpc.WithContextDialer(d.dial), grpc.WithNoProxy(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)))
+	conn, err := weftv1.Connect(ctx, a.socket, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)))
 	if err != nil {
-		return fmt.Errorf("agent at %s: %w", a.socket, err)
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
+			err = errno
+		}
+		return a.unreachable(err.Error())
 	}
 	defer conn.Close()
-	err = use(ctx, weftv1.NewOperationsClient(conn))
-	return a.explain(err, d.failure())
+	return a.explain(use(ctx, weftv1.NewOperationsClient(conn)))
+}
+
+func (a agent) unreachable(reason string) error {
+	return fmt.Errorf("no agent answers at %s: %s; is weft-agent running? (needs root)", a.socket, reason)
 }
 
 // explain converts a gRPC error into one line that says what to do.
-func (a agent) explain(err, dialing error) error {
+func (a agent) explain(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
 		return err
 	}
 	switch s.Code() {
 	case codes.Unavailable:
-		reason := "connection closed: " + s.Message()
-		if dialing != nil {
-			reason = dialing.Error()
-		}
-		return fmt.Errorf("no agent answers at %s: %s; is weft-agent running? (needs root)", a.socket, reason)
+		return a.unreachable("connection closed: " + s.Message())
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("the agent at %s did not answer within %s; set a longer --timeout", a.socket, a.timeout)
 	case codes.Unimplemented:
 		return fmt.Errorf("the agent at %s does not implement this command: compare its version (weftctl status) with weftctl --version", a.socket)
 	}
 	return fmt.Errorf("the agent at %s: %s", a.socket, s.Message())
-}
-
-// dialer connects to the agent's socket and keeps the last error, which gRPC reports only as text.
-type dialer struct {
-	socket string
-
-	mu  sync.Mutex
-	err error
-}
-
-func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", d.socket)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.err = err
-	return conn, err
-}
-
-// failure returns the last error, reduced to the errno.
-func (d *dialer) failure() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if errno, ok := errors.AsType[syscall.Errno](d.err); ok {
-		return errno
-	}
-	return d.err
 }

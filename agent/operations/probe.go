@@ -3,12 +3,10 @@ package operations
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
@@ -72,18 +70,14 @@ func AttachedPods(ctx context.Context, socket string) ([]string, error) {
 
 // call calls the agent at the socket.
 func call[R any](ctx context.Context, socket string, do func(context.Context, *grpc.ClientConn) (R, error)) (reply R, err error) {
-	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}
-	conn, err := grpc.NewClient("passthrough:///weft-agent", grpc.WithContextDialer(dial), grpc.WithNoProxy(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return reply, fmt.Errorf("agent at %s: %w", socket, err)
-	}
-	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if reply, err = do(ctx, conn); err != nil {
+	conn, err := weftv1.Connect(ctx, socket)
+	if err == nil {
+		defer conn.Close()
+		reply, err = do(ctx, conn)
+	}
+	if err != nil {
 		return reply, fmt.Errorf("agent at %s does not answer: %w", socket, err)
 	}
 	return reply, nil
