@@ -1,4 +1,4 @@
-// Package cri serves the Container Runtime Interface as a runtime does that only knows its sandboxes.
+// Package cri serves the Container Runtime Interface as far as Weft uses it: the list of sandboxes.
 package cri
 
 import (
@@ -12,17 +12,17 @@ import (
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime is a container runtime.
+// Runtime is a fake container runtime.
 type Runtime struct {
 	runtimev1.UnimplementedRuntimeServiceServer
 	Sandboxes func() *[]*runtimev1.PodSandbox
-	Err       error // of each question; nil: it answers
+	Err       error // returned by each call; nil = none
 }
 
-// ListPodSandbox lists all sandboxes. A filter is an error: Weft needs those that do not run, too.
+// ListPodSandbox lists all sandboxes. A filter is an error, because Weft needs sandboxes in all states.
 func (r *Runtime) ListPodSandbox(_ context.Context, req *runtimev1.ListPodSandboxRequest) (*runtimev1.ListPodSandboxResponse, error) {
 	if req.GetFilter() != nil {
-		return nil, errors.New("sandboxes that do not run are missing")
+		return nil, errors.New("the filter excludes sandboxes that Weft needs")
 	}
 	if r.Err != nil {
 		return nil, r.Err

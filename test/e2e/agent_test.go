@@ -13,27 +13,27 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// An agent that is killed ends its container, whose last lines can be read, and is started again by kubelet; the
-// installer beside it, the pods of the node, and who asks whether it is ready notice nothing.
+// Kubelet restarts a killed agent and keeps the last lines of its log. The installer, the node's pods and the node's readiness are not
+// affected.
 //
 // rows: AWS-04
-func TestAnAgentThatIsKilledIsStartedAgain(t *testing.T) {
+func TestKilledAgentIsRestarted(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
 	client, server := s.pair("n2", "n1")
 	before, since := s.agentPod(t.Context(), "n1"), s.readySince("n1")
 	s.killAgent(before)
-	s.must(cluster.Eventually(t.Context(), "kubelet starts the agent again", func(ctx context.Context) error {
+	s.must(cluster.Eventually(t.Context(), "kubelet restarts the agent", func(ctx context.Context) error {
 		now := s.agentPod(ctx, "n1")
 		was, is := statusOf(before, "agent"), statusOf(now, "agent")
 		ended := is.LastTerminationState.Terminated
 		switch {
 		case is.RestartCount != was.RestartCount+1 || !is.Ready || ended == nil:
-			return fmt.Errorf("the container %+v", is)
+			return fmt.Errorf("status of the container: %+v", is)
 		case ended.ExitCode == 0:
-			return errors.New("an agent that was killed ended well")
+			return errors.New("the exit code of the killed agent is 0")
 		case statusOf(now, "install").RestartCount != statusOf(before, "install").RestartCount:
-			return errors.New("the installer was started again too")
+			return errors.New("kubelet restarted the installer too")
 		}
 		return nil
 	}))
@@ -41,7 +41,7 @@ func TestAnAgentThatIsKilledIsStartedAgain(t *testing.T) {
 		GetLogs(before.Name, &corev1.PodLogOptions{Container: "agent", Previous: true}).DoRaw(t.Context())
 	s.must(err)
 	if !strings.Contains(string(log), `msg="agent ready"`) {
-		t.Errorf("the log of the agent that was killed:\n%s", log)
+		t.Errorf("log of the killed agent:\n%s", log)
 	}
 	s.unharmed(t, server)
 	for _, address := range s.addresses(server) {
@@ -49,11 +49,11 @@ func TestAnAgentThatIsKilledIsStartedAgain(t *testing.T) {
 	}
 	s.run("new", "n1")
 	if now := s.readySince("n1"); !now.Equal(&since) {
-		t.Errorf("the node is ready since %s, and was since %s: it was not ready meanwhile", now, since)
+		t.Errorf("the node is ready since %s, before it was ready since %s: it was not ready in between", now, since)
 	}
 }
 
-// readySince is when a node became ready, which it is.
+// readySince returns when a node became ready; the node has to be ready.
 func (s *space) readySince(name string) metav1.Time {
 	s.t.Helper()
 	n, err := s.c.Client.CoreV1().Nodes().Get(s.t.Context(), name, metav1.GetOptions{})
@@ -67,7 +67,7 @@ func (s *space) readySince(name string) metav1.Time {
 	return metav1.Time{}
 }
 
-// agentPod is the pod of a node's agent.
+// agentPod returns the pod of a node's agent.
 func (s *space) agentPod(ctx context.Context, node string) *corev1.Pod {
 	s.t.Helper()
 	pods, err := s.c.Client.CoreV1().Pods(system).List(ctx, metav1.ListOptions{LabelSelector: agents, FieldSelector: "spec.nodeName=" + node})

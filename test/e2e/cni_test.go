@@ -11,10 +11,10 @@ import (
 	"github.com/weftnet/weft/test/e2e/weft"
 )
 
-// cniVariable says which CNI connects the pods of this run.
+// cniVariable names the environment variable with the CNI of the run.
 const cniVariable = "WEFT_E2E_CNI"
 
-// cnis are those that the tests can be run with; each run has one.
+// cnis are the CNIs that the tests can run with; each run has one.
 var cnis = map[string]cluster.CNI{"bridge": peer.Bridge{}, "weft": weft.Weft{}}
 
 func chosenCNI() (cluster.CNI, error) {

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// status is that of a process of a node, by the names of its lines.
+// status has the lines of a process's status file, by name.
 type status map[string]string
 
-// statuses are those of all threads of a node's processes with a command line that begins so.
+// statuses returns the status of all threads of a node's processes with the given prefix of their command line.
 func (s *space) statuses(node, command string) (all []status) {
 	s.t.Helper()
 	s.must(s.c.Node(node).Do(func() error {
@@ -42,8 +42,8 @@ func (s *space) statuses(node, command string) (all []status) {
 	return all
 }
 
-// Kubelet and the runtime grant what the manifests ask for, and the programs give up the rest.
-func TestTheProgramsOfANodeAreConfined(t *testing.T) {
+// Kubelet and the runtime grant the rights of the manifests, and the programs drop the rest.
+func TestProgramsOfANodeAreConfined(t *testing.T) {
 	needWeft(t)
 	if os.Getenv("WEFT_VPP") != "" {
 		t.Skip("needs weft-vswitch as the dataplane")

@@ -15,19 +15,18 @@ import (
 	"github.com/weftnet/weft/test/e2e/weft"
 )
 
-// A dataplane that is killed is started again by kubelet, and the agent configures it anew: pods are not replaced, and reach each
-// other again.
-func TestPodsOutliveTheDataplaneOfTheirNode(t *testing.T) {
+// Kubelet restarts a killed dataplane, and the agent configures it: pods are not replaced, and reach each other again.
+func TestPodsSurviveAKillOfTheirNodesDataplane(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
 	client, server := s.pair("n1", "n2")
 	before := s.dataplane(t.Context(), "n2")
 	was := before.Status.ContainerStatuses[0]
 	s.killContainer("n2", strings.TrimPrefix(was.ContainerID, "containerd://"))
-	s.must(cluster.Eventually(t.Context(), "kubelet starts the dataplane again", func(ctx context.Context) error {
+	s.must(cluster.Eventually(t.Context(), "kubelet restarts the dataplane", func(ctx context.Context) error {
 		now := s.dataplane(ctx, "n2").Status.ContainerStatuses[0]
 		if now.RestartCount != was.RestartCount+1 || !now.Ready {
-			return fmt.Errorf("the container %+v", now)
+			return fmt.Errorf("status of the container: %+v", now)
 		}
 		return nil
 	}))
@@ -44,8 +43,8 @@ func TestPodsOutliveTheDataplaneOfTheirNode(t *testing.T) {
 	s.mustLeaveNothing()
 }
 
-// An update of weft-vswitch starts the new pod beside the old one, so pods lose less than when the old pod is deleted first.
-func TestARolloutOfTheDataplaneInterruptsPodsForLessThanItsDeletion(t *testing.T) {
+// A rollout of weft-vswitch starts the new pod beside the old one, so its outage is shorter than after a deletion of the old pod.
+func TestRolloutOfTheDataplaneCausesAShorterOutageThanADeletion(t *testing.T) {
 	needWeft(t)
 	if weft.OnVPP() {
 		t.Skip("VPP has no standby")
@@ -86,7 +85,7 @@ func (s *space) successor(former *corev1.Pod) (now *corev1.Pod) {
 	s.must(cluster.Eventually(s.t.Context(), former.Name+" has a successor", func(ctx context.Context) error {
 		pods := s.dataplanes(ctx, former.Spec.NodeName)
 		if len(pods) != 1 || pods[0].UID == former.UID || !isReady(&pods[0]) {
-			return fmt.Errorf("the node has %d", len(pods))
+			return fmt.Errorf("the node has %d dataplanes", len(pods))
 		}
 		now = &pods[0]
 		return nil
@@ -94,8 +93,8 @@ func (s *space) successor(former *corev1.Pod) (now *corev1.Pod) {
 	return now
 }
 
-// outages waits until a pod that prints outages reaches the address for a while, and returns all outages. There are short ones too while a
-// node is busy.
+// outages waits until a pod that prints outages reaches the address for some time, and returns all outages. A busy node causes short
+// ones too.
 func (s *space) outages(pod *corev1.Pod, address string) (all []time.Duration) {
 	s.t.Helper()
 	s.must(cluster.Eventually(s.t.Context(), "the pod reaches "+address+" again", func(ctx context.Context) error {
@@ -116,7 +115,7 @@ func (s *space) outages(pod *corev1.Pod, address string) (all []time.Duration) {
 	return all
 }
 
-// dataplane is the pod of a node's dataplane: weft-vswitch or VPP.
+// dataplane returns the pod of a node's dataplane: weft-vswitch or VPP.
 func (s *space) dataplane(ctx context.Context, node string) *corev1.Pod {
 	s.t.Helper()
 	pods := s.dataplanes(ctx, node)

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What the power cut kept kubelet from stopping it collects within a minute, which is over when a later test looks whether
-// anything is left, or the run does at its end.
-func TestANodeThatWasDeletedJoinsAgain(t *testing.T) {
+// Kubelet's cleanup of the pods of before the power cut takes up to a minute; later tests, or the end of the run, check that nothing is
+// left over.
+func TestDeletedNodeJoinsAgain(t *testing.T) {
 	s := newSpace(t)
 	s.create("doomed", "n2")
 	client := s.run("client", "n1")
@@ -23,7 +23,7 @@ func TestANodeThatWasDeletedJoinsAgain(t *testing.T) {
 	// The garbage collector would do the same after a minute.
 	now := metav1.NewDeleteOptions(0)
 	s.must(s.c.Client.CoreV1().Pods(s.name).Delete(t.Context(), "doomed", *now))
-	s.must(n.UpBeforeServices(t.Context(), 3*time.Second)) // which its agent is started before
+	s.must(n.UpBeforeServices(t.Context(), 3*time.Second)) // its agent starts before kube-proxy
 	server := s.run("server", "n2")
 	s.hasAddressesOf(server, n.Name)
 	for _, address := range s.addresses(server) {
@@ -33,14 +33,14 @@ func TestANodeThatWasDeletedJoinsAgain(t *testing.T) {
 	s.mustHoldNoAddresses()
 }
 
-// hasAddressesOf checks that a pod's addresses are of the ranges that Kubernetes gave its node.
+// hasAddressesOf checks that a pod's addresses are in the node's ranges.
 func (s *space) hasAddressesOf(pod *corev1.Pod, node string) {
 	s.t.Helper()
 	n, err := s.c.Client.CoreV1().Nodes().Get(s.t.Context(), node, metav1.GetOptions{})
 	s.must(err)
 	for _, address := range s.addresses(pod) {
 		if !slices.ContainsFunc(n.Spec.PodCIDRs, func(r string) bool { return netip.MustParsePrefix(r).Contains(address) }) {
-			s.t.Errorf("%s has %s, and the ranges of %s are %v", pod.Name, address, node, n.Spec.PodCIDRs)
+			s.t.Errorf("%s has %s, outside of the ranges of %s: %v", pod.Name, address, node, n.Spec.PodCIDRs)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/weftnet/weft/test/e2e/weft"
 )
 
-// withServiceEndpoints switches them on for a test, as docs/networking.md says.
+// withServiceEndpoints enables service endpoints for a test, as docs/networking.md says.
 func (s *space) withServiceEndpoints() {
 	s.t.Helper()
 	rights, err := os.ReadFile("../../k8s/manifests/endpoints.yaml")
@@ -32,7 +32,7 @@ func (s *space) withServiceEndpoints() {
 	})
 }
 
-// patchController changes the controller and its rights, and waits until it runs so.
+// patchController changes the controller and its rights, and waits for the rollout.
 func (s *space) patchController(ctx context.Context, rights []byte, verb, patch string) error {
 	if _, err := s.c.Kubectl(ctx, rights, verb, "-f", "-"); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (s *space) patchController(ctx context.Context, rights []byte, verb, patch 
 	return err
 }
 
-// askFor makes a Service of both families whose backends are what the controller writes.
+// askFor makes a dual-stack Service with the controller's endpoints.
 func (s *space) askFor(name, selector string) *corev1.Service {
 	s.t.Helper()
 	both := corev1.IPFamilyPolicyRequireDualStack
@@ -60,7 +60,7 @@ func (s *space) askFor(name, selector string) *corev1.Service {
 }
 
 // rows: MEM-28
-func TestAServiceReachesTheInterfaceThatItsPodNames(t *testing.T) {
+func TestServiceReachesTheAnnotatedInterfaceOfItsPod(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
 	s.withServiceEndpoints()
@@ -85,12 +85,12 @@ func TestAServiceReachesTheInterfaceThatItsPodNames(t *testing.T) {
 				if err := isFrom(server, page, err); err != nil || strings.HasSuffix(page, want) {
 					return err
 				}
-				return fmt.Errorf("it says %q, not %q", page, want)
+				return fmt.Errorf("page %q, want %q", page, want)
 			}))
 		}
 	}
 	s.must(s.c.Client.CoreV1().Pods(s.name).Delete(t.Context(), "server", metav1.DeleteOptions{}))
-	s.must(cluster.Eventually(t.Context(), "the pod is no backend any more", func(ctx context.Context) error {
+	s.must(cluster.Eventually(t.Context(), "the pod is no longer an endpoint", func(ctx context.Context) error {
 		list, err := s.slices(ctx)
 		for _, slice := range list {
 			if len(slice.Endpoints) > 0 {
@@ -102,7 +102,7 @@ func TestAServiceReachesTheInterfaceThatItsPodNames(t *testing.T) {
 	s.theControllerWritesNoOtherSlices()
 }
 
-// slices are those of the test's namespace.
+// slices returns the EndpointSlices of the test's namespace.
 func (s *space) slices(ctx context.Context) ([]discoveryv1.EndpointSlice, error) {
 	list, err := s.c.Client.DiscoveryV1().EndpointSlices(s.name).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -111,13 +111,13 @@ func (s *space) slices(ctx context.Context) ([]discoveryv1.EndpointSlice, error)
 	return list.Items, nil
 }
 
-// theControllerWritesNoOtherSlices tries with the controller's rights what the policy forbids, and what it does not.
+// theControllerWritesNoOtherSlices makes allowed and forbidden requests with the controller's rights.
 func (s *space) theControllerWritesNoOtherSlices() {
 	s.t.Helper()
 	list, err := s.slices(s.t.Context())
 	s.must(err)
 	if len(list) != 2 {
-		s.t.Fatalf("there are %d slices, not one of each family", len(list))
+		s.t.Fatalf("%d slices, want one of each family", len(list))
 	}
 	access := rest.CopyConfig(s.c.Access)
 	access.Impersonate.UserName = "system:serviceaccount:weft-system:weft-controller"
@@ -130,13 +130,13 @@ func (s *space) theControllerWritesNoOtherSlices() {
 	s.judge("update its slice", err, true)
 	s.judge("delete its slice", in.Delete(s.t.Context(), own.Name, metav1.DeleteOptions{DryRun: dry}), true)
 	for what, change := range map[string]func(*discoveryv1.EndpointSlice){
-		"in another's name":                    func(e *discoveryv1.EndpointSlice) { e.Labels[discoveryv1.LabelManagedBy] = "me" },
-		"of a Service's that is not its owner": func(e *discoveryv1.EndpointSlice) { e.Labels[discoveryv1.LabelServiceName] = "other" },
+		"managed by another controller": func(e *discoveryv1.EndpointSlice) { e.Labels[discoveryv1.LabelManagedBy] = "me" },
+		"of another Service":            func(e *discoveryv1.EndpointSlice) { e.Labels[discoveryv1.LabelServiceName] = "other" },
 	} {
 		other := own.DeepCopy()
 		change(other)
 		_, err := in.Update(s.t.Context(), other, metav1.UpdateOptions{DryRun: dry})
-		s.judge("make of its slice one "+what, err, false)
+		s.judge("change its slice to one "+what, err, false)
 		other.Name, other.ResourceVersion, other.UID = "another", "", ""
 		_, err = in.Create(s.t.Context(), other, metav1.CreateOptions{DryRun: dry})
 		s.judge("create a slice "+what, err, false)
@@ -145,6 +145,6 @@ func (s *space) theControllerWritesNoOtherSlices() {
 	s.must(err)
 	in = client.DiscoveryV1().EndpointSlices("default")
 	_, err = in.Update(s.t.Context(), foreign, metav1.UpdateOptions{DryRun: dry})
-	s.judge("update a slice of another", err, false)
-	s.judge("delete a slice of another", in.Delete(s.t.Context(), foreign.Name, metav1.DeleteOptions{DryRun: dry}), false)
+	s.judge("update a foreign slice", err, false)
+	s.judge("delete a foreign slice", in.Delete(s.t.Context(), foreign.Name, metav1.DeleteOptions{DryRun: dry}), false)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// What is outside: a network of the test, the card of n1 that leads to it, and who is there, which is this process.
+// Outside: a network of the test with this process, and the card of n1 that is connected to it.
 const (
 	outside = `
 apiVersion: contivpp.io/v1
@@ -34,8 +34,8 @@ spec: {network: e2e-teal, nodes: [{node: n1, interface: spare0}]}
 
 var outsiders = []netip.Prefix{netip.MustParsePrefix("10.53.3.250/22"), netip.MustParsePrefix("fd00:53::fff0/112")}
 
-// A spare network card of a node connects a network with who is outside, while the object ExternalInterface is there.
-func TestPodsReachWhoIsOutsideByANetworkCardOfANode(t *testing.T) {
+// A spare network card of a node connects a network with a host outside while the object ExternalInterface exists.
+func TestPodsReachAnOutsideHostByANetworkCardOfANode(t *testing.T) {
 	t.Parallel()
 	needWeft(t)
 	s := newSpace(t)
@@ -48,7 +48,7 @@ func TestPodsReachWhoIsOutsideByANetworkCardOfANode(t *testing.T) {
 	_, err := s.c.Kubectl(t.Context(), nil, "wait", "--for=condition=Ready", "--timeout=60s", "externalinterface/e2e-out")
 	s.must(err)
 	if len(s.objectsOf(t.Context(), "n1")) == 0 {
-		t.Errorf("no object of n1 is for the card %s, which is connected", card)
+		t.Errorf("n1 has no object for the connected card %s", card)
 	}
 	for _, n := range s.c.Nodes {
 		pod := s.ready("on-" + n.Name)
@@ -63,17 +63,17 @@ func TestPodsReachWhoIsOutsideByANetworkCardOfANode(t *testing.T) {
 	s.must(err)
 	s.must(cluster.Eventually(t.Context(), "no object uses the card of n1", func(ctx context.Context) error {
 		if left := s.objectsOf(ctx, "n1"); len(left) > 0 {
-			return fmt.Errorf("there are still %v", left)
+			return fmt.Errorf("left over: %v", left)
 		}
 		return nil
 	}))
 	s.mustHaveNothingOfTheCard("n1")
 	if _, err := s.c.Exec(t.Context(), s.ready("on-n1"), "ping", outsiders[0].Addr().String()); err == nil {
-		t.Error("a pod still reaches who is outside")
+		t.Error("a pod still reaches the host outside")
 	}
 }
 
-// plugOutside gives n1 another network card until the test ends; this process is at the other end of its cable.
+// plugOutside adds a network card to n1 until the test ends; this process is at the other end of its cable.
 func (s *space) plugOutside() {
 	s.t.Helper()
 	here, err := os.Open("/proc/self/ns/net")
@@ -93,7 +93,7 @@ func (s *space) plugOutside() {
 	s.must(netlink.LinkSetUp(link))
 }
 
-// mustHaveNothingOfTheCard has an agent read back what there is, and fails the test if it found anything of the spare card.
+// mustHaveNothingOfTheCard makes an agent resync, and fails if the resync found an object of the spare card.
 func (s *space) mustHaveNothingOfTheCard(node string) {
 	s.t.Helper()
 	var resync struct{ Event uint64 }
@@ -113,7 +113,7 @@ func (s *space) mustHaveNothingOfTheCard(node string) {
 		seen = true
 		for _, o := range t.Ops {
 			if strings.Contains(o.Ref, card) {
-				s.t.Errorf("the resync found something of %s: %+v", card, o)
+				s.t.Errorf("the resync found an object of %s: %+v", card, o)
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func (s *space) mustHaveNothingOfTheCard(node string) {
 	}
 }
 
-// objectsOf are those that the agent of a node made, or will, for the spare card.
+// objectsOf returns a node's desired and applied objects of the spare card.
 func (s *space) objectsOf(ctx context.Context, node string) (refs []string) {
 	s.t.Helper()
 	var said struct{ Objects []struct{ Ref, Phase string } }

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// samples are how many pods are started one after the other.
+	// samples is the number of pods, which start one after the other.
 	samples = 20
-	// slowest is how long a single pod may take on a machine that does something else too.
+	// slowest is the limit for a single pod on a busy machine.
 	slowest = 10 * time.Second
 )
 
-func TestASinglePodIsReadySoon(t *testing.T) {
+func TestSinglePodIsReadySoon(t *testing.T) {
 	s := newSpace(t)
 	var took []time.Duration
 	for i := range samples {
@@ -32,7 +32,7 @@ func TestASinglePodIsReadySoon(t *testing.T) {
 	s.mustHaveWiredAtOnce()
 }
 
-// mustHaveWiredAtOnce is an error if kubelet has made a sandbox in vain, which it would make again, seconds later.
+// mustHaveWiredAtOnce fails if kubelet had to retry the creation of a sandbox, which takes seconds.
 func (s *space) mustHaveWiredAtOnce() {
 	s.t.Helper()
 	events, err := s.c.Client.CoreV1().Events(s.name).List(s.t.Context(), metav1.ListOptions{
@@ -46,7 +46,7 @@ func (s *space) mustHaveWiredAtOnce() {
 
 func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// timeToReady is the time from the request for a pod to the news that it is ready.
+// timeToReady returns the time from the creation of a pod to the watch event of its readiness.
 func (s *space) timeToReady(name, node string) time.Duration {
 	s.t.Helper()
 	watch, err := s.c.Client.CoreV1().Pods(s.name).Watch(s.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
@@ -62,7 +62,7 @@ func (s *space) timeToReady(name, node string) time.Duration {
 				return time.Since(started)
 			}
 			if !open {
-				s.t.Fatalf("the news about %s ended", name)
+				s.t.Fatalf("the watch of %s ended", name)
 			}
 		case <-timeout:
 			s.t.Fatalf("%s is not ready after %s: %s", name, patience, s.lastEvent(s.t.Context(), name))

@@ -15,14 +15,14 @@ import (
 	"github.com/weftnet/weft/test/e2e/weft"
 )
 
-// Where Weft's agents run, and their label.
+// Namespace and label of Weft's agents.
 const (
 	system = "weft-system"
 	agents = "app.kubernetes.io/component=agent"
 )
 
 // rows: CIL-01
-func TestTrafficGoesOnWhileAgentsAreKilledAndUpgraded(t *testing.T) {
+func TestTrafficContinuesWhileAgentsAreKilledAndUpgraded(t *testing.T) {
 	s := newSpace(t)
 	if s.c.CNI().Name() != "weft" {
 		t.Skip("the peer has no agent")
@@ -51,11 +51,11 @@ func TestTrafficGoesOnWhileAgentsAreKilledAndUpgraded(t *testing.T) {
 	s.run("after-the-way-back", "n2")
 	s.flows(load)
 	if now := s.confFile("n2"); now != conf {
-		t.Errorf("the node's CNI configuration was %s and is %s: it was written anew", conf, now)
+		t.Errorf("the node's CNI configuration was rewritten: %s, before %s", now, conf)
 	}
 }
 
-// install gives all nodes the agent and the plugin of an image, whose version that is.
+// install updates agent and plugin of all nodes to an image of the given version.
 func (s *space) install(image, version string) {
 	s.t.Helper()
 	for _, arguments := range [][]string{{"set", "image", "daemonset/weft-agent", "*=" + image}, {"rollout", "status", "daemonset/weft-agent", "--timeout=90s"}} {
@@ -65,14 +65,14 @@ func (s *space) install(image, version string) {
 	for _, n := range s.c.Nodes {
 		s.must(cluster.Eventually(s.t.Context(), "the plugin of "+n.Name+" is that of "+image, func(context.Context) error {
 			if is := s.installed(n.Name); is != version {
-				return fmt.Errorf("it is %s", is)
+				return fmt.Errorf("the plugin is of %s", is)
 			}
 			return nil
 		}))
 	}
 }
 
-// installed is what the plugin of a node says of itself.
+// installed returns the version that a node's plugin prints.
 func (s *space) installed(node string) string {
 	s.t.Helper()
 	out, err := s.c.Node(node).Run(s.t.Context(), "/opt/cni/bin/weft-cni", "--version")
@@ -80,7 +80,7 @@ func (s *space) installed(node string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// confFile is which file a node's CNI configuration is, and when it was written.
+// confFile returns inode and modification time of a node's CNI configuration.
 func (s *space) confFile(node string) string {
 	s.t.Helper()
 	out, err := s.c.Node(node).Run(s.t.Context(), "/usr/bin/stat", "--format=inode %i of %y", "/etc/cni/net.d/10-weft.conflist")
@@ -88,7 +88,7 @@ func (s *space) confFile(node string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// endless makes a pod whose program ends when something is lost.
+// endless makes a pod with a program that exits when a reply is lost.
 func (s *space) endless(node string, arguments ...string) *corev1.Pod {
 	s.t.Helper()
 	spec := podSpec(node)
@@ -100,21 +100,21 @@ func (s *space) endless(node string, arguments ...string) *corev1.Pod {
 	return pod
 }
 
-// flows waits until each program has got another answer; none may have ended.
+// flows waits until each program has another reply; none may have exited.
 func (s *space) flows(load []*corev1.Pod) {
 	s.t.Helper()
 	for _, pod := range load {
 		before := s.lastAnswer(pod)
 		s.must(cluster.Eventually(s.t.Context(), pod.Name+" gets another answer", func(context.Context) error {
 			if now := s.lastAnswer(pod); now == before || now == "" {
-				return fmt.Errorf("the last is %q", now)
+				return fmt.Errorf("the last reply is %q", now)
 			}
 			return nil
 		}))
 	}
 }
 
-// lastAnswer is the last that a program of the load said, which has not ended.
+// lastAnswer returns the last line of a program of the load, which must be running.
 func (s *space) lastAnswer(pod *corev1.Pod) string {
 	s.t.Helper()
 	one := int64(1)
@@ -123,7 +123,7 @@ func (s *space) lastAnswer(pod *corev1.Pod) string {
 	now, err := s.c.Client.CoreV1().Pods(s.name).Get(s.t.Context(), pod.Name, metav1.GetOptions{})
 	s.must(err)
 	if now.Status.Phase != corev1.PodRunning {
-		s.t.Fatalf("%s is %s; it said: %s", pod.Name, now.Status.Phase, text)
+		s.t.Fatalf("%s is %s; its output: %s", pod.Name, now.Status.Phase, text)
 	}
 	return string(text)
 }
@@ -149,7 +149,7 @@ func (s *space) killAgents() {
 	}))
 }
 
-// killAgent kills the agent of a pod, as kubelet would not.
+// killAgent kills the agent of a pod with SIGKILL.
 func (s *space) killAgent(pod *corev1.Pod) {
 	s.t.Helper()
 	s.killContainer(pod.Spec.NodeName, agentOf(pod).id)
@@ -169,7 +169,7 @@ func (s *space) agents() []corev1.Pod {
 	return pods.Items
 }
 
-// container is what is known of one of a pod's.
+// container returns the status of a pod's container.
 type container struct {
 	id       string
 	restarts int32

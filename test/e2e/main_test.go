@@ -1,4 +1,4 @@
-// Package e2e_test runs pods on a real Kubernetes cluster that exists for the length of the test: see the package cluster.
+// Package e2e_test runs pods on a real Kubernetes cluster (package cluster), which starts and ends with the tests.
 package e2e_test
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/weftnet/weft/test/e2e/stage"
 )
 
-// keep, if set in the environment, keeps the cluster after the tests until an interrupt.
+// keep is the environment variable that keeps the cluster after the tests until an interrupt.
 const keep = "WEFT_E2E_KEEP"
 
-// pins is the folder of modules that say which programs a cluster is made of.
+// pins is the directory of modules that pin the cluster's programs.
 const pins = "pins"
 
-// The cluster is brought up once for all tests; where that is not possible they skip and say why.
+// The cluster is started once for all tests; where that is not possible, tests are skipped with the reason.
 var (
 	theCluster *cluster.Cluster
 	missing    error
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(prepare(m))
 }
 
-// prepare finds what a cluster needs and runs the tests on a stage.
+// prepare finds the programs of a cluster and runs the tests on a stage.
 func prepare(m *testing.M) (code int) {
 	if flag.Lookup("test.list").Value.String() != "" {
 		return m.Run()
@@ -69,7 +69,7 @@ func prepare(m *testing.M) (code int) {
 	return code
 }
 
-// possible says what a cluster lacks here.
+// possible returns what a cluster needs and this process lacks.
 func possible() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs root: containers, cgroups and namespaces of every kind")
@@ -78,7 +78,7 @@ func possible() error {
 	return err
 }
 
-// perform brings the cluster up on the stage, runs the tests and takes it down.
+// perform starts the cluster on the stage, runs the tests and stops the cluster.
 func perform(m *testing.M, s stage.Stage) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -91,7 +91,7 @@ func perform(m *testing.M, s stage.Stage) (code int) {
 	c, err := bringUp(ctx, s)
 	defer func() {
 		if err := c.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "e2e: take the cluster down:", err)
+			fmt.Fprintln(os.Stderr, "e2e: stop the cluster:", err)
 			code = max(code, 1)
 		}
 		if code != 0 {
@@ -99,7 +99,7 @@ func perform(m *testing.M, s stage.Stage) (code int) {
 		}
 	}()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e: bring the cluster up:", err)
+		fmt.Fprintln(os.Stderr, "e2e: start the cluster:", err)
 		return 1
 	}
 	theCluster = c
@@ -144,7 +144,7 @@ func bringUp(ctx context.Context, s stage.Stage) (*cluster.Cluster, error) {
 	})
 }
 
-// need gives the cluster, or skips the test.
+// need returns the cluster, or skips the test.
 func need(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	if missing != nil {

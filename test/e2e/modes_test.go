@@ -12,10 +12,10 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// theNamespace is where Weft runs.
+// theNamespace is Weft's namespace.
 const theNamespace = "weft-system"
 
-// reconfigure changes a line of the agents' configuration until the test ends, and starts them anew.
+// reconfigure changes a line of the agents' configuration until the test ends, and restarts the agents.
 func (s *space) reconfigure(from, to string) {
 	s.t.Helper()
 	s.replaceConfig(s.t.Context(), from, to)
@@ -29,7 +29,7 @@ func (s *space) replaceConfig(ctx context.Context, from, to string) {
 	s.must(err)
 	text := there.Data["agent.yaml"]
 	if !strings.Contains(text, from) {
-		s.t.Fatalf("the agents' configuration has no %q: %s", from, text)
+		s.t.Fatalf("the agents' configuration lacks %q: %s", from, text)
 	}
 	there.Data["agent.yaml"] = strings.Replace(text, from, to, 1)
 	_, err = maps.Update(ctx, there, metav1.UpdateOptions{})
@@ -37,7 +37,7 @@ func (s *space) replaceConfig(ctx context.Context, from, to string) {
 	s.restartAgents(ctx)
 }
 
-// restartAgents replaces the agents of all nodes, and waits for the new ones.
+// restartAgents replaces the agents of all nodes and waits for the new ones.
 func (s *space) restartAgents(ctx context.Context) {
 	s.t.Helper()
 	pods := s.c.Client.CoreV1().Pods(theNamespace)
@@ -67,7 +67,7 @@ func (s *space) restartAgents(ctx context.Context) {
 	}))
 }
 
-// acrossNodes makes a pod on each node, and has them reach each other.
+// acrossNodes makes a pod on each node, and tests that they reach each other.
 func (s *space) acrossNodes() {
 	s.t.Helper()
 	for i, n := range s.c.Nodes {
@@ -82,8 +82,8 @@ func (s *space) acrossNodes() {
 	}
 }
 
-// Tunnels over IPv4 are what all other tests have.
-func TestNodesAreJoinedInEachWay(t *testing.T) {
+// All other tests use tunnels over IPv4.
+func TestPodsReachEachOtherWithEachNodeTransport(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
 	now := "tunnel: vxlan4"
@@ -97,7 +97,7 @@ func TestNodesAreJoinedInEachWay(t *testing.T) {
 	}
 }
 
-// twoPools are the cluster's, in place of the nodes' ranges.
+// twoPools are the cluster's pools, used instead of the nodes' ranges.
 const twoPools = `
 apiVersion: contivpp.io/v1
 kind: IPPool
@@ -110,7 +110,7 @@ metadata: {name: e2e-6}
 spec: {cidr: "fd00:97::/64", blockSize: 125}
 `
 
-func TestPodsHaveAddressesOfTheClustersPools(t *testing.T) {
+func TestPodsHaveAddressesOfClusterPools(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
 	s.apply(twoPools)
@@ -119,10 +119,10 @@ func TestPodsHaveAddressesOfTheClustersPools(t *testing.T) {
 	pool := netip.MustParsePrefix("10.97.0.0/16")
 	for _, name := range []string{"on-0", "on-1"} {
 		if a := s.addresses(s.ready(name))[0]; !pool.Contains(a) {
-			t.Errorf("%s has %s, which is not of %s", name, a, pool)
+			t.Errorf("%s has %s, outside of %s", name, a, pool)
 		}
 	}
-	// A block of eight is soon used up: more pods have addresses of the next ones.
+	// A block has eight addresses: more pods need further blocks.
 	s.deploy("crowd")
 	s.scale("crowd", int32(crowd))
 	pods := s.awaitReady(crowd + 2)

@@ -21,15 +21,15 @@ import (
 	"github.com/weftnet/weft/test/e2e/weft"
 )
 
-// needWeft skips a test of what only Weft does.
+// needWeft skips a test of features that only Weft has.
 func needWeft(t *testing.T) {
 	t.Helper()
 	if need(t).CNI().Name() != "weft" {
-		t.Skip("only Weft does this: set " + cniVariable + "=weft")
+		t.Skip("only Weft has this: set " + cniVariable + "=weft")
 	}
 }
 
-// twoNetworks are one of each type; a pod gets an interface on each.
+// twoNetworks has a network of each type; a pod gets an interface on each.
 const twoNetworks = `
 apiVersion: contivpp.io/v1
 kind: CustomNetwork
@@ -42,7 +42,7 @@ metadata: {name: e2e-red}
 spec: {type: L3, cidrs: [10.52.0.0/22, "fd00:52::/112"], vni: 5002}
 `
 
-// apply makes objects that outlive the pods of the space: a network stays until the last of its pods is gone.
+// apply applies objects that outlive the pods of the space: a network exists until its last pod is gone.
 func (s *space) apply(manifest string) {
 	s.t.Helper()
 	_, err := s.c.Kubectl(s.t.Context(), []byte(manifest), "apply", "-f", "-")
@@ -50,7 +50,7 @@ func (s *space) apply(manifest string) {
 	s.applied = append(s.applied, manifest)
 }
 
-// createWith makes a pod with an annotation for more interfaces.
+// createWith makes a pod with an annotation for extra interfaces.
 func (s *space) createWith(name, node, interfaces string, change func(*corev1.PodSpec)) {
 	s.t.Helper()
 	pod := &corev1.Pod{
@@ -66,13 +66,13 @@ func (s *space) createWith(name, node, interfaces string, change func(*corev1.Po
 	s.must(err)
 }
 
-// on are the addresses that a pod has on an interface, IPv4 first.
+// on returns a pod's addresses on an interface, IPv4 first.
 func (s *space) on(pod *corev1.Pod, link string) []netip.Addr {
 	s.t.Helper()
 	return s.addressesOf(s.exec(pod, "links"), link)
 }
 
-// addressesOf finds the addresses of an interface in what e2e-pod says of all, IPv4 first.
+// addressesOf finds the addresses of an interface in the output of e2e-pod links, IPv4 first.
 func (s *space) addressesOf(links, link string) (addresses []netip.Addr) {
 	s.t.Helper()
 	for line := range strings.Lines(links) {
@@ -86,16 +86,16 @@ func (s *space) addressesOf(links, link string) (addresses []netip.Addr) {
 	}
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	if len(addresses) != 2 {
-		s.t.Fatalf("%s has %v, not one address of each family, in %s", link, addresses, links)
+		s.t.Fatalf("%s has %v, want one address of each family, in %s", link, addresses, links)
 	}
 	return addresses
 }
 
-// Many pods on two nodes, each with a tap on the network of all pods, one on an L2 network and a veth on an L3 network:
-// right after they are ready each reaches the next, which is on the other node, on all of them.
+// Many pods on two nodes, each with a tap on the default network, one on an L2 network and a veth on an L3 network: as soon as they are
+// ready, each reaches the next, which is on the other node, on all networks.
 func TestPodsReachEachOtherOnEveryNetwork(t *testing.T) {
 	const pings = "100"
-	pods := weft.Crowd(20, 6) // of four interfaces
+	pods := weft.Crowd(20, 6) // with four interfaces each
 	needWeft(t)
 	s := newSpace(t)
 	s.apply(twoNetworks)
@@ -114,9 +114,9 @@ func TestPodsReachEachOtherOnEveryNetwork(t *testing.T) {
 	}
 }
 
-// A pod's memif is reached from the other node, and counted by kubelet. Its agent releases it a minute after the pod, if it
-// is not started again meanwhile: later tests look whether anything is left.
-func TestAMemifIsReachedFromTheOtherNode(t *testing.T) {
+// A memif is reachable from the other node, and a device of kubelet. The agent releases it a minute after the pod, unless it restarts;
+// later tests check that nothing is left over.
+func TestMemifIsReachableFromTheOtherNode(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
 	s.apply(twoNetworks)
@@ -124,7 +124,7 @@ func TestAMemifIsReachedFromTheOtherNode(t *testing.T) {
 	node, err := s.c.Client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
 	s.must(err)
 	if n := node.Status.Capacity[kind]; n.Value() != 100 {
-		t.Errorf("n1 has %s of %s, not 100", n.String(), kind)
+		t.Errorf("n1 has %s of %s, want 100", n.String(), kind)
 	}
 	s.createWith("responder", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
 		spec.Containers[0].Name, spec.Containers[0].Image = "responder", weft.Image
@@ -144,7 +144,7 @@ func TestAMemifIsReachedFromTheOtherNode(t *testing.T) {
 	s.must(errors.Join(n.Kubelet.Restart(t.Context()), n.AwaitKubelet(t.Context())))
 	began := time.Now()
 	s.must(n.AwaitDevices(t.Context(), string(kind)))
-	t.Logf("kubelet has memifs %s after it answers again", round(time.Since(began)))
+	t.Logf("kubelet has memifs %s after its restart", round(time.Since(began)))
 	s.createWith("after", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
 		spec.Containers[0].Resources.Limits = corev1.ResourceList{kind: resource.MustParse("1")}
 	})
@@ -153,7 +153,7 @@ func TestAMemifIsReachedFromTheOtherNode(t *testing.T) {
 	s.createWith("greedy", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
 		spec.Containers[0].Resources.Limits = corev1.ResourceList{kind: resource.MustParse("99")}
 	})
-	s.must(cluster.Eventually(t.Context(), "a pod that wants more than is left is not scheduled", func(ctx context.Context) error {
+	s.must(cluster.Eventually(t.Context(), "a pod that needs more devices than are free is not scheduled", func(ctx context.Context) error {
 		if said := s.lastEvent(ctx, "greedy"); !strings.Contains(said, "Insufficient "+string(kind)) {
 			return errors.New(said)
 		}
@@ -161,7 +161,7 @@ func TestAMemifIsReachedFromTheOtherNode(t *testing.T) {
 	}))
 }
 
-// memif are the addresses of a memif, as the program in the pod finds them.
+// memif returns the addresses of a memif from the file in the pod.
 func (s *space) memif(node, name string) (addresses []netip.Addr) {
 	s.t.Helper()
 	s.must(s.c.Node(node).Do(func() error {
@@ -192,7 +192,7 @@ func (s *space) memif(node, name string) (addresses []netip.Addr) {
 		return nil
 	}))
 	if len(addresses) != 2 {
-		s.t.Fatalf("%s has the addresses %v, not one of each family", name, addresses)
+		s.t.Fatalf("%s has the addresses %v, want one of each family", name, addresses)
 	}
 	return addresses
 }

@@ -20,13 +20,13 @@ func TestPodsReachTheAPIServerWithTheirServiceAccount(t *testing.T) {
 		pod, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), pod, metav1.CreateOptions{})
 		s.must(err)
 		if said := s.exec(s.ready(pod.Name), "api", "/version"); !strings.Contains(said, "gitVersion") {
-			t.Errorf("with host network %t it says %s", hostNetwork, said)
+			t.Errorf("with host network %t the response is %s", hostNetwork, said)
 		}
 	}
 }
 
-// What an agent does that comes as a DaemonSet: it puts files on its node.
-func TestAPrivilegedPodWritesOnItsNodeAndNowhereElse(t *testing.T) {
+// Like the installer of the agents' DaemonSet.
+func TestPrivilegedPodWritesOnItsNodeOnly(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	const dir = "/opt/cni/bin"

@@ -15,34 +15,34 @@ import (
 )
 
 const (
-	rounds       = 3 // of one CNI and then the other, so that what else the machine does meets both
-	roundSamples = 8 // pods one after the other, in each round
+	rounds       = 3 // alternately with each CNI, so that load of the machine affects both
+	roundSamples = 8 // pods per round, one after the other
 )
 
-// roundCrowd is how many pods start at once, in each round.
+// roundCrowd is the number of concurrent pods per round.
 var roundCrowd = weft.Crowd(16, 8)
 
-// besideRange is a node's range for the pods of the bridge.
+// besideRange returns a node's range for the pods of the bridge.
 func besideRange(i int) []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.98.%d.0/24", i)), netip.MustParsePrefix(fmt.Sprintf("fd00:98:%d::/64", i))}
 }
 
-// starts are what one CNI took.
+// starts are the measurements of one CNI.
 type starts struct {
-	single []time.Duration // each from the request for a pod to its readiness
+	single []time.Duration // from the creation of a pod to its readiness
 	crowds time.Duration   // all of them
 }
 
-// TestPodsStartBesideABridge compares the starts of pods with those of the plugins bridge and host-local on the same nodes.
-// It prints ratios; on a machine that others use, too, they judge nothing.
-func TestPodsStartBesideABridge(t *testing.T) {
+// The test compares the start of pods with the plugins bridge and host-local on the same nodes. It prints ratios, which mean little on a
+// shared machine.
+func TestPodStartComparedWithBridge(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
 	s.deploy("crowd")
 	var ours, theirs starts
 	t.Cleanup(func() {
 		for _, n := range s.c.Nodes {
-			_ = peer.Behind(n) // where a round ended early; else it is gone
+			_ = peer.Behind(n) // after a failed round; otherwise it is done already
 		}
 	})
 	for r := range rounds {
@@ -61,16 +61,16 @@ func TestPodsStartBesideABridge(t *testing.T) {
 		slices.Sort(both)
 	}
 	p50, p99 := len(ours.single)/2, len(ours.single)*99/100
-	t.Logf("a pod is ready after p50 %s, p99 %s; with bridge p50 %s, p99 %s: ratio %.2f, %.2f (aim at 1.1 at most)",
+	t.Logf("a pod is ready after p50 %s, p99 %s; with bridge p50 %s, p99 %s: ratio %.2f, %.2f (aim: at most 1.1)",
 		round(ours.single[p50]), round(ours.single[p99]), round(theirs.single[p50]), round(theirs.single[p99]),
 		ratio(ours.single[p50], theirs.single[p50]), ratio(ours.single[p99], theirs.single[p99]))
-	t.Logf("%d pods at once: %.1f a second; with bridge %.1f a second: ratio of times %.2f",
+	t.Logf("%d concurrent pods: %.1f a second; with bridge %.1f a second: ratio of times %.2f",
 		roundCrowd, float64(rounds*roundCrowd)/ours.crowds.Seconds(), float64(rounds*roundCrowd)/theirs.crowds.Seconds(), ratio(ours.crowds, theirs.crowds))
 }
 
 func ratio(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }
 
-// measure starts pods one after the other, then many at once, and removes all: no pod ends while others start.
+// measure starts pods one after the other, then many concurrently, and deletes all: no pod ends while others start.
 func (s *space) measure(name string, into *starts) {
 	s.t.Helper()
 	for i := range roundSamples {
@@ -80,18 +80,18 @@ func (s *space) measure(name string, into *starts) {
 	s.scale("crowd", int32(roundCrowd))
 	s.awaitReadyOf("app=crowd", roundCrowd)
 	took := time.Since(started)
-	s.t.Logf("%s: %d pods at once after %s", name, roundCrowd, round(took))
+	s.t.Logf("%s: %d concurrent pods after %s", name, roundCrowd, round(took))
 	into.crowds += took
 	s.scale("crowd", 0)
 	s.deleteAll()
 }
 
-// awaitCNI waits until the runtimes of all nodes took notice of who connects their pods. The pods by which it sees that stay
-// until those of the measurement go.
+// awaitCNI waits until the runtimes of all nodes use the CNI. It checks that with pods, which exist until those of the measurement are
+// deleted.
 func (s *space) awaitCNI(round int, bridge bool) {
 	s.t.Helper()
 	tries := 0
-	s.must(cluster.Eventually(s.t.Context(), "pods of all nodes are the bridge's: "+fmt.Sprint(bridge), func(context.Context) (err error) {
+	s.must(cluster.Eventually(s.t.Context(), fmt.Sprintf("all nodes' pods use the bridge: %t", bridge), func(context.Context) (err error) {
 		tries++
 		name := func(i int) string { return fmt.Sprintf("whose-%d-%t-%d-%d", round, bridge, i, tries) }
 		for i, n := range s.c.Nodes {
@@ -100,7 +100,7 @@ func (s *space) awaitCNI(round int, bridge bool) {
 		for i, n := range s.c.Nodes {
 			pod := s.ready(name(i))
 			if peer.Has(besideRange(i), pod.Status.PodIP) != bridge {
-				err = errors.Join(err, errors.New("not yet those of "+n.Name))
+				err = errors.Join(err, errors.New("pods of "+n.Name+" do not yet"))
 			}
 		}
 		return err

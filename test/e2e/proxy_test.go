@@ -16,11 +16,11 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// errUnknown is the fault of a kube-proxy that drops what is sent to a service as if there were none.
+// errUnknown means that a kube-proxy drops packets to a Service without error.
 var errUnknown = errors.New("kube-proxy does not know the service")
 
-// reached is the error of who did not reach a service, and whether the kube-proxy of each node knows that: one that does not drops
-// what the node itself sends to it too, before the kernel keeps a connection of it.
+// reached wraps the error of a client of a Service with the state of each node's kube-proxy: one that does not know the Service drops the
+// node's own packets too, and the kernel has no connection then.
 func (s *space) reached(service *corev1.Service, err error) error {
 	if err == nil {
 		return nil
@@ -38,7 +38,7 @@ func (s *space) reached(service *corev1.Service, err error) error {
 	return err
 }
 
-// isKnown sends something to a service from a node, whose kernel keeps a connection of it unless kube-proxy drops it.
+// isKnown sends a packet from a node to a Service; the node's kernel has a connection then, unless kube-proxy drops the packet.
 func isKnown(ctx context.Context, n *cluster.Node, at netip.AddrPort) error {
 	attempt, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -47,7 +47,7 @@ func isKnown(ctx context.Context, n *cluster.Node, at netip.AddrPort) error {
 		return conn.Close()
 	}
 	if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
-		return fmt.Errorf("dial: %w", err) // it is refused: there are no endpoints yet
+		return fmt.Errorf("dial: %w", err) // refused: no endpoints yet
 	}
 	family := netlink.InetFamily(netlink.FAMILY_V6)
 	if at.Addr().Is4() {
@@ -61,13 +61,13 @@ func isKnown(ctx context.Context, n *cluster.Node, at netip.AddrPort) error {
 		if slices.ContainsFunc(flows, func(f *netlink.ConntrackFlow) bool {
 			return f.Forward.DstIP.String() == at.Addr().String() && f.Forward.DstPort == at.Port()
 		}) {
-			return nil // it went on its way
+			return nil // forwarded
 		}
 		return fmt.Errorf("%w %s on %s", errUnknown, at, n.Name)
 	})
 }
 
-// describeProxy logs what the kube-proxy of a node has of a service, and how its rounds went.
+// describeProxy logs the rules of a node's kube-proxy for a Service, and its metrics.
 func (s *space) describeProxy(n *cluster.Node, ip string) {
 	family := "ip6"
 	if netip.MustParseAddr(ip).Is4() {

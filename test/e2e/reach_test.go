@@ -27,8 +27,8 @@ func TestPodsReachEachOtherOnOneNodeAndAcrossNodes(t *testing.T) {
 	}
 }
 
-// Many bytes between pods, segments of full size in both directions, arrive whole.
-func TestManyBytesArriveWholeAcrossNodes(t *testing.T) {
+// Many bytes between pods, in full-size segments in both directions, arrive unchanged.
+func TestBulkDataArrivesUnchangedAcrossNodes(t *testing.T) {
 	const bytes = 100 << 20
 	s := newSpace(t)
 	client, servers := s.nearAndFar()
@@ -41,7 +41,7 @@ func TestManyBytesArriveWholeAcrossNodes(t *testing.T) {
 	}
 }
 
-// nearAndFar makes a client and two servers: on its node, and on the other one.
+// nearAndFar makes a client and two servers: one on its node, and one on the other.
 func (s *space) nearAndFar() (client *corev1.Pod, servers []*corev1.Pod) {
 	s.t.Helper()
 	for _, name := range []string{"client", "near"} {
@@ -51,7 +51,7 @@ func (s *space) nearAndFar() (client *corev1.Pod, servers []*corev1.Pod) {
 	return s.ready("client"), []*corev1.Pod{s.ready("near"), s.ready("far")}
 }
 
-// reaches checks each way to reach a pod at an address.
+// reaches tests each protocol to a pod's address.
 func (s *space) reaches(client, server *corev1.Pod, address netip.Addr) {
 	s.t.Helper()
 	s.serves(server)
@@ -59,21 +59,21 @@ func (s *space) reaches(client, server *corev1.Pod, address netip.Addr) {
 	said := s.exec(client, "ping", address.String(), "3", "then", "tcp", echo, "over tcp", "then", "udp", echo, "over udp", "then", "http", "http://"+web)
 	for _, want := range []string{" answers 3 in ", "\nover tcp\n", "\nover udp\n"} {
 		if !strings.Contains(said, want) {
-			s.t.Errorf("%s answers %q, without %q", address, said, want)
+			s.t.Errorf("%s: output %q lacks %q", address, said, want)
 		}
 	}
 	if want := "\npod=" + server.Name + " client=" + s.sameFamily(client, address).String() + " "; !strings.Contains(said, want) {
-		s.t.Errorf("%s says %q, not %q: the client's address was translated, or another server answers", web, said, want)
+		s.t.Errorf("%s: page %q, want %q: the client's address was translated, or another server answers", web, said, want)
 	}
 }
 
-// serves waits until the program of a pod answers: the pod is ready as soon as it was started.
+// serves waits until a pod's program serves: a pod is ready when the program has started.
 func (s *space) serves(pod *corev1.Pod) {
 	s.t.Helper()
 	s.must(cluster.Eventually(s.t.Context(), pod.Name+" serves", func(ctx context.Context) error {
 		said, err := s.c.Client.CoreV1().Pods(s.name).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
 		if err == nil && string(said) != "serving\n" {
-			return fmt.Errorf("it said %q", said)
+			return fmt.Errorf("output %q", said)
 		}
 		return err
 	}))
@@ -87,7 +87,7 @@ func (s *space) sameFamily(pod *corev1.Pod, as netip.Addr) netip.Addr {
 	return all[0]
 }
 
-func TestAServiceReachesItsPodsFromPodsAndFromOutside(t *testing.T) {
+func TestServiceReachesItsPodsFromPodsAndFromOutside(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	client, server := s.pair("n1", "n2")
@@ -111,7 +111,7 @@ func TestAServiceReachesItsPodsFromPodsAndFromOutside(t *testing.T) {
 	for _, n := range s.c.Nodes {
 		for _, address := range n.Addresses {
 			url := "http://" + netip.AddrPortFrom(address, port).String()
-			s.must(cluster.Eventually(t.Context(), "the world reaches "+url, func(ctx context.Context) error {
+			s.must(cluster.Eventually(t.Context(), "a client outside reaches "+url, func(ctx context.Context) error {
 				page, err := fetch(ctx, url)
 				return isFrom(server, page, err)
 			}))
@@ -126,7 +126,7 @@ func isFrom(server *corev1.Pod, page string, err error) error {
 	return err
 }
 
-// fetch fetches from this process, which is outside of the cluster and on the nodes' network.
+// fetch fetches a URL from this process, which is outside of the cluster and on the nodes' network.
 func fetch(ctx context.Context, url string) (string, error) {
 	return fetchBy(ctx, &http.Transport{DisableKeepAlives: true}, url)
 }
@@ -146,7 +146,7 @@ func fetchBy(ctx context.Context, transport *http.Transport, url string) (string
 	return string(page), err
 }
 
-// fetchFrom fetches from a node.
+// fetchFrom fetches a URL from a node.
 func fetchFrom(ctx context.Context, n *cluster.Node, url string) (string, error) {
 	return fetchBy(ctx, &http.Transport{DisableKeepAlives: true, DialContext: n.Dial}, url)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-func TestPodsRunOnWhileDaemonsOfTheirNodeRestart(t *testing.T) {
+func TestPodsKeepRunningWhileDaemonsOfTheirNodeRestart(t *testing.T) {
 	cases := map[string]func(ctx context.Context, n *cluster.Node) error{
 		"kubelet restarts": func(ctx context.Context, n *cluster.Node) error { return n.Kubelet.Restart(ctx) },
 		"kubelet is killed": func(_ context.Context, n *cluster.Node) error {
@@ -60,7 +60,7 @@ func (s *space) unharmed(t *testing.T, before *corev1.Pod) {
 	}
 }
 
-func TestPodsComeBackWithTheirNodeAfterAPowerCut(t *testing.T) {
+func TestPodsRestartAfterAPowerCut(t *testing.T) {
 	s := newSpace(t)
 	client, before := s.pair("n1", "n2")
 	n := s.c.Node("n2")
@@ -77,7 +77,7 @@ func TestPodsComeBackWithTheirNodeAfterAPowerCut(t *testing.T) {
 	s.mustLeaveNothing()
 }
 
-// restarted waits until a pod runs again after the end of its containers.
+// restarted waits until a pod runs again after its containers have ended.
 func (s *space) restarted(before *corev1.Pod) (now *corev1.Pod) {
 	s.t.Helper()
 	s.must(cluster.Eventually(s.t.Context(), before.Name+" runs again", func(ctx context.Context) (err error) {
@@ -85,7 +85,7 @@ func (s *space) restarted(before *corev1.Pod) (now *corev1.Pod) {
 			return err
 		}
 		if !isReady(now) || now.Status.ContainerStatuses[0].RestartCount == 0 {
-			return fmt.Errorf("it is %s: %s", now.Status.Phase, s.lastEvent(ctx, before.Name))
+			return fmt.Errorf("the pod is %s: %s", now.Status.Phase, s.lastEvent(ctx, before.Name))
 		}
 		return nil
 	}))
@@ -98,13 +98,13 @@ func (s *space) deleteAll() {
 	s.must(s.awaitNoPods(s.t.Context()))
 }
 
-func TestPodsReachEachOtherWhileTheAPIServerIsAway(t *testing.T) {
+func TestPodsReachEachOtherWhileTheAPIServerIsDown(t *testing.T) {
 	s := newSpace(t)
 	client, server := s.pair("n1", "n2")
 	control := s.c.Control
 	s.must(control.APIServer.Kill())
 	for _, n := range s.c.Nodes {
-		s.must(n.Kubelet.Restart(t.Context())) // it must not need the API server for what runs already
+		s.must(n.Kubelet.Restart(t.Context())) // running pods do not need the API server
 	}
 	s.must(cluster.Eventually(t.Context(), "a node reaches a pod", func(ctx context.Context) error {
 		page, err := fetchFrom(ctx, s.c.Node("n1"), "http://"+server.Status.PodIP+":8080")

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// agentOf is a client with the rights of a node's agent: with a token as kubelet asks for in the name of its pod.
+// agentOf returns a client with the rights of a node's agent: with a token bound to its pod, as kubelet requests it.
 func (s *space) agentOf(node string) dynamic.Interface {
 	s.t.Helper()
 	agent := s.agentPod(s.t.Context(), node)
@@ -26,7 +26,7 @@ func (s *space) agentOf(node string) dynamic.Interface {
 	return s.clientOf("weft-agent", request)
 }
 
-// clientOf is a client with the rights of one of Weft's service accounts.
+// clientOf returns a client with the rights of one of Weft's service accounts.
 func (s *space) clientOf(account string, request *authv1.TokenRequest) dynamic.Interface {
 	s.t.Helper()
 	token, err := s.c.Client.CoreV1().ServiceAccounts("weft-system").CreateToken(s.t.Context(), account, request, metav1.CreateOptions{})
@@ -38,10 +38,10 @@ func (s *space) clientOf(account string, request *authv1.TokenRequest) dynamic.I
 	return client
 }
 
-// What an agent may, it may for its own node only: the API server refuses all else, whatever the agent tries.
+// The API server allows an agent to write objects of its own node only.
 //
 // rows: AWS-26
-func TestAnAgentWritesNothingOfAnotherNode(t *testing.T) {
+func TestAgentWritesNoObjectOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	needWeft(t)
 	s := newSpace(t)
@@ -70,10 +70,10 @@ func TestAnAgentWritesNothingOfAnotherNode(t *testing.T) {
 	s.judge("read secrets", err, false)
 }
 
-// manyTries are over after half a minute: a node on which other tests' pods come and go writes its own object all the time.
+// manyTries end after half a minute: agents write their objects often while other tests' pods are added and deleted.
 var manyTries = wait.Backoff{Steps: 300, Duration: 50 * time.Millisecond, Factor: 1, Jitter: 1}
 
-// updateDry tries to write an object, or a part of it, as it is. That its node wrote it in between is no judgement.
+// updateDry tries to write an object, or a subresource, unchanged. It retries after conflicts with the object's node.
 func (s *space) updateDry(objects dynamic.ResourceInterface, name string, part ...string) error {
 	s.t.Helper()
 	return retry.RetryOnConflict(manyTries, func() error {
@@ -84,7 +84,7 @@ func (s *space) updateDry(objects dynamic.ResourceInterface, name string, part .
 	})
 }
 
-// judge fails the test unless the API server judged an attempt as it should.
+// judge fails the test unless an attempt was allowed or denied as expected.
 func (s *space) judge(attempt string, err error, allowed bool) {
 	s.t.Helper()
 	if allowed && err != nil || !allowed && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {

@@ -21,7 +21,7 @@ const (
 	statusKey   = "k8s.v1.cni.cncf.io/network-status"
 )
 
-// definitions are the kind NetworkAttachmentDefinition, as a cluster without Multus gets it, and one of Weft's.
+// definitions has the kind NetworkAttachmentDefinition, for a cluster without Multus, and one definition of Weft.
 const (
 	definitionKind = `
 apiVersion: apiextensions.k8s.io/v1
@@ -48,37 +48,37 @@ spec: {config: '{"cniVersion": "1.0.0", "name": "blue", "type": "weft-cni", "mod
 `
 )
 
-// told is an interface of the annotation by which a pod is told what it got.
+// told is an interface in the network-status annotation.
 type told struct {
 	Name, Interface string
 	IPs             []string
 	Default         bool
 }
 
-// status waits until a pod is told what it got.
+// status waits for a pod's network-status annotation.
 func (s *space) status(name string) (list []told) {
 	s.t.Helper()
-	s.must(cluster.Eventually(s.t.Context(), name+" is told what it got", func(ctx context.Context) error {
+	s.must(cluster.Eventually(s.t.Context(), name+" has its network-status annotation", func(ctx context.Context) error {
 		pod, err := s.c.Client.CoreV1().Pods(s.name).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if pod.Annotations[statusKey] == "" {
-			return errors.New("there is no " + statusKey)
+			return errors.New("annotation " + statusKey + " is missing")
 		}
 		return json.Unmarshal([]byte(pod.Annotations[statusKey]), &list)
 	}))
 	return list
 }
 
-// Without Multus a pod gets the networks that it selects, and is told what it got, by the agents' own rights.
-func TestAPodGetsTheNetworksThatItSelects(t *testing.T) {
+// Without Multus the agents connect a pod to the networks that it selects, and write the network-status annotation.
+func TestPodGetsTheNetworksThatItSelects(t *testing.T) {
 	t.Parallel()
 	needWeft(t)
 	s := newSpace(t)
 	s.apply(twoNetworks)
 	s.apply(definitionKind)
-	// kubectl wait fails at once on a definition that has no conditions yet.
+	// kubectl wait fails at once for a definition without conditions.
 	s.must(cluster.Eventually(t.Context(), "the definition is established", func(ctx context.Context) error {
 		_, err := s.c.Kubectl(ctx, nil, "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io")
 		return err
@@ -98,14 +98,14 @@ func TestAPodGetsTheNetworksThatItSelects(t *testing.T) {
 	for _, pod := range pods {
 		list := s.status(pod.Name)
 		if len(list) != 2 || !list[0].Default || list[0].Interface != "eth0" || !slices.Contains(list[0].IPs, pod.Status.PodIP) {
-			t.Fatalf("%s is told %+v, and its address is %s", pod.Name, list, pod.Status.PodIP)
+			t.Fatalf("the annotation of %s is %+v, and its address is %s", pod.Name, list, pod.Status.PodIP)
 		}
 		var has []string
 		for _, address := range s.on(pod, "b0") {
 			has = append(has, address.String())
 		}
 		if list[1].Name != s.name+"/blue" || list[1].Interface != "b0" || !slices.Equal(list[1].IPs, has) {
-			t.Errorf("%s is told %+v, and its b0 has %v", pod.Name, list[1], has)
+			t.Errorf("the annotation of %s is %+v, and its b0 has %v", pod.Name, list[1], has)
 		}
 	}
 	for _, address := range s.on(pods[1], "b0") {
@@ -113,8 +113,8 @@ func TestAPodGetsTheNetworksThatItSelects(t *testing.T) {
 	}
 }
 
-// An agent writes one annotation, of pods of its own node.
-func TestAnAgentAnnotatesPodsOfItsOwnNodeOnly(t *testing.T) {
+// An agent may write one annotation of pods of its own node.
+func TestAgentAnnotatesPodsOfItsOwnNodeOnly(t *testing.T) {
 	t.Parallel()
 	needWeft(t)
 	s := newSpace(t)
@@ -130,8 +130,8 @@ func TestAnAgentAnnotatesPodsOfItsOwnNodeOnly(t *testing.T) {
 	s.create("theirs", "n2")
 	s.ready("mine")
 	s.ready("theirs")
-	s.judge("tell a pod of its own node", try("mine", status), true)
-	s.judge("tell a pod of another node", try("theirs", status), false)
+	s.judge("annotate a pod of its own node", try("mine", status), true)
+	s.judge("annotate a pod of another node", try("theirs", status), false)
 	for what, metadata := range map[string]map[string]any{
 		"write another annotation": {"annotations": map[string]string{statusKey: "[]", networksKey: "blue"}},
 		"write a label":            {"labels": map[string]string{"app": "other"}},

@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// expose makes a service of both families for the pods with that label app: HTTP on port 80, and UDP echo on 7.
+// expose makes a dual-stack Service for the pods with a label app: HTTP on port 80, and UDP echo on 7.
 func (s *space) expose(app string, kind corev1.ServiceType) *corev1.Service {
 	s.t.Helper()
 	both := corev1.IPFamilyPolicyRequireDualStack
@@ -34,7 +34,7 @@ func (s *space) expose(app string, kind corev1.ServiceType) *corev1.Service {
 	return service
 }
 
-func TestAServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
+func TestServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	s.create("near", "n1")
@@ -50,7 +50,7 @@ func TestAServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
 				return isFrom(server, page, err)
 			})))
 			if got := s.exec(client, "udp", netip.AddrPortFrom(address, 7).String(), "some text"); got != "some text\n" {
-				t.Errorf("%s hears %q over UDP from %s", client.Name, got, ip)
+				t.Errorf("%s receives %q over UDP from %s", client.Name, got, ip)
 			}
 		}
 		for _, n := range s.c.Nodes {
@@ -62,8 +62,8 @@ func TestAServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
 	}
 }
 
-// With externalTrafficPolicy: Local the pod sees who asks, on the node that has it.
-func TestALocalServiceSeesWhoAsksFromOutside(t *testing.T) {
+// With externalTrafficPolicy: Local the pod sees the client's address, through the pod's node.
+func TestLocalServiceKeepsTheClientAddress(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	server := s.run("server", "n1")
@@ -74,17 +74,17 @@ func TestALocalServiceSeesWhoAsksFromOutside(t *testing.T) {
 	for i, address := range s.c.Node("n1").Addresses {
 		url := "http://" + netip.AddrPortFrom(address, uint16(service.Spec.Ports[0].NodePort)).String()
 		want := "client=" + s.c.Outside()[i].String() + " "
-		s.must(cluster.Eventually(t.Context(), url+" sees who asks", func(ctx context.Context) error {
+		s.must(cluster.Eventually(t.Context(), url+" keeps the client's address", func(ctx context.Context) error {
 			page, err := fetch(ctx, url)
 			if err := isFrom(server, page, err); err != nil || strings.Contains(page, want) {
 				return err
 			}
-			return fmt.Errorf("it says %q", page)
+			return fmt.Errorf("page %q", page)
 		}))
 	}
 }
 
-func TestAHostPortReachesItsPod(t *testing.T) {
+func TestHostPortReachesItsPod(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	const hostPort = 18080
@@ -105,8 +105,8 @@ func TestAHostPortReachesItsPod(t *testing.T) {
 	}
 }
 
-// Kubelet asks from the node.
-func TestProbesOfKubeletReachTheirPod(t *testing.T) {
+// Kubelet connects from the node.
+func TestKubeletProbesReachTheirPod(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	spec := podSpec("n2")
@@ -122,11 +122,11 @@ func TestProbesOfKubeletReachTheirPod(t *testing.T) {
 }
 
 // rows: AWS-23
-func TestTheRestOfTheWorldSeesTheNodesAddress(t *testing.T) {
+func TestOutsideServersSeeTheNodesAddress(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	if s.c.CNI().Name() != "weft" {
-		t.Skip("the peer translates nothing")
+		t.Skip("the peer does not masquerade")
 	}
 	for _, n := range s.c.Nodes {
 		client := s.run("client-"+n.Name, n.Name)
@@ -139,12 +139,12 @@ func TestTheRestOfTheWorldSeesTheNodesAddress(t *testing.T) {
 	}
 }
 
-// A node is no stranger to its own pods. Another one sees the node, where its reply could not come back by the same link.
-func TestPodsReachWhatRunsOnNodes(t *testing.T) {
+// A pod's own node sees the pod's address. Another node sees its node's address, because its reply could not return by the same link.
+func TestPodsReachServersOnNodes(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	if s.c.CNI().Name() != "weft" {
-		t.Skip("the peer translates nothing")
+		t.Skip("the peer does not masquerade")
 	}
 	client := s.run("client", "n1")
 	for node, seen := range map[string][]netip.Addr{"n1": s.addresses(client), "n2": s.c.Node("n1").Addresses} {
@@ -157,20 +157,20 @@ func TestPodsReachWhatRunsOnNodes(t *testing.T) {
 		for i, address := range s.c.Node(node).Addresses {
 			page := s.exec(client, "http", "http://"+netip.AddrPortFrom(address, 8080).String())
 			if !strings.Contains(page, "client="+seen[i].String()+" ") {
-				t.Errorf("on %s: %q, want client %s", node, page, seen[i])
+				t.Errorf("on %s: page %q, want client %s", node, page, seen[i])
 			}
 		}
 	}
 }
 
-// world serves outside the cluster: it says who asks.
+// world serves outside of the cluster a page with the client's address.
 func (s *space) world(address netip.Addr) string {
 	s.t.Helper()
 	listener, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(address, 0)))
 	s.must(err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from := netip.MustParseAddrPort(r.RemoteAddr)
-		_, _ = w.Write([]byte(from.Addr().String())) // who went away does not want to know
+		_, _ = w.Write([]byte(from.Addr().String())) // the client may be gone
 	})}
 	done := make(chan struct{})
 	go func() {
@@ -181,7 +181,7 @@ func (s *space) world(address netip.Addr) string {
 	return listener.Addr().String()
 }
 
-func TestNoPacketIsLostFromTheMomentAPodIsReady(t *testing.T) {
+func TestNoPacketIsLostAfterAPodIsReady(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	client := s.run("client", "n1")

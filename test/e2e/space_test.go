@@ -16,10 +16,10 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// patience is how long a pod may take for anything, on a machine that is busy.
+// patience is the timeout of one step of a pod on a busy machine.
 const patience = 90 * time.Second
 
-// space is the Kubernetes namespace of a test, whose pods go with it.
+// space is the Kubernetes namespace of a test, deleted with its pods.
 type space struct {
 	t    *testing.T
 	c    *cluster.Cluster
@@ -37,13 +37,13 @@ func newSpace(t *testing.T) *space {
 	return s
 }
 
-// clear repairs what the test broke, removes its objects and waits until no pod is left; the test's own context has ended by now.
+// clear repairs the cluster, removes the test's objects and waits until no pod is left; the test's own context has ended.
 func (s *space) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s.must(s.c.Heal(ctx))
 	s.must(s.c.Client.CoreV1().Namespaces().Delete(ctx, s.name, metav1.DeleteOptions{}))
-	// Nothing more is made in the namespace now; its controller would wait five seconds before it removes what is there.
+	// The namespace's controller would wait five seconds before it deletes the objects.
 	s.must(s.c.Client.CoreV1().Pods(s.name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	s.must(s.awaitNoPods(ctx))
 	for _, manifest := range slices.Backward(s.applied) {
@@ -56,7 +56,7 @@ func (s *space) awaitNoPods(ctx context.Context) error {
 	return cluster.Eventually(ctx, "no pods are left in "+s.name, func(ctx context.Context) error {
 		pods, err := s.c.Client.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
-			return fmt.Errorf("%d are left", len(pods.Items))
+			return fmt.Errorf("%d pods are left", len(pods.Items))
 		}
 		return err
 	})
@@ -69,11 +69,11 @@ func (s *space) must(err error) {
 	}
 }
 
-// podSpec is that of a pod which serves, on a node, or on any if that is "".
+// podSpec returns the spec of a pod that runs e2e-pod serve on a node, or on any node if it is "".
 func podSpec(node string) corev1.PodSpec {
 	grace, asks := int64(2), false
 	spec := corev1.PodSpec{
-		TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: &asks, // it asks the API server nothing
+		TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: &asks, // it does not use the API server
 		Containers: []corev1.Container{{
 			Name: "e2e-pod", Image: cluster.PodImage, ImagePullPolicy: corev1.PullNever, Args: []string{"serve"},
 		}},
@@ -99,7 +99,7 @@ func (s *space) run(name, node string) *corev1.Pod {
 	return s.ready(name)
 }
 
-// pair makes a client and a server at the same time, and waits until both are ready.
+// pair makes a client and a server concurrently, and waits until both are ready.
 func (s *space) pair(clientNode, serverNode string) (client, server *corev1.Pod) {
 	s.t.Helper()
 	s.create("client", clientNode)
@@ -116,7 +116,7 @@ func (s *space) ready(name string) (pod *corev1.Pod) {
 			return err
 		}
 		if !isReady(pod) {
-			return fmt.Errorf("it is %s: %s", pod.Status.Phase, s.lastEvent(ctx, name))
+			return fmt.Errorf("the pod is %s: %s", pod.Status.Phase, s.lastEvent(ctx, name))
 		}
 		return nil
 	}))
@@ -132,11 +132,11 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// lastEvent is what Kubernetes said last about a pod.
+// lastEvent returns the last Event of a pod.
 func (s *space) lastEvent(ctx context.Context, pod string) string {
 	events, err := s.c.Client.CoreV1().Events(s.name).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.name", pod).String()})
 	if err != nil || len(events.Items) == 0 {
-		return "nothing is said about it"
+		return "no Event"
 	}
 	last := events.Items[0]
 	for _, event := range events.Items {
@@ -147,7 +147,7 @@ func (s *space) lastEvent(ctx context.Context, pod string) string {
 	return last.Message
 }
 
-// exec runs e2e-pod in a pod and fails the test if that fails.
+// exec runs e2e-pod in a pod and fails the test on an error.
 func (s *space) exec(pod *corev1.Pod, arguments ...string) string {
 	s.t.Helper()
 	out, err := s.c.Exec(s.t.Context(), pod, arguments...)
@@ -155,7 +155,7 @@ func (s *space) exec(pod *corev1.Pod, arguments ...string) string {
 	return out
 }
 
-// addresses are a pod's, and it is an error if it has not one of each family.
+// addresses returns a pod's addresses, which must be one of each family.
 func (s *space) addresses(pod *corev1.Pod) (all []netip.Addr) {
 	s.t.Helper()
 	for _, ip := range pod.Status.PodIPs {
@@ -164,7 +164,7 @@ func (s *space) addresses(pod *corev1.Pod) (all []netip.Addr) {
 		all = append(all, address)
 	}
 	if len(all) != 2 || !all[0].Is4() || !all[1].Is6() {
-		s.t.Fatalf("%s has the addresses %v, not one of each family", pod.Name, all)
+		s.t.Fatalf("%s has the addresses %v, want one of each family", pod.Name, all)
 	}
 	return all
 }

@@ -26,10 +26,10 @@ var (
 	another  = corev1.Taint{Key: "example.org/e2e", Effect: corev1.TaintEffectPreferNoSchedule}
 )
 
-// attempt is a change of a node: a JSON merge patch of it, given its taints.
+// attempt is a change of a node: a JSON merge patch, made from its taints.
 type attempt func(taints []corev1.Taint) (spec, metadata map[string]any)
 
-// keeping are the taints of a node that are not of those keys, as a change.
+// keeping returns a change that removes the taints with the given keys.
 func keeping(without ...string) attempt {
 	return func(taints []corev1.Taint) (spec, metadata map[string]any) {
 		isGone := func(t corev1.Taint) bool { return slices.Contains(without, t.Key) }
@@ -37,7 +37,7 @@ func keeping(without ...string) attempt {
 	}
 }
 
-// and is the right change with one more.
+// and returns the allowed change with an additional one.
 func and(more func(spec, metadata map[string]any)) attempt {
 	return func(taints []corev1.Taint) (spec, metadata map[string]any) {
 		spec, metadata = keeping(notReady.Key)(taints)
@@ -64,17 +64,17 @@ var wrongChanges = map[string]attempt{
 	"say which machine the node is": and(func(spec, _ map[string]any) { spec["providerID"] = "e2e://x" }),
 }
 
-// By the optional right the controller takes the taint off nodes, and the API server refuses whatever else it tries of them.
+// With the optional permission the controller may remove its taint from nodes; the API server denies every other change of nodes.
 //
 // rows: CIL-23
-func TestTheControllerTakesOffNodesOnlyItsTaint(t *testing.T) {
+func TestControllerRemovesOnlyItsTaintFromNodes(t *testing.T) {
 	t.Parallel()
 	needWeft(t)
 	s := newSpace(t)
 	s.withTaints("n1")
 	rights, err := os.ReadFile("../../k8s/manifests/taint.yaml")
 	s.must(err)
-	s.apply(string(rights)) // of which the controller makes no use, as it was not told to
+	s.apply(string(rights)) // the controller does not use it, because it is not configured to
 	controller := s.clientOf("weft-controller", &authv1.TokenRequest{})
 	s.must(cluster.Eventually(t.Context(), "right and policy are in force", func(context.Context) error {
 		if err := s.attempt(controller, "n1", keeping(notReady.Key)); err != nil {
@@ -98,12 +98,12 @@ func TestTheControllerTakesOffNodesOnlyItsTaint(t *testing.T) {
 	}
 }
 
-// isOfPolicy reports whether the API server refused by taint.yaml's policy.
+// isOfPolicy reports whether the policy of taint.yaml denied a request.
 func isOfPolicy(err error) bool {
 	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "'weft-taint'")
 }
 
-// attempt tries a change of a node, which is not kept. A conflict with another writer is not a result.
+// attempt tries a change of a node with a dry run. A conflict with another writer is not a result.
 func (s *space) attempt(as dynamic.Interface, node string, change attempt) error {
 	s.t.Helper()
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -119,7 +119,7 @@ func (s *space) attempt(as dynamic.Interface, node string, change attempt) error
 	})
 }
 
-// withTaints gives a node the two taints for a test.
+// withTaints adds the two taints to a node for a test.
 func (s *space) withTaints(node string) {
 	s.t.Helper()
 	ours := func(t corev1.Taint) bool { return t == notReady || t == another }

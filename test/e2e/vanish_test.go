@@ -18,7 +18,7 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// attachment is what weftctl says of a wired pod.
+// attachment is an attachment in the output of weftctl.
 type attachment struct {
 	Pod struct {
 		Name string `json:"name"`
@@ -26,7 +26,7 @@ type attachment struct {
 	Netns string `json:"netns"`
 }
 
-// attachments asks the agent of a node, with weftctl there.
+// attachments returns the attachments of a node.
 func (s *space) attachments(ctx context.Context, node string) (list []attachment, err error) {
 	s.t.Helper()
 	var said struct {
@@ -36,7 +36,7 @@ func (s *space) attachments(ctx context.Context, node string) (list []attachment
 	return said.Attachments, err
 }
 
-// of finds a pod's attachment; nil: it has none.
+// of returns a pod's attachment; nil = none.
 func of(list []attachment, pod string) *attachment {
 	i := slices.IndexFunc(list, func(a attachment) bool { return a.Pod.Name == pod })
 	if i < 0 {
@@ -45,8 +45,8 @@ func of(list []attachment, pod string) *attachment {
 	return &list[i]
 }
 
-// A runtime that was killed never says that a sandbox ended. Its processes and its namespace are gone: the agent finds out.
-func TestASandboxThatVanishesIsCollected(t *testing.T) {
+// A killed runtime sends no DEL. The agent finds attachments without processes and namespace.
+func TestVanishedSandboxIsCollected(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
 	for _, name := range []string{"stays", "victim"} {
@@ -64,23 +64,23 @@ func TestASandboxThatVanishesIsCollected(t *testing.T) {
 	s.must(errors.Join(n.Kubelet.Kill(), n.Containerd.Kill()))
 	s.must(vanish(t.Context(), n, victim.Netns))
 	began := time.Now()
-	s.must(cluster.Eventually(t.Context(), "the agent has forgotten the sandbox", func(ctx context.Context) error {
+	s.must(cluster.Eventually(t.Context(), "the agent has deleted the attachment", func(ctx context.Context) error {
 		now, err := s.attachments(ctx, "n2")
 		if err == nil && of(now, "victim") != nil {
-			err = errors.New("it is still there")
+			err = errors.New("the attachment still exists")
 		}
 		if err == nil && of(now, "stays") == nil {
-			t.Error("the other pod's is forgotten too")
+			t.Error("the other pod's attachment is deleted too")
 		}
 		return err
 	}))
-	t.Logf("a sandbox that vanished is forgotten after %s", time.Since(began).Round(time.Second))
+	t.Logf("the attachment of the vanished sandbox was deleted after %s", time.Since(began).Round(time.Second))
 	s.must(errors.Join(n.Containerd.Start(), n.AwaitContainerd(t.Context()), n.Kubelet.Start(), n.AwaitKubelet(t.Context()), n.AwaitReady(t.Context())))
 	s.deleteAll()
 	s.mustLeaveNothing()
 }
 
-// vanish kills every process of a network namespace, with the shims that would tell of it, and removes the namespace.
+// vanish kills every process of a network namespace and their shims, and removes the namespace.
 func vanish(ctx context.Context, n *cluster.Node, path string) error {
 	var doomed []int
 	err := n.Do(func() (err error) {
@@ -99,7 +99,7 @@ func vanish(ctx context.Context, n *cluster.Node, path string) error {
 	return n.Do(func() error { return errors.Join(unix.Unmount(path, unix.MNT_DETACH), os.Remove(path)) })
 }
 
-// within finds the processes of a network namespace, shims before theirs.
+// within returns the processes of a network namespace, each shim before its processes.
 func within(path string) (pids []int, err error) {
 	netns, err := os.Stat(path)
 	if err != nil {
@@ -124,7 +124,7 @@ func within(path string) (pids []int, err error) {
 	return pids, nil
 }
 
-// parentOf reads the parent of a process from its directory; 0: it is gone.
+// parentOf reads the parent of a process from its directory; 0 if the process has ended.
 func parentOf(process string) int {
 	raw, err := os.ReadFile(process + "/stat")
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// Where a node has the operator's program, and for a check of addresses the rights of an administrator.
+// Paths of weftctl on a node, and of the administrator's kubeconfig for the check of addresses.
 const (
 	weftctl    = "/usr/local/bin/weftctl"
 	kubeconfig = "/etc/kubernetes/admin.kubeconfig"
 )
 
-// weftctl asks the agent of a node.
+// weftctl runs weftctl on a node.
 func (s *space) weftctl(ctx context.Context, node string, answer any, arguments ...string) error {
 	s.t.Helper()
 	s.bring(node, "../../bin/weftctl", weftctl)
@@ -27,7 +27,7 @@ func (s *space) weftctl(ctx context.Context, node string, answer any, arguments 
 	return json.Unmarshal(out, answer)
 }
 
-// bring copies a file to a node, unless the node has it.
+// bring copies a file to a node that does not have it.
 func (s *space) bring(node, from, to string) {
 	s.t.Helper()
 	n := s.c.Node(node)
@@ -39,7 +39,7 @@ func (s *space) bring(node, from, to string) {
 	s.must(n.Write(to, content, 0o755))
 }
 
-// checkAddresses has the checker of the cluster's addresses look at what the API server has and each agent gave out.
+// checkAddresses compares the addresses in the API server with those that each agent has allocated.
 func (s *space) checkAddresses(ctx context.Context) error {
 	s.t.Helper()
 	for _, n := range s.c.Nodes {
@@ -52,15 +52,15 @@ func (s *space) checkAddresses(ctx context.Context) error {
 	return nil
 }
 
-// mustLeaveNothing waits until nothing of pods is left: there are none.
+// mustLeaveNothing waits until no leftovers of pods exist, when there are no pods.
 func (s *space) mustLeaveNothing() {
 	s.t.Helper()
 	s.must(s.c.AwaitNoLeftovers(s.t.Context()))
 	s.mustHoldNoAddresses()
 }
 
-// mustHoldNoAddresses waits until every address is free for the pods to come: there are none. Of a sandbox that vanished, and
-// of a network or a pool that was there a moment ago, nodes may still have some.
+// mustHoldNoAddresses waits until every address is free, when there are no pods. Addresses of vanished sandboxes, and of networks and
+// pools that were deleted recently, are freed later.
 func (s *space) mustHoldNoAddresses() {
 	s.t.Helper()
 	if s.c.CNI().Name() != "weft" {
@@ -74,13 +74,13 @@ func (s *space) mustHoldNoAddresses() {
 			}
 			said.Leases = slices.DeleteFunc(said.Leases, func(l lease) bool { return l.State != "used" && l.State != "leased" })
 			if len(said.Leases) > 0 {
-				return fmt.Errorf("there are %+v", said.Leases)
+				return fmt.Errorf("leases: %+v", said.Leases)
 			}
 			return nil
 		}))
 	}
-	s.must(cluster.Eventually(s.t.Context(), "the addresses of the cluster are sound", s.checkAddresses))
+	s.must(cluster.Eventually(s.t.Context(), "the addresses of the cluster are valid", s.checkAddresses))
 }
 
-// lease is what weftctl says of an address that is not free.
+// lease is a lease in the output of weftctl.
 type lease struct{ Address, State, Holder string }

@@ -16,10 +16,10 @@ import (
 	"github.com/weftnet/weft/test/e2e/weft"
 )
 
-// crowd is how many pods come and go at once.
+// crowd is the number of concurrent pods.
 var crowd = weft.Crowd(100, 16)
 
-func TestADaemonSetRunsOnEveryNode(t *testing.T) {
+func TestDaemonSetRunsOnEveryNode(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "everywhere"}, Spec: appsv1.DaemonSetSpec{
@@ -33,7 +33,7 @@ func TestADaemonSetRunsOnEveryNode(t *testing.T) {
 	}
 	slices.Sort(nodes)
 	if got := slices.Compact(nodes); len(got) != len(s.c.Nodes) {
-		t.Errorf("its pods run on %v only", got)
+		t.Errorf("its pods run only on %v", got)
 	}
 }
 
@@ -41,13 +41,13 @@ func podTemplate(app string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}}, Spec: podSpec("")}
 }
 
-func TestACrowdOfPodsComesAndGoesAndLeavesNothing(t *testing.T) {
+func TestManyConcurrentPodsLeaveNothing(t *testing.T) {
 	s := newSpace(t)
 	s.deploy("crowd")
 	started := time.Now()
 	s.scale("crowd", int32(crowd))
 	pods := s.awaitReady(crowd)
-	t.Logf("%s: %d pods at once: %.1f a second", s.c.CNI().Name(), crowd, float64(crowd)/time.Since(started).Seconds())
+	t.Logf("%s: %d concurrent pods: %.1f a second", s.c.CNI().Name(), crowd, float64(crowd)/time.Since(started).Seconds())
 	seen := map[string]string{}
 	for _, pod := range pods {
 		for _, address := range s.addresses(&pod) {
@@ -60,11 +60,11 @@ func TestACrowdOfPodsComesAndGoesAndLeavesNothing(t *testing.T) {
 	started = time.Now()
 	s.scale("crowd", 0)
 	s.must(s.awaitNoPods(t.Context()))
-	t.Logf("%s: %d pods gone after %s", s.c.CNI().Name(), crowd, time.Since(started).Round(time.Millisecond))
+	t.Logf("%s: %d pods deleted after %s", s.c.CNI().Name(), crowd, time.Since(started).Round(time.Millisecond))
 	s.mustLeaveNothing()
 }
 
-// deploy makes a deployment without pods.
+// deploy makes a deployment with zero replicas.
 func (s *space) deploy(name string) {
 	s.t.Helper()
 	none := int32(0)
@@ -82,13 +82,13 @@ func (s *space) scale(deployment string, pods int32) {
 	s.must(err)
 }
 
-// awaitReady waits until so many pods of the space are ready, and gives them.
+// awaitReady waits until the given number of pods of the space are ready, and returns them.
 func (s *space) awaitReady(count int) []corev1.Pod {
 	s.t.Helper()
 	return s.awaitReadyOf("", count)
 }
 
-// awaitReadyOf waits until so many pods with a label are ready, and gives them; "": with any.
+// awaitReadyOf waits until the given number of pods with a label are ready, and returns them; "" = any label.
 func (s *space) awaitReadyOf(label string, count int) (ready []corev1.Pod) {
 	s.t.Helper()
 	s.must(cluster.Eventually(s.t.Context(), fmt.Sprintf("%d pods are ready in %s", count, s.name), func(ctx context.Context) error {
@@ -105,8 +105,8 @@ func (s *space) awaitReadyOf(label string, count int) (ready []corev1.Pod) {
 	return ready
 }
 
-// A pod of a StatefulSet has its name again while kubelet still knows of the old one.
-func TestAStatefulPodIsMadeAgainWhileItsOldSandboxLingers(t *testing.T) {
+// The name of a StatefulSet's pod is reused while kubelet still knows the old pod.
+func TestStatefulPodIsRecreatedWhileItsOldSandboxExists(t *testing.T) {
 	s := newSpace(t)
 	one, n := int32(1), s.c.Node("n1")
 	template := podTemplate("web")
@@ -123,10 +123,10 @@ func TestAStatefulPodIsMadeAgainWhileItsOldSandboxLingers(t *testing.T) {
 	s.must(n.Kubelet.Freeze())
 	t.Cleanup(func() { s.must(n.Kubelet.Thaw()) })
 	s.must(s.c.Client.CoreV1().Pods(s.name).Delete(t.Context(), old.Name, *metav1.NewDeleteOptions(0)))
-	s.must(cluster.Eventually(t.Context(), old.Name+" is asked for again", func(ctx context.Context) error {
+	s.must(cluster.Eventually(t.Context(), old.Name+" is recreated", func(ctx context.Context) error {
 		pod, err := s.c.Client.CoreV1().Pods(s.name).Get(ctx, old.Name, metav1.GetOptions{})
 		if err == nil && pod.UID == old.UID {
-			return fmt.Errorf("it is the old one")
+			return fmt.Errorf("it is still the old pod")
 		}
 		return err
 	}))

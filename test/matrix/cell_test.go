@@ -9,19 +9,19 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// cell is one interface that two pods have: of this type, on this network, with addresses of these families.
+// cell is an interface type on a network with address families; two pods have the interface.
 type cell struct {
 	kind     string // tap, veth or memif
-	network  string // main, default, stub, L2 or L3; main is the main interface, the others are beside a main tap
+	network  string // main, default, stub, L2 or L3; main is the main interface, the others are extra interfaces beside a main tap
 	families string // v4, v6 or dual
 }
 
-// cells are all of a node with addresses of these families.
+// cells returns all cells of a node with addresses of these families.
 func cells(families string) []cell {
 	var all []cell
 	for _, kind := range dataplane.Kinds() {
 		for _, network := range []string{"main", "default", "stub", "L2", "L3"} {
-			if kind != "memif" || network != "main" { // there is a kernel behind a main interface
+			if kind != "memif" || network != "main" { // a main interface is in the pod's kernel
 				all = append(all, cell{kind, network, families})
 			}
 		}
@@ -34,10 +34,10 @@ func (c cell) String() string { return c.kind + "-" + c.network }
 // isCustom reports whether the cell's network is one of the configuration.
 func (c cell) isCustom() bool { return c.network == "L2" || c.network == "L3" }
 
-// name is that of the network in the configuration.
+// name returns the network's name in the configuration.
 func (c cell) name() string { return strings.ToLower(c.network) + "-net" }
 
-// link is the interface's name in the pod.
+// link returns the interface's name in the pod.
 func (c cell) link() string {
 	if c.network == "main" {
 		return "eth0"
@@ -45,7 +45,7 @@ func (c cell) link() string {
 	return "x0"
 }
 
-// podInterface is the type of the main interface.
+// podInterface returns the type of the main interface.
 func (c cell) podInterface() string {
 	if c.network == "main" {
 		return c.kind
@@ -53,7 +53,7 @@ func (c cell) podInterface() string {
 	return dataplane.Tap()
 }
 
-// annotations ask for the interface.
+// annotations returns the annotations that request the interface.
 func (c cell) annotations() map[string]string {
 	switch {
 	case c.network == "main":
@@ -68,7 +68,7 @@ func (c cell) annotations() map[string]string {
 func (c cell) has4() bool { return c.network != "stub" && c.families != "v6" }
 func (c cell) has6() bool { return c.network != "stub" && c.families != "v4" }
 
-// cidrs are those of the cell's network.
+// cidrs returns the CIDRs of the cell's network.
 func (c cell) cidrs() []netip.Prefix {
 	third := 5
 	if c.network == "L3" {
@@ -77,7 +77,7 @@ func (c cell) cidrs() []netip.Prefix {
 	return c.chosen(fmt.Sprintf("10.%d.0.0/24", third), fmt.Sprintf("fd00:%d::/64", third))
 }
 
-// chosen are the prefixes of the cell's families.
+// chosen returns the prefixes of the cell's families.
 func (c cell) chosen(v4, v6 string) (prefixes []netip.Prefix) {
 	if c.families != "v6" {
 		prefixes = append(prefixes, netip.MustParsePrefix(v4))
@@ -88,7 +88,7 @@ func (c cell) chosen(v4, v6 string) (prefixes []netip.Prefix) {
 	return prefixes
 }
 
-// options are those of a node with addresses of these families.
+// options returns the options of a node with addresses of these families.
 func options(families string) node.Options {
 	o := node.Options{Memifs: 4}
 	for i, p := range (cell{families: families}).chosen("10.1.0.0/24", "fd00:10:1::/64") {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// judgeDump counts what the dataplane has of the cell's interface, both pods taken together. Lines are those of a
-// comparison of snapshots: "+ interface dataplane weft-<hash>-x0#<hash> type ...".
-func (c cell) judgeDump(t *testing.T, lines []string) {
+// checkDump counts the dataplane's objects of the cell's interface, of both pods together. Lines are those of a comparison of snapshots:
+// "+ interface dataplane weft-<hash>-x0#<hash> type ...".
+func (c cell) checkDump(t *testing.T, lines []string) {
 	t.Helper()
 	marks := map[string]int{}
 	tables := map[string]bool{}
@@ -32,15 +32,15 @@ func (c cell) judgeDump(t *testing.T, lines []string) {
 			t.Errorf("the dataplane has %d objects of kind %s for %s, want %d:\n  %s", marks[kind], kind, c.link(), want, strings.Join(lines, "\n  "))
 		}
 	}
-	c.judgeTables(t, tables)
+	c.checkTables(t, tables)
 }
 
-// deviceType is the dataplane's name for the type of the interface.
+// deviceType returns the dataplane's name of the interface type.
 func (c cell) deviceType() string {
 	return map[string]string{"tap": "virtio", "veth": "af-packet", "memif": "memif"}[c.kind]
 }
 
-// marks are how many objects of each kind two pods have for the cell's interface.
+// marks returns the number of objects of each kind that two pods have for the cell's interface.
 func (c cell) marks() map[string]int {
 	routed := slices.Contains([]string{"main", "default", "L3"}, c.network)
 	addresses := 0
@@ -56,7 +56,7 @@ func (c cell) marks() map[string]int {
 		"bridge-member":        when(c.network == "L2", 2),
 		"fib-route":            when(routed, addresses),
 		"fib-neighbour":        when(routed, addresses),
-		"known to the gateway": when(c.network == "L2", addresses+when(c.has6(), 2)), // link-local ones too
+		"known to the gateway": when(c.network == "L2", addresses+when(c.has6(), 2)), // including link-local addresses
 		"unnumbered":           when(routed, 2),
 		"macip-interface":      when(c.network == "main", 2),
 		"acl-interface":        when(c.network == "L2" && addresses > 0, 2),
@@ -70,17 +70,17 @@ func when(holds bool, n int) int {
 	return n
 }
 
-// judgeTables looks at the tables of the interface's routes: 1 is that of the network default.
-func (c cell) judgeTables(t *testing.T, tables map[string]bool) {
+// checkTables checks the tables of the interface's routes: 1 is the table of the network default.
+func (c cell) checkTables(t *testing.T, tables map[string]bool) {
 	t.Helper()
 	switch c.network {
 	case "main", "default":
 		if len(tables) != 1 || !tables["1"] {
-			t.Errorf("routes are in the tables %v, want 1 alone", tables)
+			t.Errorf("routes are in the tables %v, want only 1", tables)
 		}
 	case "L3":
 		if len(tables) != 1 || tables["1"] || tables["0"] {
-			t.Errorf("routes are in the tables %v, want one of the network's own", tables)
+			t.Errorf("routes are in the tables %v, want only a table of the network", tables)
 		}
 	}
 }

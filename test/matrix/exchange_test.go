@@ -15,13 +15,13 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// How long an address has to answer that must, and one that must not.
+// Timeouts of addresses that must answer, and of those that must not.
 const (
 	reachable   = time.Minute
 	unreachable = 300 * time.Millisecond
 )
 
-// exchange lets packets go both ways by the interface of the cell.
+// exchange sends packets in both directions through the interface of the cell.
 func (c cell) exchange(t *testing.T, home string, a, b *wired) {
 	t.Helper()
 	for _, way := range [][2]*wired{{a, b}, {b, a}} {
@@ -30,7 +30,7 @@ func (c cell) exchange(t *testing.T, home string, a, b *wired) {
 		case "stub":
 			c.nothing(t, from, to)
 		case "default":
-			// The way to that network is the main interface's, and so is that of the answers.
+			// The routes of both directions use the main interfaces.
 			answers(t, from, "eth0", to.last().Bare()...)
 			c.byItself(t, from, to)
 		case "main":
@@ -46,11 +46,11 @@ func (c cell) exchange(t *testing.T, home string, a, b *wired) {
 	}
 }
 
-// answers fails unless each address does answer what is sent to it by a link.
+// answers fails unless each address answers echo requests that are sent on a link.
 func answers(t *testing.T, from *wired, link string, to ...netip.Addr) {
 	t.Helper()
 	if len(to) == 0 {
-		t.Error("there is no address to reach")
+		t.Error("no address to reach")
 	}
 	for _, address := range to {
 		if err := way(from.Netns, link).reach(t.Context(), address, reachable); err != nil {
@@ -59,7 +59,7 @@ func answers(t *testing.T, from *wired, link string, to ...netip.Addr) {
 	}
 }
 
-// start is where echo requests leave: a link of a network namespace.
+// start is the source of echo requests: a link of a network namespace.
 type start struct{ netns, link string }
 
 func way(netns, link string) start { return start{netns, link} }
@@ -76,7 +76,7 @@ func (f start) reach(ctx context.Context, to netip.Addr, patience time.Duration)
 	return err
 }
 
-// gateways are those of a link's addresses; a link-local one says by which link it is meant.
+// gateways returns the gateways of a link's addresses; a link-local one has the link as its zone.
 func gateways(l node.Link) []netip.Addr {
 	var all []netip.Addr
 	for _, g := range l.Gateways {
@@ -88,7 +88,7 @@ func gateways(l node.Link) []netip.Addr {
 	return all
 }
 
-// nodeAddresses are the node's own, of the families of the cell.
+// nodeAddresses returns the node's own addresses of the cell's families.
 func (c cell) nodeAddresses(t *testing.T, home string) []netip.Addr {
 	t.Helper()
 	var list []netlink.Addr
@@ -111,7 +111,7 @@ func (c cell) nodeAddresses(t *testing.T, home string) []netip.Addr {
 	return all
 }
 
-// byItself sends by the extra interface, where the pod says that the network is there.
+// byItself sends through the extra interface after adding routes to the network to the pods.
 func (c cell) byItself(t *testing.T, from, to *wired) {
 	t.Helper()
 	l := from.last()
@@ -122,7 +122,7 @@ func (c cell) byItself(t *testing.T, from, to *wired) {
 	}
 }
 
-// route does something with a pod's route by its extra interface.
+// route adds or deletes a pod's route through its extra interface.
 func route(path string, do func(*netlink.Route) error, to, via netip.Addr) error {
 	return netns.Do(path, func() error {
 		l, err := netlink.LinkByName("x0")
@@ -136,7 +136,7 @@ func route(path string, do func(*netlink.Route) error, to, via netip.Addr) error
 	})
 }
 
-// nothing gives both ends of a stub addresses as if they were on one link, and expects that no packet gets through.
+// nothing adds on-link addresses to both ends of a stub, and expects that no packet is forwarded.
 func (c cell) nothing(t *testing.T, from, to *wired) {
 	t.Helper()
 	here, there := c.chosen("10.9.0.1/24", "fd00:9::1/64"), c.chosen("10.9.0.2/24", "fd00:9::2/64")
@@ -146,7 +146,7 @@ func (c cell) nothing(t *testing.T, from, to *wired) {
 		try(t, address(to.Netns, netlink.AddrAdd, p))
 		attempts.Go(func() {
 			if way(from.Netns, "x0").reach(t.Context(), p.Addr(), unreachable) == nil {
-				t.Errorf("%s answers by a stub", p.Addr())
+				t.Errorf("%s answers through a stub interface", p.Addr())
 			}
 		})
 	}
@@ -157,7 +157,7 @@ func (c cell) nothing(t *testing.T, from, to *wired) {
 	}
 }
 
-// address does something with an address of a pod's extra interface.
+// address adds or deletes an address of a pod's extra interface.
 func address(path string, do func(netlink.Link, *netlink.Addr) error, p netip.Prefix) error {
 	return netns.Do(path, func() error {
 		l, err := netlink.LinkByName("x0")

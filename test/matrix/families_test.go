@@ -11,9 +11,9 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// TestAPodOfOneFamilyIsWiredOnANodeOfBoth gives pods of a namespace addresses of one family, on a node that has both.
+// A namespace's annotation selects one family on a node that has both.
 // rows: CAL-25
-func TestAPodOfOneFamilyIsWiredOnANodeOfBoth(t *testing.T) {
+func TestPodOfOneFamilyIsConnectedOnADualStackNode(t *testing.T) {
 	netnstest.RequireTap(t)
 	dir := programs.Build(t)
 	o := options("dual")

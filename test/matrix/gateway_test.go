@@ -9,8 +9,8 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// TestAGatewayForgetsPodsThatAreGone lets pods of an L2 network talk to its gateway: what that knows of them goes with them.
-func TestAGatewayForgetsPodsThatAreGone(t *testing.T) {
+// Pods of an L2 network talk to its gateway; the gateway's neighbour entries are deleted with the pods.
+func TestGatewayForgetsDeletedPods(t *testing.T) {
 	netnstest.RequireTap(t)
 	dir := programs.Build(t)
 	m := newMatrix(t, dir, options("dual"))

@@ -1,4 +1,4 @@
-// Package matrix_test wires pods with every type of interface on every type of network, and looks at each from all sides.
+// Package matrix_test connects pods with every type of interface on every type of network, and checks every view of each.
 package matrix_test
 
 import (
@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	netnstest.Enter()
-	// Nodes mostly wait, so that more of them may run than there are processors; the command line still wins.
+	// Nodes mostly wait, so more of them run than there are processors; a flag takes precedence.
 	if err := flag.Set("test.parallel", "3"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}

@@ -20,25 +20,24 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// matrix is the node that all cells have in turn.
+// matrix is the node that all cells use in turn.
 type matrix struct {
 	node         *node.Node
-	home         string // its network namespace
+	home         string // path of its network namespace
 	runtime      *node.Runtime
-	podInterface string // of the agent that runs
-	pods         int    // made so far
+	podInterface string // of the running agent
+	pods         int    // number of pods so far
 }
 
-// TestMatrix goes through all cells of a node with IPv4, of one with IPv6 and of one with both: ADD of two pods with the
-// interface, what the runtime was told and what there is, packets, CHECK, a crash of the agent and all of that again, DEL,
-// and nothing left.
+// TestMatrix tests all cells of a node with IPv4, of one with IPv6 and of one with both: ADD of two pods with the interface, the result
+// and the machine, packets, CHECK, a crash of the agent and all of that again, DEL, and the comparison with the state before.
 // rows: CAL-24, MEM-02, CAL-09, CAL-11, CAL-12, CAL-13
 func TestMatrix(t *testing.T) {
 	netnstest.RequireTap(t)
 	dir := programs.Build(t)
 	for _, families := range []string{"v4", "v6", "dual"} {
 		t.Run(families, func(t *testing.T) {
-			t.Parallel() // they mostly wait
+			t.Parallel() // cells mostly wait
 			m := newMatrix(t, dir, options(families))
 			defer m.end(t)
 			m.start(t)
@@ -57,7 +56,7 @@ func newMatrix(t *testing.T, dir string, o node.Options) *matrix {
 	try(t, netns.Make(m.home))
 	m.runtime, err = n.Runtime(os.Stderr)
 	try(t, err)
-	// A kubelet that lists no pod at all may not know its pods yet, and the agent waits longer for it.
+	// The agent waits longer for a kubelet that lists no pod at all, because that may have just started.
 	_, err = n.Kubelet.Admit(t.Context(), node.Memif, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
 	try(t, err)
 	return m
@@ -73,26 +72,26 @@ func (m *matrix) end(t *testing.T) {
 	if t.Failed() {
 		for _, path := range []string{m.node.AgentLog(), m.node.DataplaneLog()} {
 			if content, err := os.ReadFile(path); err == nil {
-				t.Logf("the end of %s:\n%s", path, content[max(0, len(content)-4000):])
+				t.Logf("end of %s:\n%s", path, content[max(0, len(content)-4000):])
 			}
 		}
 	}
 	if err := errors.Join(m.node.StopAgent(), netns.Remove(m.home), m.node.Close()); err != nil {
-		t.Errorf("take the node away: %v", err)
+		t.Errorf("remove the node: %v", err)
 	}
 }
 
-// wired is a pod with what its ADD gave.
+// wired is a pod with the result of its ADD.
 type wired struct {
 	*node.Pod
 	links  []node.Link
 	routes []string // "destination via gateway"
 
-	container kubelettest.Container // with its devices, once it is admitted; its name is "" if the pod has no memif
+	container kubelettest.Container // with its devices; the name is "" if the pod has no memif
 	plug      *plug                 // of its memif
 }
 
-// socket is the path of the pod's memif; "" if it has none.
+// socket returns the path of the pod's memif; "" if it has none.
 func (w *wired) socket() string {
 	if w.container.Name == "" {
 		return ""
@@ -100,19 +99,19 @@ func (w *wired) socket() string {
 	return w.container.Mounts[0].GetHostPath() + "/memif.sock"
 }
 
-// last is the interface of the cell: the main one, or the only one beside it.
+// last returns the interface of the cell: the main one, or the only one beside it.
 func (w *wired) last() node.Link { return w.links[len(w.links)-1] }
 
-// settling is how long the kernel and closing connections may take until nothing is left.
+// settling is the time in which the kernel may remove objects and close connections.
 const settling = time.Minute
 
-// cniTimeout is a runtime's patience with one call of a plugin.
+// cniTimeout is the timeout of one call of a plugin.
 const cniTimeout = time.Minute
 
-// play is all that is done to a cell.
+// play runs all tests of a cell.
 func (m *matrix) play(t *testing.T, c cell) { m.playAs(t, c, "") }
 
-// playAs is play with pods of a namespace of Kubernetes.
+// playAs is play with pods of a Kubernetes namespace.
 func (m *matrix) playAs(t *testing.T, c cell, namespace string) {
 	if m.podInterface != c.podInterface() {
 		m.podInterface = c.podInterface()
@@ -128,14 +127,14 @@ func (m *matrix) playAs(t *testing.T, c cell, namespace string) {
 
 	m.add(t, a)
 	m.add(t, b)
-	c.judge(t, a)
-	c.judge(t, b)
+	c.checkResult(t, a)
+	c.checkResult(t, b)
 	wiring, err := leftovers.Take(t.Context(), places)
 	try(t, err)
-	c.judgeDump(t, wiring.Since(before))
+	c.checkDump(t, wiring.Since(before))
 	c.exchange(t, m.home, a, b)
 	m.check(t, a, b)
-	wiring, err = leftovers.Steady(t.Context(), places, settling) // with what the kernels learned of each other
+	wiring, err = leftovers.Steady(t.Context(), places, settling) // with learned neighbours
 	try(t, err)
 
 	m.restart(t)
@@ -144,8 +143,8 @@ func (m *matrix) playAs(t *testing.T, c cell, namespace string) {
 	m.check(t, a, b)
 }
 
-// same waits until all is as before a crash of the agent. That kernels learn more of each other meanwhile is their own doing: some
-// seconds after pods have spoken, one that looks whether the other is still there says its link-local address.
+// same waits until the state equals that before a crash of the agent. Kernels may learn more neighbours: they probe them some seconds
+// after traffic, with link-local addresses.
 func (m *matrix) same(t *testing.T, places leftovers.Places, before leftovers.Snapshot) {
 	t.Helper()
 	differ := func(now leftovers.Snapshot) []string {
@@ -156,7 +155,7 @@ func (m *matrix) same(t *testing.T, places leftovers.Places, before leftovers.Sn
 	now, err := leftovers.Until(t.Context(), places, settling, func(now leftovers.Snapshot) bool { return len(differ(now)) == 0 })
 	try(t, err)
 	if lines := differ(now); len(lines) > 0 {
-		t.Errorf("after a crash of the agent there differ:\n  %s", strings.Join(lines, "\n  "))
+		t.Errorf("differences after a crash of the agent:\n  %s", strings.Join(lines, "\n  "))
 	}
 }
 
@@ -173,7 +172,7 @@ func (m *matrix) newPod(t *testing.T, c cell) *wired {
 	return w
 }
 
-// places is where the pods could leave something. The agent's descriptors are left out: agents come and go.
+// places lists the places where pods could leave something, without the agent's descriptors, because the agent restarts.
 func (m *matrix) places(a, b *wired) leftovers.Places {
 	return leftovers.Places{
 		Namespaces:  map[string]string{"node": m.home, "a": a.Netns, "b": b.Netns},
@@ -184,7 +183,7 @@ func (m *matrix) places(a, b *wired) leftovers.Places {
 	}
 }
 
-// add does all that makes a pod: kubelet's part, ADD, and that of its program.
+// add adds a pod: kubelet's allocation, ADD, and the start of its program.
 func (m *matrix) add(t *testing.T, w *wired) {
 	t.Helper()
 	if w.container.Name != "" {
@@ -217,7 +216,7 @@ func (m *matrix) check(t *testing.T, pods ...*wired) {
 	}
 }
 
-// leave deletes the pods, lets kubelet forget them and compares with what was there before them.
+// leave deletes the pods, makes kubelet forget them, and compares with the state before them.
 func (m *matrix) leave(t *testing.T, before leftovers.Snapshot, pods ...*wired) {
 	for _, w := range pods {
 		try(t, w.unplug())
@@ -231,7 +230,7 @@ func (m *matrix) leave(t *testing.T, before leftovers.Snapshot, pods ...*wired) 
 	after, err := leftovers.Settle(t.Context(), m.places(pods[0], pods[1]), before, settling)
 	try(t, err)
 	if lines := after.Since(before); len(lines) > 0 {
-		t.Errorf("after DEL there differ:\n  %s", strings.Join(lines, "\n  "))
+		t.Errorf("differences after DEL:\n  %s", strings.Join(lines, "\n  "))
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// plug is what a pod's program makes of its memif: a tap in the pod, with all that the file of its container says, between
-// which and the memif it carries packets. So a memif's pod is looked at as any other.
+// plug is the program of a memif's pod: a tap in the pod, configured from the container's interfaces.json, and forwarding of packets
+// between tap and memif. So tests can check a memif's pod like others.
 type plug struct {
 	tap     *os.File
 	client  *memif.Client
@@ -30,7 +30,7 @@ type plug struct {
 // listed is an interface of interfaces.json.
 type listed memif.Description
 
-// plugIn begins to carry packets, as soon as the memif is connected.
+// plugIn starts forwarding as soon as the memif is connected.
 func (w *wired) plugIn(t *testing.T) {
 	t.Helper()
 	directory := w.container.Mounts[0].GetHostPath()
@@ -57,7 +57,7 @@ func (w *wired) plugIn(t *testing.T) {
 	w.plug = p
 }
 
-// unplug takes the tap away, and returns when no packet is carried any more.
+// unplug deletes the tap and waits until forwarding has ended.
 func (w *wired) unplug() error {
 	if w.plug == nil {
 		return nil
@@ -70,7 +70,7 @@ func (w *wired) unplug() error {
 	return errors.Join(err, p.client.Close())
 }
 
-// carry carries packets until one of both ends.
+// carry forwards packets until one end is closed.
 func carry(read, write func([]byte) (int, error)) {
 	packet := make([]byte, memif.DefaultMaxPacket)
 	for {
@@ -78,11 +78,11 @@ func carry(read, write func([]byte) (int, error)) {
 		if err != nil {
 			return
 		}
-		_, _ = write(packet[:n]) // what cannot be written is lost, as on a cable
+		_, _ = write(packet[:n]) // a failed write is a lost packet
 	}
 }
 
-// makeTap makes the tap in the namespace of the calling thread.
+// makeTap makes the tap in the calling thread's namespace.
 func (l listed) makeTap() (*os.File, error) {
 	tap := &netlink.Tuntap{
 		LinkAttrs: netlink.LinkAttrs{Name: l.Name}, Mode: netlink.TUNTAP_MODE_TAP, NonPersist: true, Queues: 1,
@@ -99,11 +99,11 @@ func (l listed) makeTap() (*os.File, error) {
 	if err := errors.Join(err, fd.Close()); err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(nonblocking), "/dev/net/tun"), l.dress()
+	return os.NewFile(uintptr(nonblocking), "/dev/net/tun"), l.configure()
 }
 
-// dress gives the tap all that the file says.
-func (l listed) dress() error {
+// configure configures the tap from the file.
+func (l listed) configure() error {
 	for _, name := range []string{"accept_ra", "accept_dad"} {
 		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+l.Name+"/"+name, []byte("0"), 0); err != nil {
 			return err
@@ -117,7 +117,7 @@ func (l listed) dress() error {
 		func() error { return netlink.LinkSetHardwareAddr(link, l.MAC) },
 		func() error { return netlink.LinkSetMTU(link, l.MTU) },
 		func() error { return netlink.LinkSetUp(link) },
-		func() error { return l.dressIP(link) },
+		func() error { return l.configureIP(link) },
 	} {
 		if err := do(); err != nil {
 			return fmt.Errorf("dress %s: %w", l.Name, err)
@@ -126,8 +126,8 @@ func (l listed) dress() error {
 	return nil
 }
 
-// dressIP adds addresses, the gateways' MAC and routes.
-func (l listed) dressIP(link netlink.Link) error {
+// configureIP adds addresses, the gateways' MAC and routes.
+func (l listed) configureIP(link netlink.Link) error {
 	for _, a := range l.Addresses {
 		address := &netlink.Addr{IPNet: ipNet(a), Flags: unix.IFA_F_NODAD}
 		if err := netlink.AddrAdd(link, address); err != nil {
@@ -143,7 +143,7 @@ func (l listed) dressIP(link netlink.Link) error {
 		}
 	}
 	if l.Network == "default" {
-		return nil // the main interface leads there already
+		return nil // the main interface has the route already
 	}
 	for _, r := range l.Routes {
 		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.Destination), Scope: netlink.SCOPE_LINK}

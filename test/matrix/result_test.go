@@ -13,8 +13,8 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// judge compares what the runtime was told of a pod with what the cell asks for, and with what the kernel has.
-func (c cell) judge(t *testing.T, w *wired) {
+// checkResult compares a pod's result of ADD with the cell and with the kernel.
+func (c cell) checkResult(t *testing.T, w *wired) {
 	t.Helper()
 	var names []string
 	for _, l := range w.links {
@@ -24,7 +24,7 @@ func (c cell) judge(t *testing.T, w *wired) {
 		}
 		has := inKernel(t, w.Netns, l.Name)
 		if told := fmt.Sprintf("%s mtu %d %v", l.Mac, l.Mtu, l.Addresses); told != has.String() {
-			t.Errorf("%s is told to be %s, and is %s", l.Name, told, has)
+			t.Errorf("%s is %[3]s, the result has %[2]s", l.Name, told, has)
 		}
 	}
 	want := []string{"eth0"}
@@ -35,38 +35,38 @@ func (c cell) judge(t *testing.T, w *wired) {
 		t.Fatalf("interfaces %v, want %v", names, want)
 	}
 	if got := inKernel(t, w.Netns, c.link()).kind; got != map[string]string{"tap": "tuntap", "veth": "veth", "memif": "tuntap"}[c.kind] {
-		t.Errorf("%s is a link of type %s", c.link(), got)
+		t.Errorf("the type of %s is %s", c.link(), got)
 	}
 	if got := w.last().SocketPath; got != w.socket() {
 		t.Errorf("the socket is %q, want %q", got, w.socket())
 	}
-	c.judgeAddresses(t, w)
-	c.judgeRoutes(t, w)
+	c.checkAddresses(t, w)
+	c.checkRoutes(t, w)
 }
 
-// judgeAddresses looks for one address of each family of the cell, within its network, and its gateway.
-func (c cell) judgeAddresses(t *testing.T, w *wired) {
+// checkAddresses compares the addresses with the families, the network and the gateway of the cell.
+func (c cell) checkAddresses(t *testing.T, w *wired) {
 	t.Helper()
 	l := w.last()
 	var got []string
 	for i, a := range l.Addresses {
 		inside := slices.ContainsFunc(c.cidrs(), func(p netip.Prefix) bool { return p.Contains(a.Addr()) })
 		if c.isCustom() && !inside {
-			t.Errorf("%s is not of the network's %v", a, c.cidrs())
+			t.Errorf("%s is outside of the network's %v", a, c.cidrs())
 		}
 		got = append(got, fmt.Sprintf("/%d by %s", a.Bits(), l.Gateways[i]))
 	}
 	if fmt.Sprint(got) != fmt.Sprint(c.lengths()) {
-		t.Errorf("addresses of %s are %v by %v, want %v", l.Name, l.Addresses, l.Gateways, c.lengths())
+		t.Errorf("addresses of %s are %v with gateways %v, want %v", l.Name, l.Addresses, l.Gateways, c.lengths())
 	}
 }
 
-// lengths are those of the prefixes of the cell's addresses, and their gateways.
+// lengths returns the prefix lengths and gateways of the cell's addresses.
 func (c cell) lengths() []string {
 	v4 := map[string]string{"main": "/32 by 169.254.1.1", "default": "/32 by 10.1.0.1", "L2": "/24 by 10.5.0.1", "L3": "/32 by 10.6.0.1"}
 	v6 := map[string]string{"main": "/128 by fe80::1", "default": "/128 by fe80::1", "L2": "/64 by fd00:5::1", "L3": "/128 by fe80::1"}
 	if c.kind == "memif" {
-		v4["default"] = v4["main"] // its program knows no other interface
+		v4["default"] = v4["main"] // the memif's program has no other interface
 	}
 	var want []string
 	if c.has4() {
@@ -78,8 +78,8 @@ func (c cell) lengths() []string {
 	return want
 }
 
-// judgeRoutes compares the routes of the result with those of the cell, and looks for each in the kernel.
-func (c cell) judgeRoutes(t *testing.T, w *wired) {
+// checkRoutes compares the routes of the result with the cell's, and with the kernel's.
+func (c cell) checkRoutes(t *testing.T, w *wired) {
 	t.Helper()
 	var want []string
 	if c.families != "v6" {
@@ -96,7 +96,7 @@ func (c cell) judgeRoutes(t *testing.T, w *wired) {
 		own = append(own, "fd00:6::/64 via fe80::1")
 	}
 	told := append(want, own...)
-	if c.kind == "memif" { // no kernel has its routes, so that they are the program's to know
+	if c.kind == "memif" { // a memif's routes are in no kernel
 		told = want
 	}
 	if !slices.Equal(w.routes, told) {
@@ -105,16 +105,16 @@ func (c cell) judgeRoutes(t *testing.T, w *wired) {
 	has := kernelRoutes(t, w.Netns)
 	for _, r := range append(want, own...) {
 		if !slices.Contains(has, r) {
-			t.Errorf("the kernel does not have the route %s: %q", r, has)
+			t.Errorf("the kernel lacks the route %s: %q", r, has)
 		}
 	}
 }
 
-// seen is a link as the kernel has it.
+// seen is a link in the kernel.
 type seen struct {
 	kind, mac string
 	mtu       int
-	addresses []netip.Prefix // without link-local ones
+	addresses []netip.Prefix // except link-local ones
 }
 
 func (s seen) String() string { return fmt.Sprintf("%s mtu %d %v", s.mac, s.mtu, s.addresses) }
@@ -139,7 +139,7 @@ func inKernel(t *testing.T, path, name string) (s seen) {
 	return s
 }
 
-// kernelRoutes are all of a namespace, written as those of results are.
+// kernelRoutes returns all routes of a namespace in the notation of results.
 func kernelRoutes(t *testing.T, path string) (routes []string) {
 	t.Helper()
 	try(t, netns.Do(path, func() error {

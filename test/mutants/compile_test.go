@@ -17,15 +17,14 @@ import (
 	"testing"
 )
 
-// listed is a package as go list -json prints it.
+// listed is a package in the output of go list -json.
 type listed struct {
 	Dir, ImportPath, Export string
 	GoFiles                 []string
 	DepOnly                 bool
 }
 
-// TestEachMutationOfTheListCompiles checks the types of each mutated package against the compiled packages that it imports, which takes
-// a fraction of the time of a build.
+// The test checks the types of each mutated package against the compiled packages that it imports, which is faster than a build.
 func TestEachMutationOfTheListCompiles(t *testing.T) {
 	text, err := os.ReadFile("list.txt")
 	if err != nil {
@@ -54,7 +53,7 @@ func TestEachMutationOfTheListCompiles(t *testing.T) {
 	}
 }
 
-// compiled returns the packages of the mutations, by directory, and the files with the exported types of all packages they import.
+// compiled returns the packages of the mutations, by directory, and the export data of all packages that they import.
 func compiled(t *testing.T, root string, all []*mutation) (packages map[string]listed, exports map[string]string) {
 	t.Helper()
 	args := []string{"list", "-e", "-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles,DepOnly"}
@@ -79,7 +78,7 @@ func compiled(t *testing.T, root string, all []*mutation) (packages map[string]l
 	}
 }
 
-// typeCheck returns what the compiler refuses in a package of which one file has other content.
+// typeCheck returns the compiler's errors in a package with other content of one file.
 func typeCheck(p listed, file string, content []byte, exports map[string]string) error {
 	fset := token.NewFileSet()
 	files := make([]*ast.File, 0, len(p.GoFiles))

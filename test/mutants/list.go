@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// mutation is one believable bug: a change of one place of a source that breaks a promise.
+// mutation is a realistic bug: a change of one place in a source that breaks a promise.
 type mutation struct {
-	promise  string // in words: what a user no longer gets
-	file     string // path below the top of the repository
+	promise  string // what a user would lose
+	file     string // path in the repository
 	old, new string // snippets of the file; old occurs exactly once
-	test     string // directory of the package whose tests guard the promise
-	run      string // pattern of these tests; "": all
-	line     int    // of the list, for errors
+	test     string // directory of the package with the tests of the promise
+	run      string // pattern of these tests; "" = all
+	line     int    // in the list, for errors
 }
 
 // String names the file and the promise.
@@ -67,7 +67,7 @@ func join(snippet, line string) string {
 	return snippet + "\n" + line
 }
 
-// apply returns the file of the tree below root with the mutation in it.
+// apply returns the content of the mutated file of the tree below root.
 func (m *mutation) apply(root string) ([]byte, error) {
 	content, err := os.ReadFile(filepath.Join(root, m.file))
 	if err != nil {

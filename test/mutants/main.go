@@ -1,7 +1,7 @@
-// Command mutants shows that tests guard the promises of the product. It breaks the product on purpose, by one mutation of list.txt at
-// a time, runs the tests of the package that owns the promise, and prints the mutations that no test notices.
+// Command mutants tests whether tests guard the promises of the product. It applies one mutation of list.txt at a time, runs the tests of
+// the package that owns the promise, and prints the mutations that no test notices.
 //
-// The sources stay as they are. Exit code 1: a mutation survived, does not apply any more or does not compile.
+// The sources do not change. Exit code 1: a mutation survived, does not apply any more or does not compile.
 package main
 
 import (
@@ -37,11 +37,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	root := flags.String("root", ".", "`directory` of the repository")
 	list := flags.String("list", "test/mutants/list.txt", "`file` with the mutations, below the root")
-	only := flags.String("only", "", "`text` that is in the file or in the promise of the mutations to try")
+	only := flags.String("only", "", "`text` that the file or the promise of the mutations contains")
 	percent := flags.Int("percent", 100, "share of the mutations to try, chosen at random")
-	seed := flags.String("seed", fmt.Sprint(time.Now().UnixNano()), "`text` that decides which")
-	jobs := flags.Int("jobs", 2, "how many are tried at a time")
-	within := flags.Duration("within", 24*time.Hour, "`time` after which no further one is begun")
+	seed := flags.String("seed", fmt.Sprint(time.Now().UnixNano()), "`text` that seeds the choice")
+	jobs := flags.Int("jobs", 2, "number of concurrent mutations")
+	within := flags.Duration("within", 24*time.Hour, "`time` after which no other mutation starts")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return t.try(ctx, chosen, *jobs)
 }
 
-// choose selects those that mention the text, and then a share of them at random.
+// choose selects the mutations with the text, and then a share of them at random.
 func choose(all []*mutation, only string, percent int, seed string) []*mutation {
 	var chosen []*mutation
 	for _, m := range all {
@@ -84,11 +84,11 @@ func choose(all []*mutation, only string, percent int, seed string) []*mutation 
 	return chosen
 }
 
-// trial tries mutations, and notes what becomes of them.
+// trial tries mutations and counts the results.
 type trial struct {
 	tree
 	out io.Writer
-	end time.Time // when no further mutation is begun
+	end time.Time // when no other mutation starts
 
 	mu                     sync.Mutex
 	killed, survived, left int
@@ -115,7 +115,7 @@ func (t *trial) try(ctx context.Context, mutations []*mutation, jobs int) error 
 	_ = group.Wait()
 	fmt.Fprintf(t.out, "mutants: %d killed, %d survived, %d errors\n", t.killed, t.survived, len(t.errs))
 	if t.left > 0 {
-		fmt.Fprintf(t.out, "mutants: %d were not tried, for lack of time\n", t.left)
+		fmt.Fprintf(t.out, "mutants: %d were not tried, because of the time limit\n", t.left)
 	}
 	if t.survived > 0 {
 		t.errs = append(t.errs, fmt.Errorf("%d mutations survived: no test guards these promises", t.survived))
@@ -123,8 +123,7 @@ func (t *trial) try(ctx context.Context, mutations []*mutation, jobs int) error 
 	return errors.Join(t.errs...)
 }
 
-// sweep returns a function that removes what property tests keep of their failures in the tree, as far as it is not there yet: the
-// failures are those of mutations.
+// sweep returns a function that removes files of failed property tests that did not exist before: mutations caused the failures.
 func (t *trial) sweep(mutations []*mutation) func() {
 	missing := make(map[string]bool)
 	for _, m := range mutations {
@@ -168,7 +167,7 @@ func (t *trial) one(ctx context.Context, m *mutation) {
 	fmt.Fprintf(t.out, "%-8s %5.1fs  %s\n", word, time.Since(start).Seconds(), m)
 }
 
-// unmutated runs the tests of a package as they are.
+// unmutated runs the tests of a package without a mutation.
 func (t *trial) unmutated(ctx context.Context, dir string, patterns []string) {
 	pattern := strings.Join(patterns, "|")
 	for _, p := range patterns {

@@ -27,7 +27,7 @@ func TestEachMutationOfTheListApplies(t *testing.T) {
 			continue
 		}
 		if original, err := os.ReadFile(filepath.Join("../..", m.file)); err != nil || bytes.Equal(original, mutated) {
-			t.Errorf("line %d changes nothing of %s (%v)", m.line, m.file, err)
+			t.Errorf("line %d does not change %s (%v)", m.line, m.file, err)
 		}
 		if tests, err := filepath.Glob(filepath.Join("../..", m.test, "*_test.go")); err != nil || len(tests) == 0 {
 			t.Errorf("line %d: %s has no tests (%v)", m.line, m.test, err)
@@ -35,7 +35,7 @@ func TestEachMutationOfTheListApplies(t *testing.T) {
 	}
 }
 
-func TestAListThatIsNotUnderstoodIsRefused(t *testing.T) {
+func TestInvalidListIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"promise: p\nfile: f\n- a\n+ b":                "line 1: promise, file, old text and test are needed",
 		"\n\npromise: p\nfile: f\ntest: d":             "line 3: promise, file, old text and test are needed",
@@ -47,7 +47,7 @@ func TestAListThatIsNotUnderstoodIsRefused(t *testing.T) {
 	}
 }
 
-// source is that of a package with two functions, of which only double is tested.
+// source is a package with two functions, of which only double has a test.
 var source = map[string]string{
 	"go.mod": "module example.org/twice\n\ngo 1.26\n",
 	"twice/twice.go": `package twice
@@ -70,7 +70,7 @@ func TestThatFails(t *testing.T) { t.Error("wrong") }
 `,
 }
 
-// module makes the package in a directory of its own, with a list of mutations.
+// module makes the package in a temporary directory, with a list of mutations.
 func module(t *testing.T, list string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -93,7 +93,7 @@ func TestMutationsAreKilledSurviveOrAreErrors(t *testing.T) {
 		"one that applies twice":             {record("(n int)", "(n uint)", "Double"), "ERROR", "occurs 2 times"},
 		"one that does not compile":          {record("2 * n", "m", "Double"), "ERROR", "does not compile"},
 		"tests that fail without a mutation": {record("2 * n", "n", "ThatFails"), "1 killed, 0 survived, 1 errors", "do not pass without a mutation"},
-		"a pattern that matches no test":     {record("2 * n", "n", "Triple"), "SURVIVED", "there are none"},
+		"a pattern that matches no test":     {record("2 * n", "n", "Triple"), "SURVIVED", "no test matches"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -110,7 +110,7 @@ func TestMutationsAreKilledSurviveOrAreErrors(t *testing.T) {
 	}
 }
 
-func TestNoMutationIsBegunWhenTheTimeIsOver(t *testing.T) {
+func TestNoMutationStartsAfterTheTimeLimit(t *testing.T) {
 	var said bytes.Buffer
 	err := run(t.Context(), []string{"-root", module(t, record("3 * n", "n", "Double")), "-list", "list.txt", "-within", "-1s"}, &said)
 	if err != nil || !strings.Contains(said.String(), "1 were not tried") {
@@ -128,7 +128,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-func TestTheSeedDecidesWhichMutationsAreTried(t *testing.T) {
+func TestSeedDecidesWhichMutationsAreTried(t *testing.T) {
 	var all []*mutation
 	for _, name := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
 		all = append(all, &mutation{file: name})
@@ -140,12 +140,12 @@ func TestTheSeedDecidesWhichMutationsAreTried(t *testing.T) {
 		return text
 	}
 	if one, again, other := names(10, "a"), names(10, "a"), names(10, "b"); len(one) != 3 || one != again || one == other {
-		t.Errorf("%q, again %q, and with another seed %q", one, again, other)
+		t.Errorf("%q, repeated %q, with another seed %q", one, again, other)
 	}
 	if got := names(100, "a"); got != "abcdefghijklmnopqrstuvwxyz" {
 		t.Errorf("all are %q", got)
 	}
 	if got := choose(all, "q", 100, ""); len(got) != 1 || got[0].file != "q" {
-		t.Errorf("%d mention q", len(got))
+		t.Errorf("%d contain q", len(got))
 	}
 }

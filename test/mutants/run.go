@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// testTimeout ends tests that a mutation makes wait for ever, which counts as noticed.
+// testTimeout ends tests that hang because of a mutation, which counts as noticed.
 const testTimeout = time.Minute
 
-// tree is the tree of sources that is tested. It is never changed: the compiler reads mutated files from elsewhere.
+// tree is the tested source tree. It does not change: the compiler reads mutated files from elsewhere.
 type tree struct {
 	root    string
 	scratch string // a directory for mutated files
 }
 
-// isKilled reports whether the tests fail with the mutation. An error says that this cannot be told.
+// isKilled reports whether the tests fail with the mutation. It returns an error if they cannot run.
 func (t tree) isKilled(ctx context.Context, m *mutation) (bool, error) {
 	content, err := m.apply(t.root)
 	if err != nil {
@@ -47,14 +47,14 @@ func (t tree) isKilled(ctx context.Context, m *mutation) (bool, error) {
 	return err != nil, nil
 }
 
-// noTests is what go test says if a pattern matches none.
+// noTests is the output of go test if a pattern matches no test.
 var noTests = regexp.MustCompile(`\[no test(s to run| files)\]`)
 
-// check makes sure that tests pass without a mutation: if they fail, they notice nothing.
+// check runs tests without a mutation: they must pass.
 func (t tree) check(ctx context.Context, dir, pattern string) error {
 	out, err := t.test(ctx, "", dir, pattern)
 	if err == nil && noTests.MatchString(out) {
-		err = errors.New("there are none")
+		err = errors.New("no test matches")
 	}
 	if err != nil {
 		return fmt.Errorf("tests %q of %s do not pass without a mutation: %w\n%s", pattern, dir, err, out)
@@ -62,7 +62,7 @@ func (t tree) check(ctx context.Context, dir, pattern string) error {
 	return nil
 }
 
-// overlay writes the mutated file, and the file that tells the compiler to use it.
+// overlay writes the mutated file, and the overlay file for the compiler.
 func (t tree) overlay(m *mutation, content []byte) (string, error) {
 	dir, err := os.MkdirTemp(t.scratch, "")
 	if err != nil {
@@ -80,8 +80,8 @@ func (t tree) test(ctx context.Context, overlay, dir, pattern string) (string, e
 	return t.run(ctx, overlay, dir, "test", "-count=1", "-failfast", "-vet=off", "-timeout="+testTimeout.String(), "-run", pattern)
 }
 
-// run calls Go for a package. The overlay is in the environment: tests that build programs build them with the mutation. The processes
-// that tests leave behind when they are ended by a timeout are killed.
+// run runs the go command for a package. The overlay is in the environment, so that tests build programs with the mutation too. It kills
+// processes that tests leave behind after a timeout.
 func (t tree) run(ctx context.Context, overlay, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
 	cmd.Dir = filepath.Join(t.root, dir)
@@ -98,6 +98,6 @@ func (t tree) run(ctx context.Context, overlay, dir string, args ...string) (str
 		return "", err
 	}
 	err := cmd.Wait()
-	_ = killGroup() // an error: all of them have ended
+	_ = killGroup() // an error: no process is left
 	return out.String(), err
 }

@@ -1,4 +1,4 @@
-// Package netns gives programs a private network to play a node in, and namespaces for pods, without touching the machine's.
+// Package netns runs programs in private network namespaces, and makes namespaces for pods, without changes to the machine's.
 package netns
 
 import (
@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marker is set in the environment of the process that Enter starts: to who started it, root or user.
+// marker is set in the environment of the process that Enter starts: root or user, the caller's rights.
 const marker = "WEFT_PRIVATE_NODE"
 
-// Enter moves the program into new network and mount namespaces, and into a new user namespace unless it runs as root,
-// by running it again: it returns nil in the second process; in the first it exits with the second's code. Where the
-// machine forbids that, or taps, it returns an error that is one line and says what is needed.
+// Enter runs the program again in new network and mount namespaces, and in a new user namespace unless it runs as root. It returns nil
+// in the second process; in the first it exits with the second's code. Where the machine forbids namespaces or taps, it returns an error
+// of one line that says what is needed.
 func Enter() error {
 	if os.Getenv(marker) != "" {
 		return settle()
@@ -34,7 +34,7 @@ func Enter() error {
 	return nil
 }
 
-// again runs this program in new namespaces until it ends.
+// again runs this program in new namespaces and waits for it.
 func again() (code int, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -48,7 +48,7 @@ func again() (code int, err error) {
 	cmd.Env = append(os.Environ(), marker+"="+who)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = attributes()
-	// The kernel ties the child's life to the thread that starts it, so this thread has to stay.
+	// Pdeathsig refers to the thread that starts the child, so this thread has to stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	stop := forward(cmd)
@@ -62,7 +62,7 @@ func again() (code int, err error) {
 	return 0, nil
 }
 
-// forward passes SIGTERM on. A terminal's interrupt reaches the child by itself: here it must only not end the wait.
+// forward passes SIGTERM to the child. The terminal sends its interrupt to the child too: this process ignores it and waits.
 func forward(cmd *exec.Cmd) (stop func()) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -86,16 +86,16 @@ func attributes() *syscall.SysProcAttr {
 	return a
 }
 
-// settle finishes the namespaces that this process was started in.
+// settle sets up the namespaces in which this process was started.
 func settle() error {
-	// Mounts made here stay here, and go with us.
+	// Mounts made here must not propagate to the machine.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
 	return raiseLoopback()
 }
 
-// EnterCommand is the command by which somebody else gets to where this process is, once Enter succeeded.
+// EnterCommand returns the command that enters this process's namespaces, once Enter succeeded.
 func EnterCommand() string {
 	command := fmt.Sprintf("nsenter --target %d --mount --net", os.Getpid())
 	if os.Getenv(marker) == "user" {
@@ -104,7 +104,7 @@ func EnterCommand() string {
 	return command
 }
 
-// TapsAllowed says in one line why taps cannot be made here, or nothing.
+// TapsAllowed returns a one-line error if the process cannot make taps.
 func TapsAllowed() error {
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadNamespace is the network namespace that the calling thread is in.
+// threadNamespace is the network namespace of the calling thread.
 const threadNamespace = "/proc/thread-self/ns/net"
 
 // Make makes a network namespace with lo up and binds it to path, which must not exist.
@@ -35,7 +35,7 @@ func bind(path string) error {
 	return unix.Mount(threadNamespace, path, "", unix.MS_BIND, "")
 }
 
-// Remove takes the path of a namespace away, as a runtime does when a pod ends. What is gone is no error.
+// Remove unmounts and deletes the path of a namespace, as a runtime does when a pod ends. A missing path is no error.
 func Remove(path string) error {
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount namespace %s: %w", path, err)
@@ -61,8 +61,7 @@ func Do(path string, f func() error) error {
 	})
 }
 
-// onOwnThread runs f on a thread of its own that is thrown away after, so that it need not be brought back from where
-// f took it.
+// onOwnThread runs f on a new thread that ends afterwards, so that f may leave it in any namespace.
 func onOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -72,7 +71,7 @@ func onOwnThread(f func() error) error {
 	return <-done
 }
 
-// raiseLoopback sets lo up in the namespace of the calling thread.
+// raiseLoopback sets lo up in the calling thread's namespace.
 func raiseLoopback() error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

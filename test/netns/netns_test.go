@@ -24,7 +24,7 @@ func inode(t *testing.T, path string) uint64 {
 	return st.Ino
 }
 
-func TestDoRunsInsideAndOthersStayOutside(t *testing.T) {
+func TestDoRunsInsideAndTheCallerStaysOutside(t *testing.T) {
 	netnstest.Require(t)
 	path := filepath.Join(t.TempDir(), "a")
 	if err := netns.Make(path); err != nil {
@@ -51,24 +51,24 @@ func TestDoRunsInsideAndOthersStayOutside(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
-		t.Errorf("path is still there: %v", err)
+		t.Errorf("the path still exists: %v", err)
 	}
 	if err := netns.Remove(path); err != nil {
-		t.Errorf("removing what is gone: %v", err)
+		t.Errorf("removal of a removed namespace: %v", err)
 	}
 }
 
-func TestMakeRefusesAPathThatExists(t *testing.T) {
+func TestMakeRefusesAnExistingPath(t *testing.T) {
 	netnstest.Require(t)
 	path := filepath.Join(t.TempDir(), "a")
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := netns.Make(path); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("error %v, want one that names %s", err, path)
+		t.Errorf("error %v, want it to name %s", err, path)
 	}
 	if content, _ := os.ReadFile(path); string(content) != "mine" {
-		t.Error("the file was touched")
+		t.Error("the file was changed")
 	}
 }
 

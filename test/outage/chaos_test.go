@@ -23,33 +23,33 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// killsVariable names the environment variable that says how often the dataplane is killed.
+// killsVariable names the environment variable with the number of kills.
 const killsVariable = "WEFT_KILLS"
 
 const (
 	fewKills = 4
-	between  = 3 * time.Second // most time from a new dataplane to the next kill
+	between  = 3 * time.Second // maximum time from a new dataplane to the next kill
 )
 
-const staying = 2 // pods that ping each other
+const staying = 2 // permanent pods, which ping each other
 
-// mostPods is how many there are at a time at most, with three veths each.
+// mostPods is the maximum number of pods, with three veths each.
 var mostPods = dataplane.Crowd(10, 3)
 
-// chaos is a stage on which pods come and go while the dataplane is killed.
+// chaos is a stage on which pods are added and deleted while the dataplane is killed.
 type chaos struct {
 	*stage
 	pods   []*node.Pod
 	made   int
-	adds   int // that succeeded
+	adds   int // successful ADDs
 	dels   int
-	tries  int // ADDs that were told to try again
+	tries  int // ADDs that returned try again later
 	wanted map[string]bool
 }
 
-// The dataplane is killed at random moments while random pods are added and deleted. At the end model and machine agree, no
-// pod lost its attachment, and nothing is left behind when all are deleted.
-func TestPodsOutliveADataplaneThatIsKilledAtRandomMoments(t *testing.T) {
+// The dataplane is killed at random moments while random pods are added and deleted. At the end the model equals the machine, no pod has
+// lost its attachment, and nothing is left over after all pods are deleted.
+func TestPodsSurviveRandomKillsOfTheDataplane(t *testing.T) {
 	kills := fewKills
 	if text := os.Getenv(killsVariable); text != "" {
 		var err error
@@ -79,9 +79,9 @@ func TestPodsOutliveADataplaneThatIsKilledAtRandomMoments(t *testing.T) {
 	}
 	c.settle()
 	longest, lost := gaps()
-	t.Logf("%d kills under %d ADD, %d DEL and %d ADD that were told to try again; longest outage between two pods %s of %s in all",
+	t.Logf("%d kills during %d ADD, %d DEL and %d ADD with try again later; longest outage between two pods %s of %s in all",
 		kills, c.adds, c.dels, c.tries, longest.Round(time.Millisecond), lost.Round(time.Millisecond))
-	c.judge()
+	c.compare()
 	for _, p := range c.pods {
 		try(t, c.runtime.Del(t.Context(), p))
 		try(t, p.Remove())
@@ -89,7 +89,7 @@ func TestPodsOutliveADataplaneThatIsKilledAtRandomMoments(t *testing.T) {
 	after, err := leftovers.Settle(t.Context(), c.places(), before, patience)
 	try(t, err)
 	if lines := after.Since(before); len(lines) > 0 {
-		t.Errorf("left behind:\n  %s", strings.Join(lines, "\n  "))
+		t.Errorf("left over:\n  %s", strings.Join(lines, "\n  "))
 	}
 }
 
@@ -100,7 +100,7 @@ func (s *stage) places() leftovers.Places {
 	}
 }
 
-// killAtRandom kills each new dataplane after a random time, whatever the agent is doing then.
+// killAtRandom kills each new dataplane after a random time.
 func (c *chaos) killAtRandom(ctx context.Context, kills int) error {
 	last := 0
 	for range kills {
@@ -149,7 +149,7 @@ func (c *chaos) step() {
 		return
 	}
 	if said := new(types.Error); !errors.As(err, &said) || said.Code != types.ErrTryAgainLater {
-		c.Errorf("ADD is not told to try again: %v", err)
+		c.Errorf("the error of ADD is not try again later: %v", err)
 	}
 	c.tries++
 	c.delete(p) // as runtimes do
@@ -164,8 +164,8 @@ func (c *chaos) delete(p *node.Pod) {
 	c.dels++
 }
 
-// watch pings from a pod until the function is called, which gives the longest time without an answer, and the sum of all
-// that are longer than a lost ping.
+// watch pings from a pod until the returned function is called, which returns the longest time without a reply, and the sum of all
+// times that are longer than one lost ping.
 func (c *chaos) watch(from *node.Pod, to netip.Addr) (stop func() (longest, lost time.Duration)) {
 	p, err := ping.Open(from.Netns, to)
 	try(c.T, err)
@@ -205,8 +205,8 @@ func (c *chaos) settle() {
 	})
 }
 
-// judge compares the attachments with those that were added, and model and machine.
-func (c *chaos) judge() {
+// compare checks the attachments against the added pods, and the model against the machine.
+func (c *chaos) compare() {
 	c.Helper()
 	var reply struct {
 		Attachments []struct {
@@ -219,7 +219,7 @@ func (c *chaos) judge() {
 	}
 	for _, a := range reply.Attachments {
 		if !c.wanted[a.Attachment.ContainerID] {
-			c.Errorf("attachment of container %s was not added, or deleted", a.Attachment.ContainerID)
+			c.Errorf("container %s is attached, but was not added or was deleted", a.Attachment.ContainerID)
 		}
 	}
 	for _, p := range c.pods {

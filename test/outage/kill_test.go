@@ -27,7 +27,7 @@ func hostLinks(t *testing.T) (names []string) {
 	return names
 }
 
-// killed is a stage whose agent is killed, with what is there without pods.
+// killed is a stage with an agent that is killed, and the objects that exist without pods.
 type killed struct {
 	*stage
 	before leftovers.Snapshot
@@ -49,7 +49,7 @@ func (k *killed) places() leftovers.Places {
 	return leftovers.Places{Namespaces: map[string]string{"node": ""}, Agent: k.Socket(), Dataplane: k.DataplaneSocket()}
 }
 
-// requireNothingLeft removes the sandboxes and compares the node with what was there before.
+// requireNothingLeft removes the sandboxes and compares the node with its state before.
 func (k *killed) requireNothingLeft(pods []*node.Pod) {
 	k.Helper()
 	for _, p := range pods {
@@ -58,29 +58,29 @@ func (k *killed) requireNothingLeft(pods []*node.Pod) {
 	after, err := leftovers.Settle(k.Context(), k.places(), k.before, patience)
 	try(k.T, err)
 	if lines := after.Since(k.before); len(lines) > 0 {
-		k.Fatalf("left behind:\n  %s", strings.Join(lines, "\n  "))
+		k.Fatalf("left over:\n  %s", strings.Join(lines, "\n  "))
 	}
 }
 
-// The kernel is not done with the links when DEL is answered, and has no agent any more then.
-func TestLinksAreGoneWhenTheAgentIsKilledRightAfterDELWasAnswered(t *testing.T) {
+// When DEL returns, the kernel may still be deleting links, and the agent is killed then.
+func TestLinksAreDeletedWhenTheAgentIsKilledRightAfterDEL(t *testing.T) {
 	k := newKilled(t)
 	for i := range 5 {
 		p, _ := k.add(fmt.Sprintf("answered%d", i))
 		try(t, k.runtime.Del(t.Context(), p))
 		try(t, k.KillAgent())
 		if now := hostLinks(t); !slices.Equal(now, k.links) {
-			t.Errorf("DEL was answered and the agent killed: links %v, want %v", now, k.links)
+			t.Errorf("after DEL and the agent's end: links %v, want %v", now, k.links)
 		}
 		k.start()
-		next, _ := k.add(fmt.Sprintf("next%d", i)) // may have the names of the links that were deleted
+		next, _ := k.add(fmt.Sprintf("next%d", i)) // may reuse the names of the deleted links
 		try(t, k.runtime.Del(t.Context(), next))
 		k.requireNothingLeft([]*node.Pod{p, next})
 	}
 }
 
-// DELs that share a transaction are cut off at a random moment. One that failed is repeated, as runtimes do; one that succeeded
-// while the agent was away is in the queue of DELs, which the next agent empties.
+// DELs that share a transaction are interrupted at a random moment. A failed DEL is repeated, as runtimes do; a DEL that succeeded without
+// an agent is in the queue of DELs, which the next agent executes.
 func TestNothingLeaksWhenTheAgentIsKilledDuringDELs(t *testing.T) {
 	k := newKilled(t)
 	const atOnce, longest = 6, 60 * time.Millisecond
@@ -109,7 +109,7 @@ func TestNothingLeaksWhenTheAgentIsKilledDuringDELs(t *testing.T) {
 				try(t, k.runtime.Del(t.Context(), p))
 			}
 		}
-		eventually(t, "all links are gone", func() bool { return slices.Equal(hostLinks(t), k.links) })
+		eventually(t, "all links are deleted", func() bool { return slices.Equal(hostLinks(t), k.links) })
 		k.requireNothingLeft(pods)
 	}
 	t.Logf("%d DELs failed and were repeated", failed)

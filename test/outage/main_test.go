@@ -1,4 +1,4 @@
-// Package outage_test kills the dataplane, at random moments and upon chosen messages, and shows that pods outlive it.
+// Package outage_test kills the dataplane, at random moments and on chosen messages, and tests that pods survive.
 package outage_test
 
 import (
@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m, programs.Keep()) }
 
-// patience is how long the node may take to recover.
+// patience is the timeout of the node's recovery.
 const patience = time.Minute
 
 func try(t *testing.T, err error) {
@@ -44,7 +44,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// stage is a node whose dataplane dies.
+// stage is a node with a dataplane that is killed.
 type stage struct {
 	*testing.T
 	*node.Node
@@ -52,13 +52,13 @@ type stage struct {
 	flags   []string // of the agent
 }
 
-// newStage makes a node with veths, which VPP needs nothing for.
+// newStage makes a node with veths, which need no kernel module on VPP.
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	return newStageWith(t, node.Options{PodInterface: "veth"})
 }
 
-// newStageWith makes a node with those options, and networks.
+// newStageWith makes a node with the given options and networks.
 func newStageWith(t *testing.T, o node.Options) *stage {
 	t.Helper()
 	netnstest.RequireTap(t)
@@ -71,7 +71,7 @@ func newStageWith(t *testing.T, o node.Options) *stage {
 	s := &stage{T: t, Node: n}
 	t.Cleanup(func() {
 		if log, err := os.ReadFile(n.AgentLog()); t.Failed() && err == nil {
-			t.Logf("the agent's log ends with:\n%s", log[max(0, len(log)-20000):])
+			t.Logf("end of the agent's log:\n%s", log[max(0, len(log)-20000):])
 		}
 		if err := n.Close(); err != nil {
 			t.Error(err)
@@ -118,7 +118,7 @@ func (s *stage) reach(from *node.Pod, to []node.Link) {
 	}
 }
 
-// ctl asks weftctl for JSON.
+// ctl runs weftctl with JSON output.
 func (s *stage) ctl(reply any, args ...string) error {
 	text, err := s.Weftctl(s.Context(), append(args, "-o", "json")...)
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *stage) ctl(reply any, args ...string) error {
 	return json.Unmarshal([]byte(text), reply)
 }
 
-// entry is one of weftctl quarantine list.
+// entry is an entry of weftctl quarantine list.
 type entry struct {
 	Attachment struct{ ContainerID string }
 	Pod        struct{ Name string }
@@ -135,7 +135,7 @@ type entry struct {
 	Reason     string
 }
 
-// quarantined are the names of pods in that state.
+// quarantined returns the names of quarantined pods.
 func (s *stage) quarantined(state string) (names []string) {
 	s.Helper()
 	var reply struct{ Entries []entry }
@@ -149,7 +149,7 @@ func (s *stage) quarantined(state string) (names []string) {
 	return names
 }
 
-// conditions are those that do not hold, with their messages.
+// conditions returns the failed conditions with their messages.
 func (s *stage) conditions() map[string]string {
 	s.Helper()
 	var reply struct {
@@ -171,10 +171,10 @@ func (s *stage) conditions() map[string]string {
 	return failed
 }
 
-// supervised is a dataplane that is started anew whenever it ends, as a DaemonSet would.
+// supervised is a dataplane that is restarted whenever it ends, as by a DaemonSet.
 type supervised struct {
 	*dataplane.Dataplane
-	kills   chan struct{} // holds a token when it is to be killed
+	kills   chan struct{} // a token requests a kill
 	closing chan struct{}
 	done    chan error
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/test/refuse"
 )
 
-// fatal is a stage whose dataplane dies of one pod.
+// fatal is a stage on which one pod's interface kills the dataplane.
 type fatal struct {
 	*stage
 	dataplane *supervised
@@ -23,10 +23,10 @@ type fatal struct {
 	kills     atomic.Int32
 }
 
-// tagging is the message that names the interface of a pod.
+// tagging is the message that names a pod's interface.
 const tagging = "sw_interface_tag_add_del"
 
-// newFatal starts the agent once its way to the dataplane is prepared.
+// newFatal starts the agent after the proxy of its dataplane is prepared.
 func newFatal(t *testing.T, prepare ...func(*refuse.Proxy)) *fatal {
 	t.Helper()
 	f := &fatal{stage: newStage(t), dataplane: supervise(t)}
@@ -45,7 +45,7 @@ func newFatal(t *testing.T, prepare ...func(*refuse.Proxy)) *fatal {
 	return f
 }
 
-// arm has the dataplane die of the main interface of a pod from now on.
+// arm makes the main interface of a pod kill the dataplane from now on.
 func (f *fatal) arm(p *node.Pod) {
 	f.Helper()
 	var reply struct {
@@ -70,7 +70,7 @@ func (f *fatal) kill() {
 	f.dataplane.kills <- struct{}{}
 }
 
-// awaitQuarantine waits until exactly this pod is quarantined and pods are served.
+// awaitQuarantine waits until exactly this pod is quarantined and other pods are served.
 func (f *fatal) awaitQuarantine(name string) {
 	f.Helper()
 	eventually(f.T, "pod "+name+" is quarantined", func() bool {
@@ -79,8 +79,8 @@ func (f *fatal) awaitQuarantine(name string) {
 	try(f.T, f.AwaitReady(f.Context()))
 }
 
-// The dataplane dies whenever the interface of one pod is created. That pod is found and withheld, the others forward.
-func TestAPodThatTheDataplaneDiesOfIsQuarantinedAlone(t *testing.T) {
+// The dataplane dies whenever the interface of one pod is created. The agent finds that pod and quarantines it; the others forward.
+func TestOnlyThePodThatKillsTheDataplaneIsQuarantined(t *testing.T) {
 	f := newFatal(t)
 	var pods []*node.Pod
 	var links [][]node.Link
@@ -93,7 +93,7 @@ func TestAPodThatTheDataplaneDiesOfIsQuarantinedAlone(t *testing.T) {
 	f.kill()
 	f.awaitQuarantine("b")
 	t.Logf("the dataplane died %d times until pod b was quarantined", f.kills.Load())
-	// Once by us, once of a replay of all unless ours came so soon after the start that it counts as that, and twice of b alone.
+	// Once by the test, once by a replay of all pods unless the test's kill came so soon that it counts as that, and twice by pod b alone.
 	if kills := f.kills.Load(); kills < 3 || kills > 4 {
 		t.Errorf("the dataplane was killed %d times, want 3 or 4", kills)
 	}
@@ -111,12 +111,12 @@ func TestAPodThatTheDataplaneDiesOfIsQuarantinedAlone(t *testing.T) {
 	}
 
 	kills := f.kills.Load()
-	try(t, f.KillAgent()) // what it knows is durable
+	try(t, f.KillAgent()) // its quarantine is durable
 	f.start()
 	f.awaitQuarantine("b")
 	f.reach(pods[a], links[c])
 	if now := f.kills.Load(); now != kills {
-		t.Errorf("the restarted agent had the dataplane killed %d times", now-kills)
+		t.Errorf("the restarted agent caused %d kills", now-kills)
 	}
 
 	if _, err := f.Weftctl(t.Context(), "quarantine", "release", "demo/c"); err == nil {
@@ -156,8 +156,8 @@ func TestDELOfAQuarantinedPodEndsTheQuarantine(t *testing.T) {
 	try(t, f.runtime.Del(t.Context(), a))
 }
 
-// Two attachments of a pod are released together, of which the dataplane still dies of the second.
-func TestOfSeveralThatAreReleasedTheRightOneIsQuarantinedAgain(t *testing.T) {
+// Two attachments of a pod are released together; the second one still kills the dataplane.
+func TestAfterAReleaseOfTwoOnlyTheFatalOneIsQuarantinedAgain(t *testing.T) {
 	f := newFatal(t)
 	a, links := f.add("a")
 	first, _ := f.add("b")
@@ -200,19 +200,19 @@ func TestOfSeveralThatAreReleasedTheRightOneIsQuarantinedAgain(t *testing.T) {
 	}
 }
 
-// A dataplane that does not answer at once whether it can create taps is asked again: a wrong guess would replace the host link.
-func TestTheProbeForTapsIsRepeatedUntilItIsAnswered(t *testing.T) {
+// The agent repeats its probe for taps until the dataplane answers: a wrong result would replace the host link.
+func TestProbeForTapsIsRepeatedUntilItIsAnswered(t *testing.T) {
 	netnstest.RequireTap(t)
 	f := newFatal(t, func(p *refuse.Proxy) { p.Hang("tap_create_v3", 1) })
 	f.add("a")
 	log, err := os.ReadFile(f.AgentLog())
 	try(t, err)
 	if !strings.Contains(string(log), "did not report whether it can create taps, retrying") {
-		t.Error("the proxy held no probe back, so this test shows nothing")
+		t.Error("the proxy dropped no probe, so this test has no effect")
 	}
 	link, err := netlink.LinkByName(node.HostLink)
 	try(t, err)
 	if _, tap := link.(*netlink.Tuntap); !tap {
-		t.Errorf("the host link is a %s", link.Type())
+		t.Errorf("the type of the host link is %s", link.Type())
 	}
 }

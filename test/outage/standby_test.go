@@ -22,7 +22,7 @@ const (
 	echoEvery     = 2 * time.Millisecond
 )
 
-// relay is a stage whose weft-vswitch the test replaces, as Kubernetes does.
+// relay is a stage with weft-vswitches that the test replaces, as Kubernetes does.
 type relay struct {
 	*stage
 	active  *node.Vswitch
@@ -42,7 +42,7 @@ func newRelay(t *testing.T) *relay {
 	return r
 }
 
-// begin starts a weft-vswitch and returns when it serves or waits.
+// begin starts a weft-vswitch and waits until it serves or waits as a standby.
 func (r *relay) begin(flags ...string) *node.Vswitch {
 	r.Helper()
 	r.started++
@@ -52,7 +52,7 @@ func (r *relay) begin(flags ...string) *node.Vswitch {
 	return v
 }
 
-// addPods makes pods whose main interface is a veth, which stays when its dataplane ends, so that echoes can be sent all the time.
+// addPods adds pods with veths as main interfaces, which stay when the dataplane ends, so that echo requests can always be sent.
 func (r *relay) addPods() (pods []*node.Pod) {
 	r.Helper()
 	for i := range standbyPods {
@@ -68,7 +68,7 @@ func (r *relay) addPods() (pods []*node.Pod) {
 	return pods
 }
 
-// lost replaces the dataplane while one pod pings another, and returns how many echoes were lost.
+// lost replaces the dataplane while one pod pings another, and returns the number of lost echo requests.
 func (r *relay) lost(replace func()) int {
 	r.Helper()
 	to := r.to[0].Bare()[0]
@@ -97,7 +97,7 @@ func (r *relay) lost(replace func()) int {
 	return loss.Sent - loss.Answered
 }
 
-// replayed waits until the agent has replayed what is desired to the active dataplane.
+// replayed waits until the agent has replayed the desired state to the active dataplane.
 func (r *relay) replayed() {
 	r.Helper()
 	eventually(r.T, "the active dataplane serves", func() bool { return r.DataplanePID() == r.active.PID() })
@@ -113,7 +113,7 @@ func (r *relay) log(path string) string {
 	return string(text)
 }
 
-func TestAReplacementByAStandbyLosesLessThanARestart(t *testing.T) {
+func TestReplacementByAStandbyLosesLessThanARestart(t *testing.T) {
 	r := newRelay(t)
 	pods := r.addPods()
 	with, without := 0, 0
@@ -129,7 +129,7 @@ func TestAReplacementByAStandbyLosesLessThanARestart(t *testing.T) {
 			try(t, former.End(syscall.SIGTERM))
 		})
 	}
-	t.Logf("%d replacements each: %d echoes lost with a standby, %d without, one each %s", standbyRounds, with, without, echoEvery)
+	t.Logf("%d replacements each: %d echo requests lost with a standby, %d without, interval %s", standbyRounds, with, without, echoEvery)
 	if with >= without {
 		t.Errorf("lost %d echoes with a standby, %d without", with, without)
 	}
@@ -138,7 +138,7 @@ func TestAReplacementByAStandbyLosesLessThanARestart(t *testing.T) {
 	}
 }
 
-func TestAStandbyTakesOverWhenTheActiveDataplaneIsKilled(t *testing.T) {
+func TestStandbyTakesOverWhenTheActiveDataplaneIsKilled(t *testing.T) {
 	r := newRelay(t)
 	before, err := leftovers.Steady(t.Context(), r.places(), patience)
 	try(t, err)
@@ -156,11 +156,11 @@ func TestAStandbyTakesOverWhenTheActiveDataplaneIsKilled(t *testing.T) {
 	after, err := leftovers.Settle(t.Context(), r.places(), before, patience)
 	try(t, err)
 	if lines := after.Since(before); len(lines) > 0 {
-		t.Errorf("left behind:\n  %s", strings.Join(lines, "\n  "))
+		t.Errorf("left over:\n  %s", strings.Join(lines, "\n  "))
 	}
 }
 
-func TestAStandbyCreatesNothingWhileItWaits(t *testing.T) {
+func TestStandbyCreatesNothingWhileItWaits(t *testing.T) {
 	r := newRelay(t)
 	r.addPods()
 	before, err := leftovers.Steady(t.Context(), r.places(), patience)
@@ -176,7 +176,7 @@ func TestAStandbyCreatesNothingWhileItWaits(t *testing.T) {
 	if now := slices.DeleteFunc(r.files(), func(name string) bool { return name == "vswitch-api.sock.standby" }); !slices.Equal(now, files) {
 		t.Errorf("files %v, before %v", now, files)
 	}
-	// Each is of no use to the others when it ends, and the active one goes on.
+	// A waiting standby that ends does not affect the others, and the active one keeps serving.
 	try(t, first.End(syscall.SIGTERM))
 	try(t, r.AwaitVswitch(t.Context(), second))
 	try(t, second.End(syscall.SIGTERM))
@@ -198,7 +198,7 @@ func (r *relay) beginBehind(flags ...string) *node.Vswitch {
 	return v
 }
 
-// files are those beside the dataplane's socket.
+// files returns the files in the directory of the dataplane's socket.
 func (r *relay) files() (names []string) {
 	r.Helper()
 	entries, err := os.ReadDir(r.RunDir())

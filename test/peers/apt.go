@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// apt asks the distribution's package manager, which keeps everything that it writes in dir.
+// apt queries the distribution's package manager; all files that it writes are in dir.
 type apt struct {
 	dir   string
-	lists string // the directory of lists of packages; "": the machine's
+	lists string // directory of the lists of packages; "" = the machine's
 }
 
-// aptIsThere says why packages cannot be had.
+// aptIsThere returns why packages cannot be fetched.
 func aptIsThere() error {
 	for _, tool := range []string{"apt-get", "apt-cache", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("not installed, and there is no %s to get it with", tool)
+			return fmt.Errorf("not installed, and %s is missing", tool)
 		}
 	}
 	return nil
 }
 
-// configuration makes apt believe that nothing is installed, so that what it names is complete wherever it was unpacked;
-// hooks of the machine's could change the machine.
+// configuration makes apt assume that nothing is installed, so that its answers are complete on any machine, and disables hooks, which
+// could change the machine.
 const configuration = `#clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
@@ -70,7 +70,7 @@ func (a *apt) configure() error {
 
 func (a *apt) path(name string) string { return filepath.Join(a.dir, name) }
 
-// update gets the lists of packages.
+// update downloads the lists of packages.
 func (a *apt) update(ctx context.Context) error {
 	if err := a.configure(); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (a *apt) update(ctx context.Context) error {
 	return err
 }
 
-// depends are the packages that a package names as needed.
+// depends returns the dependencies of a package.
 func (a *apt) depends(ctx context.Context, name string) ([]string, error) {
 	said, err := a.run(ctx, "apt-cache", "show", "--no-all-versions", name)
 	if err != nil {
@@ -90,10 +90,10 @@ func (a *apt) depends(ctx context.Context, name string) ([]string, error) {
 			return parseDepends(list), nil
 		}
 	}
-	return nil, fmt.Errorf("the package %s says nothing about what it needs", name)
+	return nil, fmt.Errorf("no dependencies of package %s found", name)
 }
 
-// parseDepends gives the first name of each alternative.
+// parseDepends returns the first name of each alternative.
 func parseDepends(list string) []string {
 	var names []string
 	for item := range strings.SplitSeq(list, ",") {
@@ -105,7 +105,7 @@ func parseDepends(list string) []string {
 	return names
 }
 
-// closure are the packages with the libraries that they need. Other programs that a whole machine would have are left out.
+// closure returns the packages with their libraries, without other programs that a complete system would have.
 func (a *apt) closure(ctx context.Context, asked []string) ([]string, error) {
 	said, err := a.run(ctx, "apt-get", append([]string{"-s", "install"}, asked...)...)
 	if err != nil {
@@ -114,7 +114,7 @@ func (a *apt) closure(ctx context.Context, asked []string) ([]string, error) {
 	return parseClosure(said, asked), nil
 }
 
-// machines are the libraries that go with the kernel's loader of programs: they must be the machine's own.
+// machines are libraries that belong to the machine's dynamic loader and must be the machine's own.
 var machines = map[string]bool{"libc6": true, "libgcc-s1": true, "libc-bin": true}
 
 func parseClosure(said string, asked []string) []string {
@@ -137,10 +137,10 @@ func parseClosure(said string, asked []string) []string {
 	return names
 }
 
-// download gets packages and says where they are.
+// download downloads packages and returns their paths.
 func (a *apt) download(ctx context.Context, packages []string) ([]string, error) {
 	if len(packages) == 0 {
-		return nil, errors.New("apt-get names no packages")
+		return nil, errors.New("apt-get lists no packages")
 	}
 	if _, err := a.run(ctx, "apt-get", append([]string{"-qq", "download"}, packages...)...); err != nil {
 		return nil, err
@@ -161,22 +161,22 @@ func (a *apt) unpack(ctx context.Context, archives []string, root string) error 
 	return nil
 }
 
-// clean removes what is of no use once packages are unpacked.
+// clean removes files that are not needed after the packages are unpacked.
 func (a *apt) clean() error {
 	return errors.Join(os.RemoveAll(a.path("archives")), os.RemoveAll(a.path("apt")))
 }
 
-// run runs a command where it may write; its error is what the command said last.
+// run runs a command in the cache; its error has the last line of the command's output.
 func (a *apt) run(ctx context.Context, name string, arguments ...string) (string, error) {
 	var out, said bytes.Buffer
 	if name != "dpkg-deb" {
-		// Read last, so that it wins over the machine's own.
+		// Read last, so it takes precedence over the machine's configuration.
 		arguments = append([]string{"-c", a.path("apt.conf")}, arguments...)
 	}
 	cmd := exec.CommandContext(ctx, name, arguments...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = a.path("archives"), &out, &said
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
-	// What fetches is its children.
+	// Its children do the downloads.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -186,7 +186,7 @@ func (a *apt) run(ctx context.Context, name string, arguments ...string) (string
 	return out.String(), nil
 }
 
-// complaint is the first error that a program tells, or the last that it says at all.
+// complaint returns the first error in a program's output, or its last line.
 func complaint(said string) string {
 	lines := strings.Split(strings.TrimSpace(said), "\n")
 	for _, line := range lines {

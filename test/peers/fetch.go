@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Found are the peers that can be had, by their names in WEFT_REQUIRE.
+// Found returns the available peers, by their names in WEFT_REQUIRE.
 func Found() []string {
 	var names []string
 	for _, p := range all {
@@ -42,12 +42,12 @@ func Fetch(ctx context.Context, progress io.Writer) {
 			cause = f.fetch(ctx, p)
 		}
 		if cause != nil {
-			fmt.Fprintf(progress, "peers: not to be had: %s: %v; tests that need it skip\n", p.what, cause)
+			fmt.Fprintf(progress, "peers: unavailable: %s: %v; tests that need it are skipped\n", p.what, cause)
 		}
 	}
 }
 
-// prepare says why peers cannot be had, or locks the cache for them.
+// prepare locks the cache for peers, or returns why they cannot be fetched.
 func prepare(ctx context.Context) (cache string, unlock func(), err error) {
 	if os.Getenv(Variable) == Installed {
 		return "", nil, fmt.Errorf("not installed, and %s=%s", Variable, Installed)
@@ -62,11 +62,11 @@ func prepare(ctx context.Context) (cache string, unlock func(), err error) {
 	return cache, unlock, err
 }
 
-// fetcher fetches one peer after the other.
+// fetcher fetches peers one by one.
 type fetcher struct {
 	cache    string
 	progress io.Writer
-	ownLists bool // of packages: the machine's did not do
+	ownLists bool // use new lists of packages, because the machine's failed
 }
 
 func (f *fetcher) fetch(ctx context.Context, p peer) error {
@@ -76,14 +76,14 @@ func (f *fetcher) fetch(ctx context.Context, p peer) error {
 	fmt.Fprintf(f.progress, "peers: unpacking %s from packages of the distribution into %s; nothing is installed\n", p.what, f.cache)
 	if err := f.unpack(ctx, p); err != nil {
 		if ctx.Err() != nil {
-			return errors.New("it took too long: what was got so far is kept for the next time")
+			return errors.New("timeout; a later run continues with what was downloaded")
 		}
 		return err
 	}
 	return p.find()
 }
 
-// unpack tries with the machine's lists of packages, then with new ones: those may be missing, or too old.
+// unpack tries the machine's lists of packages, then new ones: the machine's may be missing, or too old.
 func (f *fetcher) unpack(ctx context.Context, p peer) error {
 	a := &apt{dir: filepath.Join(f.cache, p.name), lists: filepath.Join(f.cache, "lists")}
 	if !f.ownLists {
@@ -98,7 +98,7 @@ func (f *fetcher) unpack(ctx context.Context, p peer) error {
 	return p.unpackFrom(ctx, a)
 }
 
-// unpackFrom unpacks beside, so that root is there only when it is whole.
+// unpackFrom unpacks into a temporary directory, so that root is always complete.
 func (p peer) unpackFrom(ctx context.Context, a *apt) error {
 	if err := a.configure(); err != nil {
 		return err

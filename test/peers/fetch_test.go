@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-func TestNothingIsFetchedWithoutAReasonBeingGiven(t *testing.T) {
+func TestFailedFetchHasAReason(t *testing.T) {
 	tests := []struct {
 		name, mode, apt, reason string
 	}{
-		{"no package manager", Cached, "", "there is no apt-get"},
+		{"no package manager", Cached, "", "apt-get is missing"},
 		{"not wanted", Installed, "exit 0", "WEFT_PEERS=installed"},
 		{"no network", Cached, "echo W: odd >&2; echo E: no route to host >&2; echo more >&2; exit 100", "E: no route to host"},
 	}
@@ -29,7 +29,7 @@ func TestNothingIsFetchedWithoutAReasonBeingGiven(t *testing.T) {
 			}
 			var said bytes.Buffer
 			Fetch(t.Context(), &said)
-			if !strings.Contains(said.String(), tt.reason) || strings.Count(said.String(), "skip\n") != len(all) || len(Found()) != 0 {
+			if !strings.Contains(said.String(), tt.reason) || strings.Count(said.String(), "are skipped\n") != len(all) || len(Found()) != 0 {
 				t.Errorf("said %q, found %q", said.String(), Found())
 			}
 		})
@@ -43,8 +43,8 @@ func fakeApt(t *testing.T, path, script string) {
 	}
 }
 
-// A child of apt-get's holds its output open, as one that waits for a network does.
-func TestAFetchEndsInTime(t *testing.T) {
+// A child of apt-get holds its output open, for example while it waits for a network.
+func TestFetchEndsAtItsTimeout(t *testing.T) {
 	_, path := emptyMachine(t)
 	fakeApt(t, path, "/bin/sleep 60 & wait")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -52,12 +52,12 @@ func TestAFetchEndsInTime(t *testing.T) {
 	var said bytes.Buffer
 	began := time.Now()
 	Fetch(ctx, &said)
-	if took := time.Since(began); took > 20*time.Second || strings.Count(said.String(), "it took too long") != len(all) {
+	if took := time.Since(began); took > 20*time.Second || strings.Count(said.String(), "timeout; a later run") != len(all) {
 		t.Errorf("after %s: %s", took, said.String())
 	}
 }
 
-func TestAFetchWaitsForAnotherOnlySoLong(t *testing.T) {
+func TestFetchWaitsForAnotherUntilItsTimeout(t *testing.T) {
 	cache, path := emptyMachine(t)
 	fakeApt(t, path, "exit 1")
 	unlock, err := lock(t.Context(), cache)
@@ -74,14 +74,14 @@ func TestAFetchWaitsForAnotherOnlySoLong(t *testing.T) {
 	}
 }
 
-func TestTheFirstOfAlternativesIsNeeded(t *testing.T) {
+func TestFirstOfAlternativesIsNeeded(t *testing.T) {
 	got := parseDepends(" python3:any, pci.ids | hwdata, librte-eal23 (>= 22.11), libc6 (>= 2.34)\n")
 	if want := []string{"python3", "pci.ids", "librte-eal23", "libc6"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestOnlyLibrariesComeWithWhatIsAskedFor(t *testing.T) {
+func TestOnlyLibrariesAreFetchedAsDependencies(t *testing.T) {
 	said := "NOTE: nothing\nInst libc6 (2.36)\nInst perl (5.36)\nInst libperl5.36 (5.36)\nInst libfile-find-rule-perl (0.34)\n" +
 		"Inst libnuma1:amd64 (2.0)\nInst iptables (1.8)\nConf iptables (1.8)\n"
 	if got, want := parseClosure(said, []string{"iptables"}), []string{"libnuma1:amd64", "iptables"}; !slices.Equal(got, want) {
@@ -89,7 +89,7 @@ func TestOnlyLibrariesComeWithWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// What apt names is downloaded and unpacked beside, and there at once; the lists are its own where the machine's do not do.
+// Packages are downloaded and unpacked in a temporary directory, and then renamed; new lists of packages are used if the machine's fail.
 func TestPackagesAreUnpackedIntoTheCache(t *testing.T) {
 	cache, path := emptyMachine(t)
 	tools := "export PATH=/usr/bin:/bin\n"

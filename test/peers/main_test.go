@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// emptyMachine is one without peers, with a cache of its own and nothing in PATH but what is written there.
+// emptyMachine sets up a machine without peers, with an empty cache, and with only the given programs in PATH.
 func emptyMachine(t *testing.T) (cache, path string) {
 	t.Helper()
 	home, path := t.TempDir(), t.TempDir()

@@ -12,33 +12,33 @@ import (
 
 // Environment variables: where peers are searched, and the paths of installed ones.
 const (
-	// Variable holds Installed, Cached or nothing: both, the installed ones first.
+	// Variable holds Installed, Cached or nothing (both, the installed ones first).
 	Variable  = "WEFT_PEERS"
-	Installed = "installed" // nothing is downloaded
-	Cached    = "cache"     // as if nothing were installed
+	Installed = "installed" // download nothing
+	Cached    = "cache"     // ignore installed peers
 
-	DPDKVariable    = "WEFT_DPDK_DIR"   // where DPDK's packages were unpacked
-	PluginsVariable = "CNI_PLUGINS_DIR" // the directory of other people's CNI plugins
+	DPDKVariable    = "WEFT_DPDK_DIR"   // directory with unpacked DPDK packages
+	PluginsVariable = "CNI_PLUGINS_DIR" // directory of third-party CNI plugins
 )
 
-// ErrNone says that a peer is neither installed nor in the cache.
-var ErrNone = errors.New("it is not installed, and `make peers` did not get it")
+// ErrNone means that a peer is neither installed nor in the cache.
+var ErrNone = errors.New("it is not installed, and `make peers` could not fetch it")
 
-// Program is one with what it needs to run.
+// Program is a program with the arguments and environment that it needs.
 type Program struct {
 	Path        string
-	Arguments   []string // these come first
-	Environment []string // this comes beside the caller's
+	Arguments   []string // precede the caller's
+	Environment []string // extends the caller's
 }
 
-// Command is the program with the caller's environment and arguments.
+// Command returns the program's command with the caller's environment and arguments.
 func (p Program) Command(ctx context.Context, arguments ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.Path, append(append([]string{}, p.Arguments...), arguments...)...)
 	cmd.Env = append(os.Environ(), p.Environment...)
 	return cmd
 }
 
-// Cache is the directory in which peers are unpacked: the user's.
+// Cache returns the user's directory of unpacked peers.
 func Cache() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -47,22 +47,22 @@ func Cache() (string, error) {
 	return filepath.Join(dir, "weft", "peers"), nil
 }
 
-// peer is one that Debian has packages of.
+// peer is a third-party program with Debian packages.
 type peer struct {
-	name string // of the directory in the cache, and in WEFT_REQUIRE
+	name string // directory in the cache, and word in WEFT_REQUIRE
 	what string
 	find func() error
-	// packages are what is needed of the distribution, which the callee may ask.
+	// packages returns the needed Debian packages; it may query apt.
 	packages func(context.Context, *apt) ([]string, error)
 }
 
-// all are the peers that the tests know.
+// all are the peers of the tests.
 var all = []peer{
 	{"dpdk", "DPDK's testpmd with its memif driver", func() error { _, err := Testpmd(); return err }, testpmdPackages},
 	{"plugins", "the CNI plugins bridge, portmap and others", func() error { _, err := FindPlugins(); return err }, pluginPackages},
 }
 
-// unpackedRoot is where the packages of a peer were unpacked; "" if they were not, or are not to be used.
+// unpackedRoot returns the directory with a peer's unpacked packages; "" if there is none or it must not be used.
 func unpackedRoot(name string) string {
 	cache, err := Cache()
 	if err != nil || os.Getenv(Variable) == Installed {
@@ -75,10 +75,10 @@ func unpackedRoot(name string) string {
 	return root
 }
 
-// mayBeInstalled says whether to look at the machine at all.
+// mayBeInstalled reports whether installed peers may be used.
 func mayBeInstalled() bool { return os.Getenv(Variable) != Cached }
 
-// libraries are the directories of shared libraries below root.
+// libraries returns the directories of shared libraries below root.
 func libraries(root string) []string {
 	var found []string
 	for _, pattern := range []string{"usr/lib/*-linux-gnu*", "lib/*-linux-gnu*"} {
@@ -88,7 +88,7 @@ func libraries(root string) []string {
 	return found
 }
 
-// isProgram says whether path can be executed.
+// isProgram reports whether path is executable.
 func isProgram(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// unpackTestpmd puts what the packages hold below root.
+// unpackTestpmd writes the files of the packages below root.
 func unpackTestpmd(t *testing.T, root string) {
 	t.Helper()
 	write(t, "", 0o755, root, "usr/bin/dpdk-testpmd")
@@ -19,7 +19,7 @@ func unpackTestpmd(t *testing.T, root string) {
 	}
 }
 
-func TestWhereTestpmdIsFound(t *testing.T) {
+func TestTestpmdIsFoundInOrderOfPrecedence(t *testing.T) {
 	cache, path := emptyMachine(t)
 	if _, err := Testpmd(); !errors.Is(err, ErrNone) {
 		t.Errorf("nowhere: %v", err)
@@ -45,7 +45,7 @@ func TestWhereTestpmdIsFound(t *testing.T) {
 	}
 }
 
-func TestUnpackedTestpmdIsToldItsLibrariesAndDrivers(t *testing.T) {
+func TestUnpackedTestpmdGetsItsLibrariesAndDrivers(t *testing.T) {
 	cache, _ := emptyMachine(t)
 	root := filepath.Join(cache, "dpdk", "root")
 	unpackTestpmd(t, root)
@@ -69,7 +69,7 @@ func TestPluginsAreFoundOnlyTogether(t *testing.T) {
 	write(t, "", 0o755, dir, "bridge")
 	hostLocal := write(t, "", 0o644, dir, "host-local")
 	if _, err := FindPlugins(); !errors.Is(err, ErrNone) {
-		t.Errorf("found, though host-local is no program: %v", err)
+		t.Errorf("found, although host-local is not executable: %v", err)
 	}
 	if err := os.Chmod(hostLocal, 0o755); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestPluginsAreFoundOnlyTogether(t *testing.T) {
 	}
 }
 
-// The wrapper is what a plugin finds in PATH: it runs the program of the distribution's by the name that was asked for.
+// Plugins find the wrapper in PATH: it runs the distribution's multi-call program by the requested name.
 func TestUnpackedTablesAreWrapped(t *testing.T) {
 	cache, _ := emptyMachine(t)
 	root := filepath.Join(cache, "plugins", "root")
@@ -102,7 +102,7 @@ func TestUnpackedTablesAreWrapped(t *testing.T) {
 	}
 }
 
-func TestUnpackedDPDKLooksNowhereElse(t *testing.T) {
+func TestUnpackedDPDKUsesOnlyItsOwnDrivers(t *testing.T) {
 	root := t.TempDir()
 	library := write(t, "\x00/usr/lib/x/dpdk/pmds-23.0\x00", 0o644, root, "usr/lib/x86_64-linux-gnu/librte_eal.so.23.0")
 	if err := separate(root); err != nil {

@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// pluginsPackage holds the plugins of the CNI project; some of them execute iptables.
+// pluginsPackage is the Debian package with the CNI project's plugins; some of them execute iptables.
 const pluginsPackage = "containernetworking-plugins"
 
-// distributions put plugins there.
+// distributions are the directories of plugins in distributions.
 var distributions = []string{"/usr/lib/cni", "/opt/cni/bin"}
 
-// usual are plugins that a directory of plugins has.
+// usual are plugins that every plugin directory has.
 var usual = []string{"bridge", "host-local"}
 
-// Plugins are other people's CNI plugins.
+// Plugins are third-party CNI plugins.
 type Plugins struct {
 	Dir string
-	// Search is what PATH is to be for them: some execute iptables.
+	// Search is their PATH, because some execute iptables.
 	Search string
 }
 
-// FindPlugins looks in CNI_PLUGINS_DIR, where distributions put them, and in the cache.
+// FindPlugins searches CNI_PLUGINS_DIR, the directories of distributions, and the cache.
 func FindPlugins() (Plugins, error) {
 	dirs := distributions
 	if dir := os.Getenv(PluginsVariable); dir != "" {
@@ -55,10 +55,10 @@ func hasPlugins(dir string) bool {
 	return true
 }
 
-// system are directories that may be missing in the PATH of an ordinary user.
+// system are directories that the PATH of an unprivileged user may lack.
 var system = []string{"/usr/sbin", "/sbin"}
 
-// search is PATH with iptables, which is the machine's where it has one.
+// search returns PATH with iptables, preferably the machine's.
 func search(root string) string {
 	path := os.Getenv("PATH")
 	if mayBeInstalled() {
@@ -77,25 +77,25 @@ func search(root string) string {
 	return wrappers(root) + ":" + path
 }
 
-// wrappers is the directory of programs that set up what unpacked ones need.
+// wrappers is the directory of wrappers for unpacked programs.
 func wrappers(root string) string { return filepath.Join(root, "wrappers") }
 
 func pluginPackages(context.Context, *apt) ([]string, error) {
 	return []string{pluginsPackage, "iptables"}, nil
 }
 
-// wrapper runs a program of the distribution's from where it was unpacked: which one is in its name.
+// wrapper runs an unpacked program of the distribution, selected by the wrapper's own name.
 const wrapper = `#!/bin/sh
 root=%q
 export LD_LIBRARY_PATH=%q XTABLES_LIBDIR=%q
 exec "$root/usr/sbin/xtables-nft-multi" "${0##*/}" "$@"
 `
 
-// wrapTables writes wrappers for iptables, which finds its extensions only where it was built for. The packages below root
-// will be at home.
+// wrapTables writes wrappers for iptables, which has the path of its extensions compiled in. home is the final place of the packages
+// below root.
 func wrapTables(root, home string) error {
 	if !isProgram(filepath.Join(root, "usr/sbin/xtables-nft-multi")) {
-		return nil // this peer has none
+		return nil // this peer has no iptables
 	}
 	if err := os.Mkdir(wrappers(root), 0o755); err != nil {
 		return fmt.Errorf("wrap iptables: %w", err)

@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// testpmdPackage holds testpmd, for all that its name says.
+// testpmdPackage is the Debian package with testpmd.
 const testpmdPackage = "dpdk-dev"
 
-// drivers are those that testpmd needs for a memif without any hardware.
+// drivers are the drivers that testpmd needs for a memif without hardware.
 var drivers = []string{"mempool_ring", "bus_vdev", "net_memif"}
 
-// Testpmd finds DPDK's testpmd with its memif driver: below WEFT_DPDK_DIR, in PATH, in the cache. Its own arguments follow
-// those of DPDK's environment, after "--".
+// Testpmd finds DPDK's testpmd with its memif driver in WEFT_DPDK_DIR, in PATH, or in the cache. Its own arguments follow those of
+// DPDK's environment abstraction layer, after "--".
 func Testpmd() (Program, error) {
 	if mayBeInstalled() {
 		if root := os.Getenv(DPDKVariable); root != "" {
@@ -37,12 +37,12 @@ func Testpmd() (Program, error) {
 	return Program{}, fmt.Errorf("dpdk-testpmd with its memif driver (Debian: dpdk-dev, librte-net-memif23): %w", ErrNone)
 }
 
-// isDistributions says that a program's drivers are where the distribution puts them.
+// isDistributions reports whether the drivers of a program are at the distribution's place.
 func isDistributions(path string) bool {
 	return filepath.Dir(path) == "/usr/bin" || filepath.Dir(path) == "/bin"
 }
 
-// unpackedTestpmd is the one below root. It is told its drivers.
+// unpackedTestpmd finds testpmd below root, with explicit paths of its drivers.
 func unpackedTestpmd(root string) (Program, error) {
 	for _, path := range []string{filepath.Join(root, "dpdk-testpmd"), filepath.Join(root, "usr/bin/dpdk-testpmd")} {
 		if !isProgram(path) {
@@ -52,23 +52,22 @@ func unpackedTestpmd(root string) (Program, error) {
 		for _, name := range drivers {
 			found := driver(root, name)
 			if len(found) == 0 {
-				return Program{}, fmt.Errorf("DPDK's driver %s is not below %s", name, root)
+				return Program{}, fmt.Errorf("DPDK's driver %s is missing in %s", name, root)
 			}
 			p.Arguments = append(p.Arguments, "-d", found[0])
 		}
 		return p, nil
 	}
-	return Program{}, fmt.Errorf("dpdk-testpmd is not below %s", root)
+	return Program{}, fmt.Errorf("dpdk-testpmd is missing in %s", root)
 }
 
-// driver is where a driver of DPDK's is below root.
+// driver finds a DPDK driver below root.
 func driver(root, name string) []string {
 	found, _ := filepath.Glob(filepath.Join(root, "usr/lib/*/dpdk/pmds-*", "librte_"+name+".so*")) // the pattern is well formed
 	return found
 }
 
-// testpmdPackages are testpmd's, what it is linked with, and the driver of the same release; not what others need to build
-// programs with DPDK.
+// testpmdPackages returns the packages of testpmd, its libraries, and the drivers of the same release, without development packages.
 func testpmdPackages(ctx context.Context, a *apt) ([]string, error) {
 	needed, err := a.depends(ctx, testpmdPackage)
 	if err != nil {
@@ -80,11 +79,11 @@ func testpmdPackages(ctx context.Context, a *apt) ([]string, error) {
 			return append(needed, "librte-net-memif"+release), nil
 		}
 	}
-	return nil, fmt.Errorf("the package %s does not say which release of DPDK it is of", testpmdPackage)
+	return nil, fmt.Errorf("package %s has no DPDK release", testpmdPackage)
 }
 
-// separate keeps DPDK that was unpacked below root from the drivers of the machine's own, which it would load beside those
-// that it is told, and end because they are there twice. Nothing but the library itself says where it looks.
+// separate prevents DPDK below root from loading the machine's drivers beside its own: duplicates make it exit. The path of the drivers
+// is compiled into the library.
 func separate(root string) error {
 	var errs []error
 	for _, dir := range libraries(root) {
@@ -101,10 +100,10 @@ func separate(root string) error {
 func replaceIn(path, old, by string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("change where DPDK looks: %w", err)
+		return fmt.Errorf("change DPDK's driver path: %w", err)
 	}
 	if err := os.WriteFile(path, bytes.ReplaceAll(content, []byte(old), []byte(by)), 0o644); err != nil {
-		return fmt.Errorf("change where DPDK looks: %w", err)
+		return fmt.Errorf("change DPDK's driver path: %w", err)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package ping sends ICMP echoes from within a network namespace and counts the answers.
+// Package ping sends ICMP echo requests from a network namespace and counts the replies.
 package ping
 
 import (
@@ -27,10 +27,10 @@ type Pinger struct {
 	conn   *net.IPConn
 	family family
 	id     int
-	sent   atomic.Int64 // by Stream
+	sent   atomic.Int64 // number of requests of Stream
 }
 
-// family is what differs between ICMP and ICMPv6.
+// family has the differences between ICMP and ICMPv6.
 type family struct {
 	network, listen string
 	request, reply  icmp.Type
@@ -42,13 +42,13 @@ var (
 	v6 = family{"ip6:ipv6-icmp", "::", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply, 58}
 )
 
-// payload makes an echo recognisable: one of another pinger in the same namespace is not ours.
+// payload identifies the requests of a Pinger among those of others in the namespace.
 var payload = []byte("weft pings, and weft is answered; 56 bytes are the usual")
 
 // Open makes a Pinger for addresses of to's family, in the namespace at path ("" is the caller's own).
 func Open(path string, to netip.Addr) (*Pinger, error) { return OpenOn(path, "", to) }
 
-// OpenOn makes a Pinger whose echoes leave, and whose answers come, by one link of the namespace only.
+// OpenOn makes a Pinger that sends and receives on one link of the namespace only.
 func OpenOn(path, link string, to netip.Addr) (*Pinger, error) {
 	p := &Pinger{family: v4, id: rand.IntN(1 << 16)}
 	if to.Is6() {
@@ -71,7 +71,7 @@ func OpenOn(path, link string, to netip.Addr) (*Pinger, error) {
 // Close closes the socket.
 func (p *Pinger) Close() error { return p.conn.Close() }
 
-// Once sends one echo and waits for its answer until the deadline of ctx; without one it waits a second.
+// Once sends one echo request and waits for its reply until the deadline of ctx, or for a second without one.
 func (p *Pinger) Once(ctx context.Context, to netip.Addr, seq int) (time.Duration, error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -95,7 +95,7 @@ func (p *Pinger) Once(ctx context.Context, to netip.Addr, seq int) (time.Duratio
 	}
 }
 
-// Reach tries Once again and again until it is answered or ctx ends; it gives the round trip of the answered one.
+// Reach repeats Once until there is a reply or ctx ends; it returns the reply's round-trip time.
 func (p *Pinger) Reach(ctx context.Context, to netip.Addr) (time.Duration, error) {
 	for seq := 1; ; seq++ {
 		try, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
@@ -108,7 +108,7 @@ func (p *Pinger) Reach(ctx context.Context, to netip.Addr) (time.Duration, error
 	}
 }
 
-// waitUnless is ready at once, or else when ctx ends: a send that is refused at once is not repeated in a hurry.
+// waitUnless waits for the rest of an interval or until ctx ends, so that a request that fails at once is not repeated at once.
 func waitUnless(ctx context.Context, now bool) <-chan struct{} {
 	if !now {
 		return ctx.Done()
@@ -130,13 +130,13 @@ func (p *Pinger) send(to netip.Addr, seq int) error {
 	return nil
 }
 
-// arrival is an answer to the echo seq.
+// arrival is a reply to the request seq.
 type arrival struct {
 	seq int
-	at  time.Time // by the kernel, so that scheduling of this process does not count
+	at  time.Time // the kernel's timestamp, which does not depend on the scheduling of this process
 }
 
-// stampArrivals has the kernel time-stamp received packets.
+// stampArrivals makes the kernel timestamp received packets.
 func stampArrivals(c *net.IPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -146,7 +146,7 @@ func stampArrivals(c *net.IPConn) error {
 	return errors.Join(fault, err)
 }
 
-// receive returns the next answer to an echo of ours.
+// receive returns the next reply to one of the Pinger's requests.
 func (p *Pinger) receive() (arrival, error) {
 	buffer, control := make([]byte, 2048), make([]byte, 128)
 	for {
@@ -168,7 +168,7 @@ func (p *Pinger) receive() (arrival, error) {
 	}
 }
 
-// payload strips the IP header, which the kernel delivers for IPv4 only.
+// payload strips the IP header, which the kernel includes for IPv4 only.
 func (f family) payload(b []byte) []byte {
 	if f != v4 {
 		return b
@@ -180,7 +180,7 @@ func (f family) payload(b []byte) []byte {
 	return b[h.Len:]
 }
 
-// arrivedAt returns the kernel's receive time stamp.
+// arrivedAt returns the kernel's receive timestamp.
 func arrivedAt(control []byte) (time.Time, error) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

@@ -25,7 +25,7 @@ func open(t *testing.T, path string, to netip.Addr) *ping.Pinger {
 	return p
 }
 
-func TestAnAddressThatAnswersIsReached(t *testing.T) {
+func TestReachSucceedsWhenTheAddressAnswers(t *testing.T) {
 	path := netnstest.New(t)
 	for _, to := range []string{"127.0.0.1", "::1"} {
 		t.Run(to, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestAnAddressThatAnswersIsReached(t *testing.T) {
 	}
 }
 
-// blackHole makes a namespace where echoes to the address go out and nothing answers.
+// blackHole makes a namespace that sends echo requests to the address, but has no host with it.
 func blackHole(t *testing.T) (path string, to netip.Addr) {
 	t.Helper()
 	path, to = netnstest.New(t), netip.MustParseAddr("192.0.2.2")
@@ -62,7 +62,7 @@ func try(t *testing.T, err error) {
 	}
 }
 
-func TestAnAddressThatIsSilentIsNotReached(t *testing.T) {
+func TestReachFailsWhenTheAddressIsSilent(t *testing.T) {
 	path, to := blackHole(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -71,7 +71,7 @@ func TestAnAddressThatIsSilentIsNotReached(t *testing.T) {
 	}
 }
 
-func TestAStreamCountsWhatIsAnsweredAndWhatIsLost(t *testing.T) {
+func TestStreamCountsRepliesAndLosses(t *testing.T) {
 	hole, silent := blackHole(t)
 	tests := []struct {
 		name string

@@ -9,23 +9,22 @@ import (
 	"time"
 )
 
-// Loss is what became of a stream of echoes.
+// Loss is the result of a stream of echo requests.
 type Loss struct {
 	Sent, Answered int
-	// Median, P99 and Slowest are round trips of those answered.
+	// Median, P99 and Slowest are round-trip times of the answered requests.
 	Median, P99, Slowest time.Duration
 }
 
-// String says how many of how many were lost.
+// String returns the numbers of sent and lost requests.
 func (l Loss) String() string {
 	return fmt.Sprintf("%d sent, %d lost, slowest %s", l.Sent, l.Sent-l.Answered, l.Slowest.Round(10*time.Microsecond))
 }
 
-// mostEchoes is how many echoes have sequence numbers of their own.
+// mostEchoes is the number of different sequence numbers.
 const mostEchoes = 1 << 16
 
-// Stream sends an echo each interval until ctx ends, then waits up to a second for what is missing. It ends by itself
-// after mostEchoes.
+// Stream sends an echo request each interval until ctx ends or mostEchoes are sent, then waits up to a second for missing replies.
 func (p *Pinger) Stream(ctx context.Context, to netip.Addr, interval time.Duration) (Loss, error) {
 	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
 		return Loss{}, err
@@ -33,18 +32,18 @@ func (p *Pinger) Stream(ctx context.Context, to netip.Addr, interval time.Durati
 	answers := make(chan arrival, mostEchoes) // never full
 	go p.collect(answers)
 	sent, err := p.sendEach(ctx, to, interval)
-	// Ends collect, now or when the last answer had its time.
+	// Ends collect, now or at the deadline of the last reply.
 	err = errors.Join(err, p.conn.SetReadDeadline(time.Now().Add(lastAnswer)))
 	return tally(sent, answers, func() { _ = p.conn.SetReadDeadline(time.Now()) }), err
 }
 
-// Sent is how many echoes Stream has sent so far.
+// Sent returns the number of echo requests that Stream has sent so far.
 func (p *Pinger) Sent() int { return int(p.sent.Load()) }
 
-// lastAnswer is how long the answers to the last echoes have. One that comes later than that is lost.
+// lastAnswer is the timeout of the last replies. A later reply counts as lost.
 const lastAnswer = 5 * time.Second
 
-// collect passes answers on until the socket's deadline.
+// collect passes replies on until the socket's deadline.
 func (p *Pinger) collect(answers chan<- arrival) {
 	defer close(answers)
 	for {
@@ -56,7 +55,7 @@ func (p *Pinger) collect(answers chan<- arrival) {
 	}
 }
 
-// sendEach gives the time at which each echo was sent, by sequence number.
+// sendEach returns the send time of each echo request, by sequence number.
 func (p *Pinger) sendEach(ctx context.Context, to netip.Addr, interval time.Duration) ([]time.Time, error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -77,7 +76,7 @@ func (p *Pinger) sendEach(ctx context.Context, to netip.Addr, interval time.Dura
 	return sent, nil
 }
 
-// tally counts each echo's first answer and calls complete as soon as none is missing.
+// tally counts each request's first reply and calls complete when none is missing.
 func tally(sent []time.Time, answers <-chan arrival, complete func()) Loss {
 	l := Loss{Sent: len(sent)}
 	seen := make([]bool, len(sent))

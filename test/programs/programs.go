@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// From names, in the environment, a directory with programs that are built already.
+// From is the environment variable with a directory of built programs.
 const From = "WEFT_PROGRAMS"
 
 // kept are programs that all tests of a package use.
@@ -19,11 +19,11 @@ var kept struct {
 	sync.Mutex
 	wanted bool
 	dir    string
-	built  map[string]bool // what else was asked for
+	built  map[string]bool // additional packages
 }
 
-// Keep lets the tests of a package use programs that are built once, by the first that needs them: to link them takes longer than
-// most tests. It is for a TestMain; the option takes them away.
+// Keep makes the tests of a package share programs, which the first Build builds, because linking takes longer than most tests. It is for
+// a TestMain; the returned option removes the programs.
 func Keep() goleak.Option {
 	kept.wanted = true
 	return goleak.Cleanup(func(code int) {
@@ -34,8 +34,8 @@ func Keep() goleak.Option {
 	})
 }
 
-// Build gives a directory with the programs, without the race detector, as they are shipped; more are packages of other
-// programs that the test needs.
+// Build returns a directory with the programs, built without the race detector, as they are shipped; more are packages of additional
+// programs.
 func Build(t testing.TB, more ...string) string {
 	t.Helper()
 	if ready := os.Getenv(From); ready != "" {

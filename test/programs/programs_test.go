@@ -9,7 +9,7 @@ import (
 )
 
 // rows: AWS-01
-func TestAllProgramsSayTheSameVersion(t *testing.T) {
+func TestAllProgramsHaveTheSameVersion(t *testing.T) {
 	dir := Build(t)
 	var first string
 	for _, name := range []string{"weft-agent", "weft-cni", "weft-vswitch", "weftctl"} {
@@ -22,7 +22,7 @@ func TestAllProgramsSayTheSameVersion(t *testing.T) {
 			first = said
 		}
 		if said != first || !strings.HasPrefix(said, "weft v") {
-			t.Errorf("%s says %q, the others %q", name, said, first)
+			t.Errorf("%s prints %q, the others %q", name, said, first)
 		}
 	}
 	plugin := exec.CommandContext(t.Context(), filepath.Join(dir, "weft-cni")) // without an agent

@@ -1,4 +1,4 @@
-// Package refuse is a proxy before a dataplane's binary API that refuses, swallows or cuts off chosen requests, as a dataplane may.
+// Package refuse is a proxy for a dataplane's binary API that refuses, drops or loses chosen requests, as a dataplane may.
 package refuse
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Proxy passes a binary API through, but for what it was told to refuse. Everything else of the dataplane is real.
+// Proxy forwards a binary API, except the requests that match a rule.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -24,30 +24,30 @@ type Proxy struct {
 	errs  []error
 }
 
-// rule is what to do with the requests of one message.
+// rule is the treatment of the requests of one message.
 type rule struct {
 	fate   fate
 	retval int32
-	pass   int // requests that pass before
-	times  int // -1 is for ever
+	pass   int // number of requests to forward before
+	times  int // -1 = unlimited
 	hits   int
 
-	content []byte // that a request holds, or it passes
-	met     func() // is called before a request that is fatal is swallowed
+	content []byte // only requests with this content match
+	met     func() // called before a fatal request is dropped
 }
 
-// fate is what becomes of a request.
+// fate is the treatment of a request.
 type fate int
 
 const (
 	passed  fate = iota
-	refused      // answered with a retval; the dataplane does not see it
-	hung         // swallowed: neither seen nor answered
-	lost         // done by the dataplane, but no answer comes
-	fatal        // swallowed, after the dataplane was killed
+	refused      // answered with a retval, not forwarded
+	hung         // dropped: neither forwarded nor answered
+	lost         // forwarded, but the reply is dropped
+	fatal        // dropped after the dataplane was killed
 )
 
-// Listen serves on path and passes on to the dataplane at target.
+// Listen serves on path and forwards to the dataplane at target.
 func Listen(path, target string) (*Proxy, error) {
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -58,8 +58,8 @@ func Listen(path, target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Refuse answers the next requests of a message (its name without CRC) with retval; times counts them, -1 is for ever.
-// Only a message with a reply of its own can be refused: a dump passes.
+// Refuse answers the next requests of a message (its name without CRC) with retval; times is their number, -1 = unlimited. It has no
+// effect on dumps, which have no reply of their own.
 func (p *Proxy) Refuse(message string, retval int32, times int) {
 	p.set(message, &rule{fate: refused, retval: retval, times: times})
 }
@@ -69,19 +69,18 @@ func (p *Proxy) RefuseNth(message string, retval int32, n int) {
 	p.set(message, &rule{fate: refused, retval: retval, times: 1, pass: n - 1})
 }
 
-// Hang swallows the next requests of a message: they are not done, and no answer ever comes.
+// Hang drops the next requests of a message: they are neither executed nor answered.
 func (p *Proxy) Hang(message string, times int) { p.set(message, &rule{fate: hung, times: times}) }
 
-// Lose lets the dataplane do the next requests of a message, and swallows its answers.
+// Lose forwards the next requests of a message and drops their replies.
 func (p *Proxy) Lose(message string, times int) { p.set(message, &rule{fate: lost, times: times}) }
 
-// Kill swallows each request of a message that holds the content, and calls kill before: it is for a dataplane that dies of
-// such a request.
+// Kill drops each request of a message with the content, and calls kill before, for a dataplane that dies of such a request.
 func (p *Proxy) Kill(message, content string, kill func()) {
 	p.set(message, &rule{fate: fatal, times: -1, content: []byte(content), met: kill})
 }
 
-// Allow ends what Refuse, Hang, Lose or Kill began, and tells how many requests it met.
+// Allow removes the rules of Refuse, Hang, Lose or Kill for a message, and returns the number of matched requests.
 func (p *Proxy) Allow(message string) (hits int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +91,7 @@ func (p *Proxy) Allow(message string) (hits int) {
 	return hits
 }
 
-// Met waits until a rule has met a request of a message.
+// Met waits until a rule has matched a request of a message.
 func (p *Proxy) Met(ctx context.Context, message string) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -113,7 +112,7 @@ func (p *Proxy) met(message string) bool {
 	return r != nil && r.hits > 0
 }
 
-// Asked lists the messages that were requested since it was called last, in the order of their requests.
+// Asked returns the requested messages since its last call, in order.
 func (p *Proxy) Asked() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +121,7 @@ func (p *Proxy) Asked() []string {
 	return asked
 }
 
-// Cut drops all connections, as a dataplane that dies does; new ones are served.
+// Cut drops all connections, as a dataplane that dies does; the proxy serves new ones.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +130,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Close ends the proxy, waits for its connections, and says what it did not understand of them.
+// Close ends the proxy, waits for its connections, and returns their protocol errors.
 func (p *Proxy) Close() error {
 	err := p.listener.Close()
 	p.Cut()
@@ -145,8 +144,8 @@ func (p *Proxy) set(message string, r *rule) {
 	p.rules[message] = r
 }
 
-// judge notes a request and says what is to become of it.
-func (p *Proxy) judge(message string, request []byte, refusable bool) (fate, int32) {
+// fateOf records a request and returns its treatment.
+func (p *Proxy) fateOf(message string, request []byte, refusable bool) (fate, int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = append(p.asked, message)

@@ -30,7 +30,7 @@ type client struct {
 
 func through(t *testing.T) (*refuse.Proxy, *client) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "refuse") // short, as a socket's path must be
+	dir, err := os.MkdirTemp("", "refuse") // short, for the limit of socket paths
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	target := filepath.Join(dir, "api.sock")
@@ -74,7 +74,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// loopback makes an interface, and waits at most as long as limit.
+// loopback makes an interface, with limit as the timeout.
 func (c *client) loopback(limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), limit)
 	defer cancel()
@@ -98,7 +98,7 @@ func (c *client) interfaces() int {
 
 const soon, long = 300 * time.Millisecond, time.Minute
 
-func TestWhatIsNotRefusedPasses(t *testing.T) {
+func TestOtherRequestsAreForwarded(t *testing.T) {
 	p, c := through(t)
 	p.Refuse("delete_loopback", -1, -1)
 	before := c.interfaces()
@@ -114,7 +114,7 @@ func TestWhatIsNotRefusedPasses(t *testing.T) {
 	}
 }
 
-func TestARefusedRequestIsNotDoneAndHasItsRetval(t *testing.T) {
+func TestRefusedRequestIsNotExecutedAndHasItsRetval(t *testing.T) {
 	p, c := through(t)
 	before := c.interfaces()
 	p.Refuse("create_loopback", int32(api.INVALID_ARGUMENT), 2)
@@ -132,7 +132,7 @@ func TestARefusedRequestIsNotDoneAndHasItsRetval(t *testing.T) {
 	}
 }
 
-func TestTheNthRequestIsRefused(t *testing.T) {
+func TestOnlyTheNthRequestIsRefused(t *testing.T) {
 	p, c := through(t)
 	p.RefuseNth("create_loopback", int32(api.INVALID_ARGUMENT), 2)
 	for i, refused := range []bool{false, true, false} {
@@ -142,7 +142,7 @@ func TestTheNthRequestIsRefused(t *testing.T) {
 	}
 }
 
-func TestADumpCannotBeRefused(t *testing.T) {
+func TestDumpCannotBeRefused(t *testing.T) {
 	p, c := through(t)
 	p.Refuse("sw_interface_dump", -1, -1)
 	if c.interfaces() == 0 || p.Allow("sw_interface_dump") != 0 {
@@ -150,7 +150,7 @@ func TestADumpCannotBeRefused(t *testing.T) {
 	}
 }
 
-func TestARequestThatHangsIsNotDone(t *testing.T) {
+func TestHungRequestIsNotExecuted(t *testing.T) {
 	p, c := through(t)
 	before := c.interfaces()
 	p.Hang("create_loopback", 1)
@@ -163,7 +163,7 @@ func TestARequestThatHangsIsNotDone(t *testing.T) {
 	}
 }
 
-func TestARequestWhoseAnswerIsLostIsDone(t *testing.T) {
+func TestRequestWithALostReplyIsExecuted(t *testing.T) {
 	p, c := through(t)
 	before := c.interfaces()
 	p.Lose("create_loopback", 1)
@@ -175,7 +175,7 @@ func TestARequestWhoseAnswerIsLostIsDone(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsForARequestThatDoesNotComeIsTold(t *testing.T) {
+func TestMetReturnsAnErrorWithoutARequest(t *testing.T) {
 	p, _ := through(t)
 	p.Hang("create_loopback", 1)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -185,7 +185,7 @@ func TestWhoWaitsForARequestThatDoesNotComeIsTold(t *testing.T) {
 	}
 }
 
-func TestAfterACutNewConnectionsAreServed(t *testing.T) {
+func TestNewConnectionsAreServedAfterACut(t *testing.T) {
 	p, c := through(t)
 	p.Cut()
 	if err := c.loopback(soon); err == nil {
@@ -194,7 +194,7 @@ func TestAfterACutNewConnectionsAreServed(t *testing.T) {
 	must(t, reach(t, c.socket).loopback(long))
 }
 
-func TestARequestWithTheContentKillsAndIsNotDone(t *testing.T) {
+func TestRequestWithTheContentKillsAndIsNotExecuted(t *testing.T) {
 	p, c := through(t)
 	before, kills := c.interfaces(), 0
 	p.Kill("sw_interface_tag_add_del", "harmful", func() { kills++ })

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// session is one client's connection. A refused request goes on as a control_ping of the same context, whose reply is
-// then replaced: so replies stay in the order of requests.
+// session is one client's connection. It forwards a refused request as a control_ping with the same context, and replaces that reply, so
+// that replies stay in the order of requests.
 type session struct {
 	proxy          *Proxy
 	client, server net.Conn
@@ -28,8 +28,7 @@ type refusal struct {
 	retval int32
 }
 
-// What VPP's socket protocol fixes: the header's length, three message ids, and the layout of a request and of the
-// message table.
+// Constants of VPP's socket protocol: the header's length, three message ids, and the layout of a request and of the message table.
 const (
 	headerLength   = 16
 	idCreateReply  = 16
@@ -53,7 +52,7 @@ func (s *session) requests() error {
 		if err != nil {
 			return quiet(err)
 		}
-		if b = s.judge(b); b == nil {
+		if b = s.substitute(b); b == nil {
 			continue
 		}
 		if err := write(s.server, b); err != nil {
@@ -62,8 +61,8 @@ func (s *session) requests() error {
 	}
 }
 
-// judge returns what to pass on in place of a request; nil is nothing.
-func (s *session) judge(b []byte) []byte {
+// substitute returns the bytes to forward in place of a request; nil = none.
+func (s *session) substitute(b []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := s.names[binary.BigEndian.Uint16(b)]
@@ -71,7 +70,7 @@ func (s *session) judge(b []byte) []byte {
 		return b
 	}
 	reply, refusable := s.ids[name+"_reply"]
-	fate, retval := s.proxy.judge(name, b, refusable)
+	fate, retval := s.proxy.fateOf(name, b, refusable)
 	context := binary.BigEndian.Uint32(b[6:])
 	switch fate {
 	case hung, fatal:
@@ -100,7 +99,7 @@ func (s *session) replies() error {
 	}
 }
 
-// answer replaces the reply to a ping that stands for a refused request; nil is for one that is lost.
+// answer returns the reply for a refused request in place of the ping's; nil = none, the reply is lost.
 func (s *session) answer(b []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,13 +122,13 @@ func (s *session) answer(b []byte) []byte {
 	delete(s.refused, context)
 	reply := binary.BigEndian.AppendUint16(nil, r.reply)
 	reply = append(reply, b[2:6]...)
-	// Most replies begin with the retval, those of the ACL plugin with an index: so it stands twice.
+	// Most replies begin with the retval, those of the ACL plugin with an index: so the retval is written twice.
 	reply = binary.BigEndian.AppendUint32(reply, uint32(r.retval))
 	reply = binary.BigEndian.AppendUint32(reply, uint32(r.retval))
-	return append(reply, make([]byte, 256)...) // whatever else the reply holds is zero
+	return append(reply, make([]byte, 256)...) // the other fields are zero
 }
 
-// learn reads the message table of the handshake: names end in an underscore and the CRC.
+// learn reads the message table of the handshake: names end with an underscore and the CRC.
 func (s *session) learn(b []byte) {
 	for off := tableOffset; off+tableEntrySize <= len(b); off += tableEntrySize {
 		id := binary.BigEndian.Uint16(b[off:])
@@ -161,7 +160,7 @@ func write(w io.Writer, b []byte) error {
 	return err
 }
 
-// quiet is nil for the ways in which a connection ends.
+// quiet returns nil for errors of a closed connection.
 func quiet(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil

@@ -13,16 +13,16 @@ import (
 	"testing"
 )
 
-// root is where the repository begins.
+// root is the path of the repository.
 const root = "../.."
 
 // page lists the rows.
 const page = root + "/docs/rows.md"
 
-// last is the last number of each table: a row that is left out of the page is missed.
+// last is the last number of each table, so that a missing row is noticed.
 var last = map[string]int{"AWS": 49, "CAL": 35, "IPM": 18, "MEM": 28, "CIL": 25}
 
-func TestTestsShowWhatThePageOfRowsSays(t *testing.T) {
+func TestRowsOfThePageMatchTheTests(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestTestsShowWhatThePageOfRowsSays(t *testing.T) {
 	}
 }
 
-func TestFaultsOfThePageAreFound(t *testing.T) {
+func TestErrorsOfThePageAreFound(t *testing.T) {
 	named := map[string][]string{"AWS-01": {"a_test.go"}}
 	tests := []struct {
 		name, page string
@@ -69,7 +69,7 @@ func TestFaultsOfThePageAreFound(t *testing.T) {
 	}
 }
 
-func TestAWrongCommentIsSeen(t *testing.T) {
+func TestInvalidRowsCommentsAreFound(t *testing.T) {
 	for text, fault := range map[string]string{
 		"// rows: AWS-01, CAL-02\nfunc TestA(t *testing.T) {":             "",
 		"// rows: AWS-01\n// TestA does.\nfunc TestA(t *testing.T) {":     "",
@@ -92,10 +92,10 @@ func TestAWrongCommentIsSeen(t *testing.T) {
 // line is a row of the page.
 var line = regexp.MustCompile(`(?m)^\| ([A-Z]{3}-[0-9]{2}) \|(.*)\| (.*) \|$`)
 
-// status is what a row may say of Weft.
+// status is a valid status of a row.
 var status = regexp.MustCompile(`^(yes|(partly|no): .+)$`)
 
-// rowsOfPage returns what the page says of each row, and the faults of the page.
+// rowsOfPage returns the status of each row, and the errors of the page.
 func rowsOfPage(text string) (rows map[string]string, faults []string) {
 	rows = map[string]string{}
 	for _, m := range line.FindAllStringSubmatch(text, -1) {
@@ -113,7 +113,7 @@ func rowsOfPage(text string) (rows map[string]string, faults []string) {
 	return rows, faults
 }
 
-// compare returns the rows that tests show although the page says no, and the reverse.
+// compare reports rows with the status no that tests name, and rows with another status that no test names.
 func compare(rows map[string]string, named map[string][]string) (faults []string) {
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
 		isNo, files := strings.HasPrefix(rows[id], "no"), named[id]
@@ -132,7 +132,7 @@ func compare(rows map[string]string, named map[string][]string) (faults []string
 	return faults
 }
 
-// read gives the files that name each row, and what is wrong with how they do.
+// read returns the files that name each row, and the errors of their comments.
 func read(t *testing.T, dir string) (named map[string][]string, faults []string) {
 	t.Helper()
 	named = map[string][]string{}
@@ -163,16 +163,16 @@ func read(t *testing.T, dir string) (named map[string][]string, faults []string)
 	return named, faults
 }
 
-// comment is a line that names rows, in a script or above a test.
+// comment matches a line that names rows, in a script or above a test.
 var comment = regexp.MustCompile(`(?m)^(#|//) rows:(.*)$`)
 
-// row is what the id of one looks like.
+// row matches an id of a row.
 var row = regexp.MustCompile(`^[A-Z]{3}-[0-9]{2}$`)
 
-// above is what follows a comment in Go: the rest of the test's comment, and the test.
+// above matches the code after a comment in Go: the rest of the test's comment, and the test.
 var above = regexp.MustCompile(`^\n(//.*\n)*func (Test|Fuzz)`)
 
-// rowsOf gives the rows that a file names, and what is wrong with how it does.
+// rowsOf returns the rows that a file names, and the errors of its comments.
 func rowsOf(place, text string) (ids, faults []string) {
 	for _, at := range comment.FindAllStringSubmatchIndex(text, -1) {
 		line := fmt.Sprintf("%s:%d: ", place, 1+strings.Count(text[:at[0]], "\n"))

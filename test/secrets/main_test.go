@@ -1,5 +1,4 @@
-// Package secrets_test gives the programs marked texts wherever something comes in, and looks for them wherever something
-// leaves.
+// Package secrets_test puts secrets into every input of the programs, and searches all their outputs.
 package secrets_test
 
 import (

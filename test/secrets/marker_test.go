@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// markers are the secrets by where they came in.
+// markers are the secrets, by the place where they enter.
 type markers map[string]string
 
 // add makes a marker for a place.
@@ -18,10 +18,10 @@ func (m markers) add(where string) string {
 	return m[where]
 }
 
-// enough is how many bytes of a secret are too many to be shown: who shortens a text does not hide it.
+// enough is the length of a part of a secret that counts as a leak, so that a truncated secret is found too.
 const enough = 7
 
-// in gives where the secrets came in that are in the text, plainly or as bytes are often written.
+// in returns the entry places of the secrets that a text contains, in plain or in a usual encoding.
 func (m markers) in(text string) (found []string) {
 	for where, secret := range m {
 		for _, disguise := range disguises(secret[:min(enough, len(secret))]) {
@@ -34,7 +34,7 @@ func (m markers) in(text string) (found []string) {
 	return found
 }
 
-// disguises are a text as it is, in hexadecimal, and in base64 at each of the three ways it can begin there.
+// disguises are encodings of a text: plain, hexadecimal, and base64 with each of the three alignments.
 func disguises(text string) []string {
 	all := []string{text, hex.EncodeToString([]byte(text))}
 	for _, before := range []string{"", "x", "xx"} {
@@ -45,7 +45,7 @@ func disguises(text string) []string {
 	return all
 }
 
-func TestASecretIsSeenWhateverItLooksLike(t *testing.T) {
+func TestSecretIsFoundInEachEncoding(t *testing.T) {
 	m := markers{}
 	secret := m.add("here")
 	for name, text := range map[string]string{
@@ -54,10 +54,10 @@ func TestASecretIsSeenWhateverItLooksLike(t *testing.T) {
 		"base64 behind two": base64.StdEncoding.EncodeToString([]byte(":-" + secret + "b")), "base64 behind three": base64.StdEncoding.EncodeToString([]byte("abc" + secret)),
 	} {
 		if len(m.in(text)) != 1 {
-			t.Errorf("%s: it is not seen in %s", name, text)
+			t.Errorf("%s: not found in %s", name, text)
 		}
 	}
 	if found := m.in(strings.Repeat("Zq and abc ", 10)); len(found) > 0 {
-		t.Errorf("seen where it is not")
+		t.Errorf("found in a text without it")
 	}
 }

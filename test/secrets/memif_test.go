@@ -10,10 +10,10 @@ import (
 	"github.com/weftnet/weft/memif"
 )
 
-// memifSecret is the one secret that Weft makes itself. It is kept in the agent's state, and told to kubelet.
+// memifSecret is the secret that Weft generates. It is in the agent's state and in its reply to kubelet.
 const memifSecret = "the secret of a memif"
 
-// allocate lets kubelet allocate a memif for the pod, whose secret must not be seen from then on.
+// allocate makes kubelet allocate a memif for the pod; from then on the test searches its secret.
 func (s *scene) allocate() {
 	s.Helper()
 	containers, err := s.node.Admit(s.Context(), s.pod, kubelettest.Container{Name: "vnf", Limit: 1})
@@ -21,11 +21,11 @@ func (s *scene) allocate() {
 	s.vnf = containers[0]
 	s.markers[memifSecret] = s.vnf.Envs[memif.SecretVariable]
 	if len(s.markers[memifSecret]) < enough {
-		s.Fatal("there is no secret to look for")
+		s.Fatal("the memif has no secret")
 	}
 }
 
-// inDirectory is a file of the container's directory on the node.
+// inDirectory returns the path of a file in the container's directory on the node.
 func (s *scene) inDirectory(name string) string {
 	return filepath.Join(s.vnf.Mounts[0].GetHostPath(), name)
 }
@@ -33,10 +33,10 @@ func (s *scene) inDirectory(name string) string {
 // guess connects to the memif with a wrong secret, and with the right one.
 func (s *scene) guess() {
 	s.Helper()
-	for _, secret := range []string{s.markers.add("what a stranger takes for the secret"), s.markers[memifSecret]} {
+	for _, secret := range []string{s.markers.add("a wrong secret of a client"), s.markers[memifSecret]} {
 		conn, err := memif.Connect(s.Context(), memif.ClientConfig{Socket: s.inDirectory("memif.sock"), ID: 1, Secret: memif.Secret(secret)})
 		if right := secret == s.markers[memifSecret]; (err == nil) != right {
-			s.Errorf("connecting, the secret being right: %t: %v", right, err)
+			s.Errorf("connection with the right secret %t: %v", right, err)
 		}
 		if err != nil {
 			fmt.Fprintln(&s.said, err)
@@ -47,8 +47,7 @@ func (s *scene) guess() {
 	}
 }
 
-// besideSecret is all that stands on the node for the memif but the file that holds the secret, and what kubelet was told
-// that is not for the container's own eyes.
+// besideSecret returns all data on the node about the memif, except the file with the secret and kubelet's data for the container.
 func (s *scene) besideSecret() (string, error) {
 	var all strings.Builder
 	fmt.Fprintln(&all, s.vnf.Annotations, s.vnf.Mounts)

@@ -14,15 +14,15 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// place is where something leaves the programs.
+// place is an output of the programs.
 type place struct {
 	name  string
-	proof string // what it must hold, else one that is empty would show nothing
+	proof string // text that it must contain, because an empty output proves nothing
 	read  func() (string, error)
-	kept  []string // where secrets come in that it may hold
+	kept  []string // entry places of secrets that it may contain
 }
 
-// readers are the commands of weftctl that show something, with what they must show.
+// readers are the read-only commands of weftctl, with text that they must show.
 func (s *scene) readers() map[string]string {
 	id := s.pod.ContainerID[:12]
 	return map[string]string{
@@ -41,10 +41,10 @@ func (s *scene) readers() map[string]string {
 	}
 }
 
-// others are the commands of weftctl that show nothing that came from a pod or its device but names.
+// others are commands of weftctl that show only names of pods and devices.
 var others = []string{"completion", "configure", "gc", "help", "lint", "quarantine", "resync"}
 
-// dataplaneSays is what the dataplane's log must show; VPP's shows the probe for taps, and otherwise may be empty.
+// dataplaneSays is text that the dataplane's log must have; VPP's has the probe for taps only.
 func dataplaneSays() string {
 	switch {
 	case dataplane.Prefix() == "":
@@ -55,7 +55,7 @@ func dataplaneSays() string {
 	return "vhost-net"
 }
 
-// everywhere are all places while the agent runs.
+// everywhere returns all outputs while the agent runs.
 func (s *scene) everywhere() []place {
 	all := []place{
 		s.file("the agent's log", s.node.AgentLog(), s.pod.ContainerID), s.file("the dataplane's log", s.node.DataplaneLog(), dataplaneSays()),
@@ -79,7 +79,7 @@ func (s *scene) file(name, path, proof string) place {
 	return place{name: name, proof: proof, read: func() (string, error) { text, err := os.ReadFile(path); return string(text), err }}
 }
 
-// state are all files of the agent's state, in which some is kept.
+// state returns all files of the agent's state, which may have some of the secrets.
 func (s *scene) state(proof string) place {
 	kept := []string{unknownAnnotation, "a file with " + secretFile, "values with " + secretFile, memifSecret}
 	return place{name: "the agent's state", proof: proof, kept: kept, read: func() (string, error) {
@@ -96,7 +96,7 @@ func (s *scene) state(proof string) place {
 	}}
 }
 
-// aliases are those of all links of the node and of the pod, and the links' names.
+// aliases returns the names and aliases of all links of the node and of the pod.
 func (s *scene) aliases() (string, error) {
 	var all strings.Builder
 	for _, path := range []string{s.home, s.pod.Netns} {
@@ -114,13 +114,13 @@ func (s *scene) aliases() (string, error) {
 	return all.String(), nil
 }
 
-// dataplane is all that it dumps: interfaces by their tags, routes, neighbours, bridge domains, lists.
+// dataplane returns all dumps of the dataplane: interfaces with tags, routes, neighbours, bridge domains, ACLs.
 func (s *scene) dataplane() (string, error) {
 	all, err := leftovers.Take(s.Context(), leftovers.Places{Dataplane: s.node.DataplaneSocket()})
 	return strings.Join(all.Since(leftovers.Snapshot{}), "\n"), err
 }
 
-// commandLines are those that ps shows to everybody.
+// commandLines returns the command lines that every user can read.
 func (s *scene) commandLines() (string, error) {
 	var all strings.Builder
 	for _, pid := range []int{s.node.AgentPID(), s.node.DataplanePID()} {

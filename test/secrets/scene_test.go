@@ -23,14 +23,14 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// scene is a node with all that its programs have said so far.
+// scene is a node with all output of its programs so far.
 type scene struct {
 	*testing.T
 	markers markers
 	node    *node.Node
-	home    string // its network namespace
-	outside string // the directory of external configuration
-	log     string // of weft-cni
+	home    string // path of its network namespace
+	outside string // directory of external configuration
+	log     string // file with the log of weft-cni
 	pod     *node.Pod
 	vnf     kubelettest.Container // the pod's, with a memif
 	said    strings.Builder
@@ -51,7 +51,7 @@ func newScene(t *testing.T) *scene {
 	}
 	t.Cleanup(func() {
 		if err := errors.Join(n.StopAgent(), netns.Remove(s.home), n.Close()); err != nil {
-			t.Errorf("take the node away: %v", err)
+			t.Errorf("remove the node: %v", err)
 		}
 	})
 	return s
@@ -64,19 +64,19 @@ func (s *scene) start() {
 	}))
 }
 
-// input is what one call of weft-cni is given.
+// input is the input of one call of weft-cni.
 type input struct {
 	conf, runtime map[string]any
 	annotations   map[string]string
-	args          []string // of CNI_ARGS
+	args          []string // CNI_ARGS
 	environ       []string
-	raw           string // instead of all that would come by stdin
+	raw           string // stdin; "" = from the other fields
 }
 
 // wanted are the extra interfaces of the pod.
 var wanted = "x0/" + dataplane.Tap() + ",m0/memif"
 
-// input is that of a runtime which says nothing but what it must.
+// input returns the minimal input of a runtime.
 func (s *scene) input() *input {
 	return &input{
 		conf: map[string]any{
@@ -89,7 +89,7 @@ func (s *scene) input() *input {
 	}
 }
 
-// stdin is the configuration as a runtime writes it.
+// stdin returns the configuration as a runtime writes it.
 func (in *input) stdin() ([]byte, error) {
 	if in.raw != "" {
 		return []byte(in.raw), nil
@@ -102,7 +102,7 @@ func (in *input) stdin() ([]byte, error) {
 	return json.Marshal(conf)
 }
 
-// call runs weft-cni, keeps what it says, and gives what it printed and whether it succeeded.
+// call runs weft-cni, records its output, and returns stdout and whether it succeeded.
 func (s *scene) call(verb string, in *input) (out []byte, ok bool) {
 	s.Helper()
 	stdin, err := in.stdin()
@@ -127,15 +127,14 @@ func (s *scene) succeeds(verb string, in *input) []byte {
 	return out
 }
 
-// tell runs weftctl and keeps what it says, however it ends.
+// tell runs weftctl and records its output; an error is allowed.
 func (s *scene) tell(args ...string) string {
 	out, err := s.node.Weftctl(s.Context(), args...)
 	fmt.Fprintf(&s.said, "weftctl %q\n%s\n%v\n", args, out, err)
 	return out
 }
 
-// breakPod gives the pod's main interface another MTU and its memif another secret, so that there is something to say about
-// them.
+// breakPod changes the MTU of the pod's main interface and the secret of its memif, so that CHECK finds drift.
 func (s *scene) breakPod() {
 	s.Helper()
 	try(s.T, os.WriteFile(s.inDirectory(memif.SecretFile), []byte(s.markers.add("another secret of a memif")), 0o400))
@@ -148,28 +147,28 @@ func (s *scene) breakPod() {
 	}))
 }
 
-// see judges what has been said so far, and each place of the list.
+// see searches the output so far, and each place of the list.
 func (s *scene) see(when string, places ...place) {
 	s.Helper()
-	said := place{name: "what the programs said", proof: "weftctl", read: func() (string, error) { return s.said.String(), nil }}
+	said := place{name: "the programs' output", proof: "weftctl", read: func() (string, error) { return s.said.String(), nil }}
 	for _, p := range append(places, said) {
 		text, err := p.read()
 		switch {
 		case err != nil:
 			s.Errorf("%s: %s: %v", when, p.name, err)
 		case !strings.Contains(text, p.proof):
-			s.Errorf("%s: %s does not hold %q, so nothing is shown by it: %s", when, p.name, p.proof, text)
+			s.Errorf("%s: %s lacks %q, so its search proves nothing: %s", when, p.name, p.proof, text)
 		}
 		for _, where := range s.markers.in(text) {
 			if slices.Contains(p.kept, where) {
 				continue
 			}
-			s.Errorf("%s: %s holds the secret of %s:\n%s", when, p.name, where, linesWith(text, s.markers[where][:enough]))
+			s.Errorf("%s: %s has the secret of %s:\n%s", when, p.name, where, linesWith(text, s.markers[where][:enough]))
 		}
 	}
 }
 
-// linesWith are the lines that hold a text.
+// linesWith returns the lines that contain a text.
 func linesWith(text, part string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

@@ -14,7 +14,7 @@ import (
 	"github.com/weftnet/weft/memif"
 )
 
-// TestNoSecretLeaves lets the real programs do all that they do, with a secret in every place that something comes in by.
+// TestNoSecretLeaves runs all functions of the real programs, with a secret in every input.
 //
 // rows: CAL-33, MEM-23
 func TestNoSecretLeaves(t *testing.T) {
@@ -28,7 +28,7 @@ func TestNoSecretLeaves(t *testing.T) {
 	in := s.planted()
 	in.annotations["contivpp.io/custom-if"] = wanted + "/nowhere"
 	if _, ok := s.call("ADD", in); ok {
-		t.Error("ADD succeeds with a network that is not there")
+		t.Error("ADD succeeds with an unknown network")
 	}
 	in.annotations["contivpp.io/custom-if"] = wanted
 	result := s.succeeds("ADD", in)
@@ -48,7 +48,7 @@ func TestNoSecretLeaves(t *testing.T) {
 	s.succeeds("CHECK", in)
 	s.breakPod()
 	if _, ok := s.call("CHECK", in); ok {
-		t.Error("CHECK succeeds though the pod is broken")
+		t.Error("CHECK succeeds although the pod was changed")
 	}
 	s.tell("resync", "full")
 	s.see("after a CHECK that failed", s.everywhere()...)
@@ -63,7 +63,7 @@ func TestNoSecretLeaves(t *testing.T) {
 	s.see("after the pod", s.everywhere()[:3]...)
 }
 
-// objectOfPod is the key of what the dataplane has for an interface of the pod.
+// objectOfPod returns the key of the dataplane's object for an interface of the pod.
 func (s *scene) objectOfPod(link string) string {
 	s.Helper()
 	ref := regexp.MustCompile(`vpp\.interface/weft-\S+-` + link).FindString(s.tell("objects"))
@@ -73,7 +73,7 @@ func (s *scene) objectOfPod(link string) string {
 	return ref
 }
 
-// planted is an input with a secret in all places that are tolerated.
+// planted returns an input with a secret in all tolerated places.
 func (s *scene) planted() *input {
 	in := s.input()
 	for where, plant := range tolerated {
@@ -82,7 +82,7 @@ func (s *scene) planted() *input {
 	return in
 }
 
-// refuse makes a call for each place in which something is refused.
+// refuse makes a call for each refused place.
 func (s *scene) refuse() {
 	s.Helper()
 	for where, plant := range refused {
@@ -95,7 +95,7 @@ func (s *scene) refuse() {
 	}
 }
 
-// leaveFiles writes a file of external configuration for each way in which one may be wrong.
+// leaveFiles writes an external file for each kind of invalid file.
 func (s *scene) leaveFiles() {
 	s.Helper()
 	try(s.T, os.WriteFile(filepath.Join(s.outside, "waiting.yaml"), []byte(waitingFile), 0o600))
@@ -106,7 +106,7 @@ func (s *scene) leaveFiles() {
 	}
 }
 
-// configure gives the agent the same by weftctl.
+// configure passes the same files to weftctl configure.
 func (s *scene) configure() {
 	s.Helper()
 	for where, content := range external {
@@ -116,7 +116,7 @@ func (s *scene) configure() {
 	}
 }
 
-// remembering is a result of ADD with secrets in it.
+// remembering returns a result of ADD with secrets.
 func (s *scene) remembering(result []byte) map[string]any {
 	s.Helper()
 	var prev map[string]any
@@ -127,8 +127,8 @@ func (s *scene) remembering(result []byte) map[string]any {
 	return prev
 }
 
-// TestEveryCommandIsLookedAt: a command that is new has to be told of here.
-func TestEveryCommandIsLookedAt(t *testing.T) {
+// A new command of weftctl has to be added to readers or others.
+func TestOutputOfEveryCommandIsScanned(t *testing.T) {
 	netnstest.RequireTap(t)
 	s := newScene(t)
 	known := slices.Clone(others)
@@ -141,7 +141,7 @@ func TestEveryCommandIsLookedAt(t *testing.T) {
 	list, _, _ = strings.Cut(list, "Flags:")
 	names := regexp.MustCompile(`(?m)^  ([a-z-]+) `).FindAllStringSubmatch(list, -1)
 	if len(names) < len(others) {
-		t.Fatalf("the commands are not to be seen in %s", help)
+		t.Fatalf("no commands in %s", help)
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name[1]) {

@@ -1,4 +1,4 @@
-// Package stopwatch measures how long something takes, where the machine may have much else to do.
+// Package stopwatch measures durations on a busy machine.
 package stopwatch
 
 import (
@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// tick is how finely is measured.
+// tick is the resolution.
 const tick = 5 * time.Millisecond
 
-// Time runs f and says how long that took, of the time in which the machine let this process run: it counts ticks, and those that
-// are held up come together and count as one. What waits for a time of its own is measured as by any other clock.
+// Time runs f and returns its duration without times in which the machine did not run this process: it counts ticks, and ticks that were
+// delayed together count as one.
 func Time(f func()) time.Duration {
 	ticks := 0
 	over := make(chan struct{})

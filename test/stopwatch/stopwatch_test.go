@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestWhatWaitsIsMeasured(t *testing.T) {
+func TestWaitingTimeCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		took := stopwatch.Time(func() { <-time.After(10 * time.Second) })
 		if took < 9*time.Second || took > 10*time.Second {
@@ -26,22 +26,22 @@ func TestWhatWaitsIsMeasured(t *testing.T) {
 	})
 }
 
-// TestATestThatEndsWithinLeavesNoGoroutine, as TestMain sees.
-func TestATestThatEndsWithinLeavesNoGoroutine(t *testing.T) {
+// TestMain fails on a leaked goroutine.
+func TestTimeLeavesNoGoroutine(t *testing.T) {
 	stopwatch.Time(t.SkipNow)
 }
 
-// stopped is set in the environment of a process that is to be held up.
+// stopped is set in the environment of a process that is suspended.
 const stopped = "WEFT_STOPWATCH_STOPPED"
 
-// TestTheTimeInWhichTheProcessIsHeldUpDoesNotCount: a process that is stopped for longer than it may take says that it took less.
-func TestTheTimeInWhichTheProcessIsHeldUpDoesNotCount(t *testing.T) {
+// A process that is suspended for longer than the limit measures less than that.
+func TestTimeOfASuspendedProcessDoesNotCount(t *testing.T) {
 	const pause = 2 * time.Second
 	if os.Getenv(stopped) != "" {
 		began := time.Now()
 		took := stopwatch.Time(func() {
 			_ = unix.Kill(unix.Getpid(), unix.SIGSTOP)
-			for time.Since(began) < pause { // this thread runs on until the signal has got to it
+			for time.Since(began) < pause { // until this thread gets the signal
 				runtime.Gosched()
 			}
 		})
@@ -59,7 +59,7 @@ func TestTheTimeInWhichTheProcessIsHeldUpDoesNotCount(t *testing.T) {
 	}
 	var status unix.WaitStatus
 	if _, err := unix.Wait4(cmd.Process.Pid, &status, unix.WUNTRACED, nil); err != nil || !status.Stopped() {
-		t.Fatalf("it is not stopped: %v, %v", status, err)
+		t.Fatalf("the process is not stopped: %v, %v", status, err)
 	}
 	<-time.After(pause)
 	if err := cmd.Process.Signal(unix.SIGCONT); err != nil {

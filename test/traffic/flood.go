@@ -14,21 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Count is what became of a flood of packets.
+// Count is the result of a flood of packets.
 type Count struct {
 	Sent, Received uint64
 	Took           time.Duration
 }
 
-// Rate is how many packets a second arrived.
+// Rate returns the arrived packets per second.
 func (c Count) Rate() float64 { return float64(c.Received) / c.Took.Seconds() }
 
-// batch is how many frames a system call sends.
+// batch is the number of frames per system call.
 const batch = 64
 
-// Flood sends UDP over IPv4 in frames of 64 bytes for that long, as fast as sendmmsg on a packet socket takes them, which
-// costs less than any stack does. It counts what the receiver's link (toLink) received: the packets reach a UDP socket
-// whose filter drops them, so that reading them is no part of the measurement.
+// Flood sends IPv4 UDP in frames of 64 bytes for the duration, as fast as sendmmsg on a packet socket accepts them, without the cost of a
+// UDP stack. It counts the packets that the receiver's link (toLink) received: they reach a UDP socket with a filter that drops them, so
+// reading them is not measured.
 func Flood(ctx context.Context, p Path, toLink string, duration time.Duration) (c Count, err error) {
 	sink, err := p.sink(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func Flood(ctx context.Context, p Path, toLink string, duration time.Duration) (
 	return c, errors.Join(err, fault)
 }
 
-// sink is where the packets go: without it the kernel would answer each with an error.
+// sink opens the socket for the packets; without it the kernel would answer each with an ICMP error.
 func (p Path) sink(ctx context.Context) (c *net.UDPConn, err error) {
 	nothing, err := bpf.Assemble([]bpf.Instruction{bpf.RetConstant{Val: 0}})
 	if err != nil {
@@ -79,7 +79,7 @@ func (p Path) sink(ctx context.Context) (c *net.UDPConn, err error) {
 	return c, err
 }
 
-// source is a packet socket on the sender's link.
+// source opens a packet socket on the sender's link.
 func (p Path) source() (fd int, err error) {
 	err = Inside(p.From, func() error {
 		link, err := net.InterfaceByName(p.FromLink)
@@ -110,7 +110,7 @@ func control(c *net.UDPConn, f func(fd int) error) error {
 	return errors.Join(fault, err)
 }
 
-// received is how many packets the receiver's link received since it was made.
+// received returns the number of packets that the receiver's link has received.
 func (p Path) received(link string) (packets uint64, err error) {
 	err = Inside(p.To, func() error {
 		l, err := netlink.LinkByName(link)
@@ -130,7 +130,7 @@ type message struct {
 	_    [4]byte
 }
 
-// flood sends batches until the time is over. What the kernel refuses, because a queue is full, is tried again.
+// flood sends batches until the time is over. It repeats sends that the kernel refuses because a queue is full.
 func flood(fd int, frame []byte, duration time.Duration) (sent uint64, err error) {
 	piece := unix.Iovec{Base: &frame[0], Len: uint64(len(frame))}
 	messages := make([]message, batch)

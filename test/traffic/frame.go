@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The lengths of a frame's parts. An Ethernet frame has 64 bytes at least, the four of its check sequence included, which
-// the kernel does not see.
+// Lengths of a frame's parts. An Ethernet frame has at least 64 bytes, including the check sequence of four bytes, which the kernel does
+// not count.
 const (
 	ethernetLen = 14
 	ipv4Len     = 20
 	frameLen    = 64 - 4
 )
 
-// frame makes a frame of UDP to an address with port, as the sender's stack would send it by its link.
+// frame builds a UDP frame to an address with port, as the sender's stack would send it on its link.
 func (p Path) frame(ctx context.Context, to string) (frame []byte, err error) {
 	err = Inside(p.From, func() error {
-		// The stack says who we are, and finds out who the neighbour is.
+		// The stack chooses the source address and resolves the next hop.
 		c, err := Dialer(p.FromLink).DialContext(ctx, "udp", to)
 		if err != nil {
 			return err
@@ -70,11 +70,11 @@ func resolve(ctx context.Context, c net.Conn, link netlink.Link, to netip.Addr) 
 	}
 }
 
-// nextHop is the MAC of the neighbour by whom an address is reached; nil if it is not known yet.
+// nextHop returns the MAC of the neighbour on the route to an address; nil if it is not resolved yet.
 func nextHop(link netlink.Link, to netip.Addr) (net.HardwareAddr, error) {
 	routes, err := netlink.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{Oif: link.Attrs().Name})
 	if err != nil || len(routes) == 0 {
-		return nil, errors.Join(fmt.Errorf("find the way to %s", to), err)
+		return nil, errors.Join(fmt.Errorf("find the route to %s", to), err)
 	}
 	hop := to
 	if gateway, ok := netip.AddrFromSlice(routes[0].Gw); ok {

@@ -1,4 +1,4 @@
-// Package traffic sends between network namespaces, and counts and compares what arrives.
+// Package traffic sends data between network namespaces and compares it with the received data.
 package traffic
 
 import (

@@ -11,33 +11,33 @@ import (
 	"time"
 )
 
-// Path leads from one network namespace to an address of another.
+// Path leads from a network namespace to an address of another.
 type Path struct {
 	From     string // path of the sender's namespace; "" is the caller's own
-	FromLink string // by which the sender sends; "" = whatever its routes say
+	FromLink string // link of the sender; "" = chosen by its routes
 	To       string // path of the receiver's namespace
 	Address  netip.Addr
 }
 
-// Receipt is what arrived over a connection.
+// Receipt describes the received data of a connection.
 type Receipt struct {
 	Bytes int64
-	Took  time.Duration     // from the beginning of the connection to its end
+	Took  time.Duration     // from the start of the connection to its end
 	Sum   [sha256.Size]byte // SHA-256 of the bytes, of Transfer only
 }
 
-// Gigabits is the rate in Gbit/s.
+// Gigabits returns the rate in Gbit/s.
 func (r Receipt) Gigabits() float64 { return float64(r.Bytes) * 8 / r.Took.Seconds() / 1e9 }
 
-// chunk is how much is written and read at once: enough that system calls do not count.
+// chunk is the size of reads and writes, large enough to hide the cost of system calls.
 const chunk = 1 << 20
 
-// connectTime is how long a connection may take to come about.
+// connectTime is the timeout of a connection's establishment.
 const connectTime = 20 * time.Second
 
-// Transfer sends data over TCP and says what arrived.
+// Transfer sends data over TCP and describes the received data.
 func Transfer(ctx context.Context, p Path, data []byte) (Receipt, error) {
-	arrived := make([]byte, 0, len(data)+1) // one more than expected would be seen
+	arrived := make([]byte, 0, len(data)+1) // one more, to notice excess data
 	r, err := p.connection(ctx,
 		func(w io.Writer) error { _, err := w.Write(data); return err },
 		func(r io.Reader) (int64, error) {
@@ -57,7 +57,7 @@ func Transfer(ctx context.Context, p Path, data []byte) (Receipt, error) {
 	return r, err
 }
 
-// Stream sends over TCP as much as it can for that long, and says what arrived.
+// Stream sends as much as possible over TCP for the duration, and describes the received data.
 func Stream(ctx context.Context, p Path, duration time.Duration) (Receipt, error) {
 	return p.connection(ctx,
 		func(w io.Writer) error {
@@ -74,13 +74,13 @@ func Stream(ctx context.Context, p Path, duration time.Duration) (Receipt, error
 		})
 }
 
-// discard and plain hide the methods by which io.CopyBuffer would do without the buffer.
+// discard and plain hide the methods with which io.CopyBuffer would avoid the buffer.
 type (
 	discard struct{ io.Writer }
 	plain   struct{ io.Reader }
 )
 
-// connection lets send write to one end and receive read from the other until its end.
+// connection runs send on one end of a connection and receive on the other.
 func (p Path) connection(ctx context.Context, send func(io.Writer) error, receive func(io.Reader) (int64, error)) (r Receipt, err error) {
 	listener, err := p.listen(ctx)
 	if err != nil {
@@ -117,7 +117,7 @@ func (p Path) listen(ctx context.Context) (l net.Listener, err error) {
 	return l, err
 }
 
-// send connects and lets f write.
+// send connects and calls f with the connection.
 func (p Path) send(ctx context.Context, to string, f func(io.Writer) error) error {
 	var c net.Conn
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
@@ -135,5 +135,5 @@ func (p Path) send(ctx context.Context, to string, f func(io.Writer) error) erro
 	return errors.Join(f(c), c.Close())
 }
 
-// patience is how long a connection may last; one that is stuck ends so.
+// patience is the timeout of a connection.
 const patience = 60 * time.Second

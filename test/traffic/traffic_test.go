@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
-// pair is two namespaces with a veth between them, far0 in the second one with this address.
+// pair makes two namespaces with a veth between them; the second one has far0 with the address.
 func pair(t *testing.T) traffic.Path {
 	t.Helper()
 	near, far := netnstest.New(t), netnstest.New(t)
@@ -45,7 +45,7 @@ func try(t *testing.T, err error) {
 	}
 }
 
-func TestWhatIsTransferredArrivesWhole(t *testing.T) {
+func TestTransferredDataArrivesUnchanged(t *testing.T) {
 	p := pair(t)
 	data := make([]byte, 5<<20+1)
 	for i := range data {
@@ -57,14 +57,14 @@ func TestWhatIsTransferredArrivesWhole(t *testing.T) {
 	}
 }
 
-func TestAStreamLastsAsLongAsAsked(t *testing.T) {
+func TestStreamLastsForTheDuration(t *testing.T) {
 	r, err := traffic.Stream(t.Context(), pair(t), time.Second)
 	if err != nil || r.Bytes < 1<<20 || r.Took < time.Second {
 		t.Errorf("receipt %+v, error %v", r, err)
 	}
 }
 
-func TestAWrongLinkDoesNotConnect(t *testing.T) {
+func TestWrongLinkDoesNotConnect(t *testing.T) {
 	p := pair(t)
 	p.FromLink = "lo"
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -74,10 +74,10 @@ func TestAWrongLinkDoesNotConnect(t *testing.T) {
 	}
 }
 
-func TestPacketsAreCountedWhereTheyArrive(t *testing.T) {
+func TestPacketsAreCountedAtTheReceiver(t *testing.T) {
 	p := pair(t)
 	c, err := traffic.Flood(t.Context(), p, "far0", time.Second)
-	if err != nil || c.Sent < 1000 || c.Received < c.Sent/2 || c.Received > c.Sent+50 { // the kernels say a few words themselves
+	if err != nil || c.Sent < 1000 || c.Received < c.Sent/2 || c.Received > c.Sent+50 { // the kernels send some packets themselves
 		t.Errorf("count %+v, error %v", c, err)
 	}
 }

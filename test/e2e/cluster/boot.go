@@ -12,8 +12,8 @@ import (
 // Up boots the node and waits until it is ready for pods.
 func (n *Node) Up(ctx context.Context) error { return n.UpBeforeServices(ctx, 0) }
 
-// UpBeforeServices is Up where kube-proxy is later by some time, as where it is a pod: until then what runs on the node does
-// not reach the API server by its service.
+// UpBeforeServices is Up with a delayed kube-proxy, as where kube-proxy is a pod: until then programs of the node cannot reach the API
+// server by its Service.
 func (n *Node) UpBeforeServices(ctx context.Context, later time.Duration) error {
 	if err := n.boot(ctx); err != nil {
 		return err
@@ -21,7 +21,7 @@ func (n *Node) UpBeforeServices(ctx context.Context, later time.Duration) error 
 	return n.join(ctx, later)
 }
 
-// Reboot cuts the node's power and boots it again: what was not on its disk is gone.
+// Reboot cuts the node's power and boots it again: everything outside of its disk is lost.
 func (n *Node) Reboot(ctx context.Context) error {
 	if err := n.Cut(); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (n *Node) boot(ctx context.Context) error {
 			return err
 		}
 	}
-	// containerd calls loopback for every pod; portmap is what nodes have for host ports, whatever their CNI.
+	// containerd executes loopback for every pod; portmap serves host ports with any CNI.
 	if err := n.InstallPlugins("loopback", "portmap"); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (n *Node) boot(ctx context.Context) error {
 	return nil
 }
 
-// installPlugin puts a CNI plugin where containerd looks for it.
+// installPlugin copies a CNI plugin to containerd's directory.
 func (n *Node) installPlugin(name string) error {
 	content, err := os.ReadFile(n.cluster.config.Programs.Path(name))
 	if err != nil {
@@ -66,7 +66,7 @@ func (n *Node) installPlugin(name string) error {
 	return n.Write("/opt/cni/bin/"+name, content, 0o755)
 }
 
-// InstallPlugins puts plugins of the cluster's programs where containerd looks for them.
+// InstallPlugins copies plugins of the cluster's programs to containerd's directory.
 func (n *Node) InstallPlugins(names ...string) error {
 	for _, name := range names {
 		if err := n.installPlugin(name); err != nil {
@@ -76,7 +76,7 @@ func (n *Node) InstallPlugins(names ...string) error {
 	return nil
 }
 
-// AwaitContainerd waits until containerd says that all of it serves: it answers clients of its own before it answers kubelet.
+// AwaitContainerd waits until containerd serves kubelet: it serves its own clients earlier.
 func (n *Node) AwaitContainerd(ctx context.Context) error {
 	return Eventually(ctx, "containerd answers on "+n.Name, func(context.Context) error {
 		if err := n.Containerd.Ended(); err != nil {
@@ -86,7 +86,7 @@ func (n *Node) AwaitContainerd(ctx context.Context) error {
 	})
 }
 
-// load gives containerd an image.
+// load imports an image into containerd.
 func (n *Node) load(ctx context.Context, archive string) error {
 	file, err := os.Open(archive)
 	if err != nil {
@@ -105,7 +105,7 @@ func (n *Node) load(ctx context.Context, archive string) error {
 	return nil
 }
 
-// join starts kubelet and, later, kube-proxy, lets the CNI do its part and waits until the node is ready.
+// join starts kubelet and, after a delay, kube-proxy, sets up the CNI on the node, and waits until the node is ready.
 func (n *Node) join(ctx context.Context, later time.Duration) error {
 	if err := n.Kubelet.Start(); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package cluster runs Kubernetes on machines of a lab: a control plane here, and nodes with containerd, kubelet and kube-proxy.
+// Package cluster runs Kubernetes on machines of a lab: a control plane in this process's namespaces, and nodes with containerd, kubelet and kube-proxy.
 package cluster
 
 import (
@@ -20,38 +20,38 @@ import (
 	"github.com/weftnet/weft/test/e2e/stage"
 )
 
-// CNI is what connects the cluster's pods: Weft, or a peer to compare it with.
+// CNI is the network of the cluster: Weft, or a peer to compare it with.
 type CNI interface {
-	// Name is what reports call it.
+	// Name is the name in reports.
 	Name() string
-	// Images are what its manifests run; they are on every node when it boots.
+	// Images are the images of its manifests; every node has them when it boots.
 	Images(ctx context.Context) ([]image.Image, error)
-	// Install is called once, when the API server answers and before nodes are there: the place for manifests.
+	// Install applies manifests, once, when the API server is ready and before nodes exist.
 	Install(ctx context.Context, c *Cluster) error
-	// NodeUp is called each time a node has booted and registered: the place for what does not come with a DaemonSet.
+	// NodeUp is called each time a node has booted and registered, for setup that is not in a DaemonSet.
 	NodeUp(ctx context.Context, n *Node) error
-	// Leftovers names what the CNI holds on a node that has no pods with a network of their own; it should be nothing.
+	// Leftovers lists what the CNI has on a node without pods with their own network; it should be empty.
 	Leftovers(ctx context.Context, n *Node) ([]string, error)
 }
 
-// Config says what a cluster is made of.
+// Config is the configuration of a cluster.
 type Config struct {
 	Stage    stage.Stage
 	Programs *programs.Set
 	// Nodes are the names of the nodes.
 	Nodes []string
 	CNI   CNI
-	// Images are on every node, besides those of the CNI.
+	// Images are on every node, in addition to those of the CNI.
 	Images []image.Image
 	Log    *slog.Logger
 }
 
-// Cluster is a running one.
+// Cluster is a running cluster.
 type Cluster struct {
 	// Client reaches the API server as an administrator, as do users of Access.
 	Client kubernetes.Interface
 	Access *rest.Config
-	// Nodes are in the order of the configuration.
+	// Nodes are in the configuration's order.
 	Nodes []*Node
 	// Control is the control plane.
 	Control *Control
@@ -64,11 +64,11 @@ type Cluster struct {
 // Names of the images that every cluster has.
 const (
 	pauseImage = "localhost/e2e-pause:1"
-	// PodImage is the image of the pods' program, e2e-pod; its arguments are e2e-pod's.
+	// PodImage is the image of the pods' program, e2e-pod.
 	PodImage = "localhost/e2e-pod:1"
 )
 
-// StandardImages are those of the pods' program, which is built already.
+// StandardImages returns the image of the pods' program, which must be built.
 func StandardImages(podProgram string) []image.Image {
 	files := map[string]string{"/e2e-pod": podProgram}
 	return []image.Image{
@@ -77,7 +77,7 @@ func StandardImages(podProgram string) []image.Image {
 	}
 }
 
-// Start starts a cluster and waits until its nodes are ready and pods can be made. A cluster that did not start needs Stop too.
+// Start starts a cluster and waits until its nodes are ready and pods can be created. A cluster that failed to start needs Stop too.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
 	c := &Cluster{config: config}
 	lab, err := machine.NewLab(machine.Config{
@@ -105,7 +105,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	return c, c.bringUp(ctx)
 }
 
-// writeImages makes the archives that nodes import.
+// writeImages writes the archives that nodes import.
 func (c *Cluster) writeImages(ctx context.Context) error {
 	images, err := c.config.CNI.Images(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *Cluster) writeImages(ctx context.Context) error {
 	return nil
 }
 
-// bringUp starts the control plane and boots the nodes at the same time, then joins them.
+// bringUp starts the control plane and boots the nodes concurrently, then joins them.
 func (c *Cluster) bringUp(ctx context.Context) error {
 	started := time.Now()
 	g, gctx := errgroup.WithContext(ctx)
@@ -148,16 +148,16 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	return nil
 }
 
-// CNI is what connects the cluster's pods.
+// CNI returns the network of the cluster.
 func (c *Cluster) CNI() CNI { return c.config.CNI }
 
-// Programs are those that the cluster is made of.
+// Programs returns the programs of the cluster.
 func (c *Cluster) Programs() *programs.Set { return c.config.Programs }
 
-// Outside are the addresses of this process, which is no node, IPv4 first: where pods reach the rest of the world.
+// Outside returns the addresses of this process, which is outside of the cluster, IPv4 first.
 func (c *Cluster) Outside() []netip.Addr { return c.lab.Router() }
 
-// Node is the node of that name, or nil.
+// Node returns the node with a name, or nil.
 func (c *Cluster) Node(name string) *Node {
 	for _, n := range c.Nodes {
 		if n.Name == name {
@@ -167,7 +167,7 @@ func (c *Cluster) Node(name string) *Node {
 	return nil
 }
 
-// Stop kills everything: the state is thrown away.
+// Stop kills all processes without saving state.
 func (c *Cluster) Stop() error {
 	var failed error
 	if c.Control != nil {

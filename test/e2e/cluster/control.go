@@ -24,15 +24,15 @@ const (
 	etcdPeerURL  = "http://127.0.0.1:2380"
 )
 
-// apiService is the address at which pods find the API server: the first of the services' range.
+// apiService is the address of the API server's Service: the first of the services' range.
 var apiService = netip.MustParseAddr("10.96.0.1")
 
-// Control is the control plane, in the network namespace of this process. Each service may be stopped, killed, frozen and
-// started again; what the API server knows is in etcd.
+// Control is the control plane, in the network namespace of this process. Each service can be stopped, killed, frozen and started again;
+// etcd keeps the API server's objects.
 type Control struct {
 	Etcd, APIServer, ControllerManager, Scheduler *service.Service
 
-	// URL is where nodes and tests reach the API server.
+	// URL is the API server's URL for nodes and tests.
 	URL string
 
 	authority *pki.Authority
@@ -41,7 +41,7 @@ type Control struct {
 	access    *rest.Config
 }
 
-// newControl makes keys and files; nothing is started.
+// newControl makes keys and files, and starts nothing.
 func newControl(config Config, router []netip.Addr) (*Control, error) {
 	authority, err := pki.NewAuthority("weft-e2e")
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Control) connect() error {
 		return err
 	}
 	c.access = c.authority.Client(c.URL, admin)
-	c.access.QPS = -1 // tests wait for the cluster, not for their client
+	c.access.QPS = -1 // no rate limit of the test's client
 	if c.client, err = kubernetes.NewForConfig(c.access); err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
@@ -91,7 +91,7 @@ func (c *Control) connect() error {
 	return c.write("admin.kubeconfig", file)
 }
 
-// Kubeconfig is the administrator's, for kubectl.
+// Kubeconfig returns the path of the administrator's kubeconfig.
 func (c *Control) Kubeconfig() string { return c.file("admin.kubeconfig") }
 
 func (c *Control) file(name string) string { return filepath.Join(c.dir, name) }
@@ -138,7 +138,7 @@ func (c *Control) writeFiles(router []netip.Addr) error {
 	return nil
 }
 
-// kubeconfig issues a certificate for a user and says how it reaches the API server.
+// kubeconfig issues a client certificate for a user and returns a kubeconfig with it.
 func (c *Control) kubeconfig(s pki.Subject) ([]byte, error) {
 	pair, err := c.authority.Issue(s)
 	if err != nil {
@@ -169,13 +169,13 @@ func (c *Control) apiServerArguments(advertised netip.Addr) []string {
 func (c *Control) managerArguments() []string {
 	return []string{
 		"--kubeconfig=" + c.file("manager.kubeconfig"), "--leader-elect=false", "--bind-address=127.0.0.1",
-		// Without, the default service account and the taints of new nodes are not seen to.
+		// Without these, there are no default service accounts, and new nodes keep their taints.
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + c.file("tokens.key"), "--root-ca-file=" + c.file("ca.crt"),
 		"--cluster-signing-cert-file=" + c.file("ca.crt"), "--cluster-signing-key-file=" + c.file("ca.key"),
 		"--allocate-node-cidrs=true", "--cluster-cidr=" + podCIDRs, "--node-cidr-mask-size-ipv4=24", "--node-cidr-mask-size-ipv6=64",
 		"--service-cluster-ip-range=" + serviceCIDRs,
-		"--node-monitor-period=1s", // how soon a node that is well again is rid of its taints
+		"--node-monitor-period=1s", // removes the taints of a node that is ready again soon
 	}
 }
 
@@ -203,7 +203,7 @@ func (c *Control) AwaitAPI(ctx context.Context) error {
 	})
 }
 
-// kill ends the control plane without ceremony.
+// kill kills the control plane.
 func (c *Control) kill() error {
 	var failed error
 	for _, s := range []*service.Service{c.Scheduler, c.ControllerManager, c.APIServer, c.Etcd} {

@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// pause lies between two looks.
+	// pause is the interval of checks.
 	pause = 50 * time.Millisecond
-	// patience is how long a cluster may take for one step, unless the caller's context ends before.
+	// patience is the timeout of one step of a cluster, unless the caller's context ends before.
 	patience = 2 * time.Minute
 )
 
-// hopelessError will not become better by waiting.
+// hopelessError is an error that waiting cannot resolve.
 type hopelessError struct{ error }
 
-// Unwrap gives what it is about.
+// Unwrap returns the cause.
 func (e hopelessError) Unwrap() error { return e.error }
 
-// hopeless ends Eventually's waiting with err.
+// hopeless makes Eventually return err at once.
 func hopeless(err error) error { return hopelessError{err} }
 
-// Eventually looks until check succeeds; its error says what did not become true, and why when it last looked.
+// Eventually calls check until it succeeds; its error has the condition that did not become true, and the last error of check.
 func Eventually(ctx context.Context, what string, check func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -36,7 +36,7 @@ func Eventually(ctx context.Context, what string, check func(ctx context.Context
 			return nil
 		}
 		if ctx.Err() == nil || last == nil {
-			last = err // not that the time was over during the look
+			last = err // not an error because of the end of ctx
 		}
 		if errors.As(err, new(hopelessError)) {
 			return fmt.Errorf("wait until %s: %w", what, err)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestEventuallySaysWhyItWasInVain(t *testing.T) {
+func TestEventuallyReturnsTheLastError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
 		err := Eventually(t.Context(), "the sun shines", func(ctx context.Context) error {
@@ -25,7 +25,7 @@ func TestEventuallySaysWhyItWasInVain(t *testing.T) {
 	})
 }
 
-func TestEventuallyLooksUntilItIsTrue(t *testing.T) {
+func TestEventuallyChecksUntilItSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started, looks := time.Now(), 0
 		err := Eventually(t.Context(), "it is the third look", func(context.Context) error {
@@ -35,12 +35,12 @@ func TestEventuallyLooksUntilItIsTrue(t *testing.T) {
 			return nil
 		})
 		if err != nil || looks != 3 || time.Since(started) != 2*pause {
-			t.Errorf("%v after %d looks and %s", err, looks, time.Since(started))
+			t.Errorf("%v after %d checks and %s", err, looks, time.Since(started))
 		}
 	})
 }
 
-func TestEventuallyDoesNotWaitForWhatIsHopeless(t *testing.T) {
+func TestEventuallyReturnsHopelessErrorsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead, looks := errors.New("it is dead"), 0
 		err := Eventually(t.Context(), "it lives", func(context.Context) error {
@@ -48,7 +48,7 @@ func TestEventuallyDoesNotWaitForWhatIsHopeless(t *testing.T) {
 			return hopeless(dead)
 		})
 		if !errors.Is(err, dead) || looks != 1 {
-			t.Errorf("%v after %d looks", err, looks)
+			t.Errorf("%v after %d checks", err, looks)
 		}
 	})
 }

@@ -9,15 +9,14 @@ import (
 	"path/filepath"
 )
 
-// perPod are directories of a node that hold one thing for each pod with a network of its own: its namespace, and what
-// containerd remembers of its CNI result.
+// perPod are directories of a node with one entry for each pod with its own network: its namespace, and containerd's cached CNI result.
 var perPod = []string{"/run/netns", "/var/lib/cni/results"}
 
-// Leftovers names what a node holds that has no pods with a network of their own: it should be nothing.
+// Leftovers lists what is left on a node without pods with their own network; it should be empty.
 func (n *Node) Leftovers(ctx context.Context) ([]string, error) {
 	left, err := n.cluster.config.CNI.Leftovers(ctx, n)
 	if err != nil {
-		return nil, fmt.Errorf("look for what %s left on %s: %w", n.cluster.config.CNI.Name(), n.Name, err)
+		return nil, fmt.Errorf("list leftovers of %s on %s: %w", n.cluster.config.CNI.Name(), n.Name, err)
 	}
 	for _, dir := range perPod {
 		found, err := n.Files(dir)
@@ -29,7 +28,7 @@ func (n *Node) Leftovers(ctx context.Context) ([]string, error) {
 	return left, nil
 }
 
-// Files are the paths of what is in a directory of the node; nothing if there is no such directory.
+// Files returns the paths of the files in a directory of the node; none if the directory does not exist.
 func (n *Node) Files(dir string) (paths []string, err error) {
 	err = n.Do(func() error {
 		entries, err := os.ReadDir(dir)
@@ -47,16 +46,16 @@ func (n *Node) Files(dir string) (paths []string, err error) {
 	return paths, nil
 }
 
-// AwaitNoLeftovers waits until no node holds anything: DELs of the last pods may still be under way.
+// AwaitNoLeftovers waits until no node has leftovers: DELs of the last pods may still be running.
 func (c *Cluster) AwaitNoLeftovers(ctx context.Context) error {
-	return Eventually(ctx, "the nodes hold nothing of pods", func(ctx context.Context) error {
+	return Eventually(ctx, "the nodes have no leftovers of pods", func(ctx context.Context) error {
 		for _, n := range c.Nodes {
 			left, err := n.Leftovers(ctx)
 			if err != nil {
 				return err
 			}
 			if len(left) > 0 {
-				return fmt.Errorf("%s holds %v", n.Name, left)
+				return fmt.Errorf("left over on %s: %v", n.Name, left)
 			}
 		}
 		return nil

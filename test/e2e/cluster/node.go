@@ -21,14 +21,14 @@ var templates = template.Must(template.ParseFS(files, "files/*"))
 // Node is a machine of the cluster.
 type Node struct {
 	*machine.Machine
-	// Containerd, Kubelet and Proxy may be stopped, killed and started again while the machine is on.
+	// Containerd, Kubelet and Proxy can be stopped, killed and started again while the machine is on.
 	Containerd, Kubelet, Proxy *service.Service
 
 	cluster *Cluster
 	files   map[string][]byte // below /etc/kubernetes
 }
 
-// newNode makes a node's files; nothing is started.
+// newNode makes a node's files, and starts nothing.
 func (c *Cluster) newNode(name string) (*Node, error) {
 	n := &Node{Machine: c.lab.Add(name), cluster: c, files: map[string][]byte{}}
 	if err := n.issue(); err != nil {

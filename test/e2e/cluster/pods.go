@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// CreateNamespace makes a namespace and waits until pods can be made in it.
+// CreateNamespace makes a namespace and waits until pods can be created in it.
 func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := c.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
@@ -21,9 +21,9 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	return c.awaitDefaults(ctx, name)
 }
 
-// awaitDefaults waits for what pods need in a namespace and controllers put there.
+// awaitDefaults waits for the objects of a namespace that pods need and controllers create.
 func (c *Cluster) awaitDefaults(ctx context.Context, namespace string) error {
-	return Eventually(ctx, "pods can be made in "+namespace, func(ctx context.Context) error {
+	return Eventually(ctx, "pods can be created in "+namespace, func(ctx context.Context) error {
 		if _, err := c.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
 			return err
 		}
@@ -32,7 +32,7 @@ func (c *Cluster) awaitDefaults(ctx context.Context, namespace string) error {
 	})
 }
 
-// Exec runs e2e-pod with arguments in a pod and returns what it wrote; the error holds what it complained of.
+// Exec runs e2e-pod with arguments in a pod and returns its stdout; the error includes its stderr.
 func (c *Cluster) Exec(ctx context.Context, pod *corev1.Pod, arguments ...string) (string, error) {
 	request := c.Client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Command: append([]string{"/e2e-pod"}, arguments...), Stdout: true, Stderr: true}, scheme.ParameterCodec)
@@ -47,7 +47,7 @@ func (c *Cluster) Exec(ctx context.Context, pod *corev1.Pod, arguments ...string
 	return out.String(), nil
 }
 
-// Kubectl runs kubectl as the administrator, with a manifest as its input if there is one; -f - reads it.
+// Kubectl runs kubectl as the administrator, with the manifest as stdin if there is one (-f -).
 func (c *Cluster) Kubectl(ctx context.Context, manifest []byte, arguments ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, c.config.Programs.Path("kubectl"), append([]string{"--kubeconfig=" + c.Control.Kubeconfig()}, arguments...)...)
 	var complaints bytes.Buffer

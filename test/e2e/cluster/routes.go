@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// RoutePods makes the node and the others that are on reach each other's pods by the routes of their kernels, as a network
-// of routers does. A node that joins again may have new ranges, so older routes are replaced.
+// RoutePods adds kernel routes between the pods of the node and of the other running nodes, as a network of routers does. It replaces
+// older routes, because a node that joins again may have new ranges.
 func (n *Node) RoutePods(ctx context.Context) error {
 	ranges, err := n.PodCIDRs(ctx)
 	if err != nil {

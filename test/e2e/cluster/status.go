@@ -17,7 +17,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// PodCIDRs are the node's ranges of pod addresses, IPv4 first; it waits until the node is registered and has them.
+// PodCIDRs returns the node's ranges of pod addresses, IPv4 first; it waits until the node is registered and has them.
 func (n *Node) PodCIDRs(ctx context.Context) (ranges []netip.Prefix, err error) {
 	err = Eventually(ctx, n.Name+" has addresses for pods", func(ctx context.Context) error {
 		object, err := n.object(ctx)
@@ -25,7 +25,7 @@ func (n *Node) PodCIDRs(ctx context.Context) (ranges []netip.Prefix, err error) 
 			return err
 		}
 		if len(object.Spec.PodCIDRs) == 0 {
-			return errors.New("kube-controller-manager gave none yet")
+			return errors.New("kube-controller-manager has assigned none yet")
 		}
 		ranges = nil
 		for _, text := range object.Spec.PodCIDRs {
@@ -40,7 +40,7 @@ func (n *Node) PodCIDRs(ctx context.Context) (ranges []netip.Prefix, err error) 
 	return ranges, err
 }
 
-// AwaitReady waits until the node is ready for pods, as its running kubelet says: what was said before a reboot is no answer.
+// AwaitReady waits until the node is ready for pods according to its running kubelet; a status from before a reboot does not count.
 func (n *Node) AwaitReady(ctx context.Context) error {
 	boot, err := n.BootID()
 	if err != nil {
@@ -64,14 +64,14 @@ func (n *Node) AwaitReady(ctx context.Context) error {
 		}
 		for _, taint := range object.Spec.Taints {
 			if strings.HasPrefix(taint.Key, "node.kubernetes.io/") {
-				return fmt.Errorf("it has the taint %s", taint.Key)
+				return fmt.Errorf("the node has the taint %s", taint.Key)
 			}
 		}
 		return nil
 	})
 }
 
-// object is the node as the API server knows it. A kubelet that was refused at first says why in its log.
+// object returns the Node. If kubelet could not register it, the error has a line of kubelet's log.
 func (n *Node) object(ctx context.Context) (*corev1.Node, error) {
 	object, err := n.cluster.Client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -80,13 +80,13 @@ func (n *Node) object(ctx context.Context) (*corev1.Node, error) {
 	return object, err
 }
 
-// kubeletHealth is where a kubelet says on its machine that it is well.
+// kubeletHealth is the URL of kubelet's health endpoint on its machine.
 const kubeletHealth = "http://127.0.0.1:10248/healthz"
 
-// AwaitKubelet waits until the node's kubelet says itself that it is well.
+// AwaitKubelet waits until the node's kubelet reports that it is healthy.
 func (n *Node) AwaitKubelet(ctx context.Context) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.Dial}}
-	return Eventually(ctx, "kubelet is well on "+n.Name, func(ctx context.Context) error {
+	return Eventually(ctx, "kubelet is healthy on "+n.Name, func(ctx context.Context) error {
 		if err := n.Kubelet.Ended(); err != nil {
 			return hopeless(err)
 		}
@@ -100,14 +100,14 @@ func (n *Node) AwaitKubelet(ctx context.Context) error {
 		}
 		defer response.Body.Close()
 		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("it answers %s", response.Status)
+			return fmt.Errorf("status %s", response.Status)
 		}
 		return nil
 	})
 }
 
-// AwaitDevices waits until the node's kubelet has healthy devices of a resource. A kubelet that starts has none until their
-// plugin registers, and meanwhile refuses pods that ask for one for good (UnexpectedAdmissionError).
+// AwaitDevices waits until the node's kubelet has healthy devices of a resource. A restarted kubelet has none until their plugin
+// registers, and until then rejects pods that need one for good (UnexpectedAdmissionError).
 func (n *Node) AwaitDevices(ctx context.Context, resource string) error {
 	return Eventually(ctx, "kubelet has "+resource+" on "+n.Name, func(ctx context.Context) error {
 		conn, err := grpc.NewClient("passthrough:kubelet", grpc.WithTransportCredentials(insecure.NewCredentials()),

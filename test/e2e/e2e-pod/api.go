@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// account is where kubelet puts a pod's service account.
+// account is the directory of the pod's service account.
 const account = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// api asks the API server for a path, as a program in a pod does: by the service's address, with the pod's own token.
+// api requests a path of the API server, as a program in a pod does: by the Service's address, with the pod's token.
 func api(out io.Writer, arguments []string) error {
 	path := "/version"
 	if len(arguments) > 0 {
@@ -47,7 +47,7 @@ func api(out io.Writer, arguments []string) error {
 		return err
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the API server says %s", response.Status)
+		return fmt.Errorf("status of the API server: %s", response.Status)
 	}
 	return nil
 }

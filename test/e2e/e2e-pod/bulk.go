@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// bulkPatience is how long many bytes may take.
+// bulkPatience is the timeout of a transfer.
 const bulkPatience = time.Minute
 
-// bulk sends BYTES to a server that echoes, and fails unless the same ones come back.
+// bulk sends BYTES to a server that echoes, and fails unless it gets the same bytes back.
 func bulk(out io.Writer, arguments []string) error {
 	if len(arguments) != 2 {
 		return errors.New("usage: bulk HOST:PORT BYTES")
@@ -46,7 +46,7 @@ func bulk(out io.Writer, arguments []string) error {
 		return fmt.Errorf("send: %w", err)
 	}
 	if !bytes.Equal(sent.Sum(nil), back.Sum(nil)) {
-		return errors.New("other bytes came back than were sent")
+		return errors.New("the echo differs from the data")
 	}
 	_, err = fmt.Fprintf(out, "%.0f Mbit/s each way\n", float64(size)*8/1e6/time.Since(started).Seconds())
 	return err

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// patience is how long a client waits for an answer.
+// patience is how long a client waits for a reply.
 const patience = 3 * time.Second
 
-// streamPatience is longer: what TCP sends again is late, and not lost.
+// streamPatience is longer, because TCP retransmissions are late, but not lost.
 const streamPatience = 20 * time.Second
 
-// fetch prints the body at a URL, over a connection of its own.
+// fetch prints the body at a URL, over a new connection.
 func fetch(out io.Writer, arguments []string) error {
 	if len(arguments) != 1 {
 		return fmt.Errorf("usage: http URL")
@@ -29,7 +29,7 @@ func fetch(out io.Writer, arguments []string) error {
 		return err
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the server says %s", response.Status)
+		return fmt.Errorf("status of the server: %s", response.Status)
 	}
 	return nil
 }
@@ -38,7 +38,7 @@ func tcp(out io.Writer, arguments []string) error { return exchange(out, "tcp", 
 
 func udp(out io.Writer, arguments []string) error { return exchange(out, "udp", arguments) }
 
-// exchange sends a text and prints as many bytes as come back for it.
+// exchange sends a text and prints as many bytes of the reply.
 func exchange(out io.Writer, network string, arguments []string) error {
 	if len(arguments) != 2 {
 		return fmt.Errorf("usage: %s HOST:PORT TEXT", network)
@@ -62,7 +62,7 @@ func exchange(out io.Writer, network string, arguments []string) error {
 	return err
 }
 
-// stream sends a number at intervals over one connection, and fails when it does not come back.
+// stream sends a number at intervals over one connection, and fails without an echo.
 func stream(out io.Writer, arguments []string) error {
 	if len(arguments) != 2 {
 		return fmt.Errorf("usage: stream HOST:PORT INTERVAL")
@@ -88,7 +88,7 @@ func stream(out io.Writer, arguments []string) error {
 		}
 		answer := make([]byte, len(text))
 		if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != text {
-			return fmt.Errorf("number %d comes back as %q: %w", number, answer, err)
+			return fmt.Errorf("echo of number %d is %q: %w", number, answer, err)
 		}
 		fmt.Fprintf(out, "%s answers %d\n", arguments[0], number)
 		<-tick.C

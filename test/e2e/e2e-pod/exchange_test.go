@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestEchoComesBackOverEachTransport(t *testing.T) {
+func TestEachTransportEchoes(t *testing.T) {
 	streams, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestEchoComesBackOverEachTransport(t *testing.T) {
 	}
 }
 
-func TestThePageNamesTheClient(t *testing.T) {
+func TestPageHasTheClient(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(describe))
 	defer server.Close()
 	var out bytes.Buffer
@@ -39,7 +39,7 @@ func TestThePageNamesTheClient(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfTheServerIsOneOfTheClient(t *testing.T) {
+func TestFetchFailsOnAnErrorStatus(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	if err := fetch(new(bytes.Buffer), []string{server.URL}); err == nil || !strings.Contains(err.Error(), "404") {

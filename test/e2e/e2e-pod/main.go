@@ -1,4 +1,4 @@
-// Command e2e-pod is what runs in the pods of the end-to-end tests: small servers, and the clients to reach them.
+// Command e2e-pod is the program of the pods of the end-to-end tests: small servers, and clients for them.
 package main
 
 import (
@@ -10,26 +10,26 @@ import (
 	"strings"
 )
 
-// command is one thing the program does; it writes its answer to out.
+// command is a subcommand; it writes its result to out.
 type command func(out io.Writer, arguments []string) error
 
 var commands = map[string]command{
 	"pause":   pause,   // end on SIGTERM, reap children: a sandbox's first process
 	"serve":   serve,   // [-http 8080] [-echo 7]: HTTP, and TCP and UDP echo
-	"http":    fetch,   // URL: the body
-	"tcp":     tcp,     // HOST:PORT TEXT: what comes back
-	"udp":     udp,     // HOST:PORT TEXT: what comes back
-	"ping":    ping,    // ADDRESS [COUNT [INTERVAL]]: the answers; COUNT 0 is for ever
-	"outages": outages, // ADDRESS INTERVAL: how long there was no answer, and how many, for ever
-	"bulk":    bulk,    // HOST:PORT BYTES: how fast so many come back, the same, over one connection
-	"stream":  stream,  // HOST:PORT INTERVAL: what comes back over one connection, for ever
+	"http":    fetch,   // URL: print the body
+	"tcp":     tcp,     // HOST:PORT TEXT: print the echo
+	"udp":     udp,     // HOST:PORT TEXT: print the echo
+	"ping":    ping,    // ADDRESS [COUNT [INTERVAL]]: print the replies; COUNT 0 = unlimited
+	"outages": outages, // ADDRESS INTERVAL: print times without replies and the number of lost requests, without end
+	"bulk":    bulk,    // HOST:PORT BYTES: print the rate of an echo over one connection
+	"stream":  stream,  // HOST:PORT INTERVAL: print the echoes over one connection, without end
 	"env":     env,     // the environment
 	"links":   links,   // the interfaces with their addresses
-	"api":     api,     // [PATH]: what the API server says to the pod's service account
+	"api":     api,     // [PATH]: print the API server's response to the pod's service account
 	"write":   write,   // FILE TEXT: a file on a volume
 }
 
-// then stands between commands that are run one after the other.
+// then separates commands that run one after the other.
 const then = "then"
 
 func main() {

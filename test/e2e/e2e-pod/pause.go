@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// pause waits for SIGTERM. It is the first process of a pid namespace, so it inherits orphans, and reaps them.
+// pause waits for SIGTERM. It is the first process of a PID namespace, so it reaps orphans.
 func pause(io.Writer, []string) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)

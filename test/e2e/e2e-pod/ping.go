@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// family is what differs between the two versions of ICMP.
+// family has the differences between ICMP and ICMPv6.
 type family struct {
 	network, any string
 	protocol     int
@@ -27,7 +27,7 @@ var (
 	six  = family{network: "ip6:ipv6-icmp", any: "::", protocol: 58, request: ipv6.ICMPTypeEchoRequest, reply: ipv6.ICMPTypeEchoReply}
 )
 
-// ping asks COUNT times, once unless told, at intervals, and fails when an answer does not come.
+// ping sends COUNT (default 1) echo requests at intervals, and fails without a reply.
 func ping(out io.Writer, arguments []string) error {
 	if len(arguments) == 0 || len(arguments) > 3 {
 		return fmt.Errorf("usage: ping ADDRESS [COUNT [INTERVAL]]")
@@ -56,7 +56,7 @@ func ping(out io.Writer, arguments []string) error {
 	pause := time.NewTimer(interval)
 	defer pause.Stop()
 	for sequence := 1; count == 0 || sequence <= count; sequence++ {
-		took, err := f.ask(conn, address, sequence&0xffff, patience) // as many as there is room for
+		took, err := f.ask(conn, address, sequence&0xffff, patience) // 16 bits of the header
 		if err != nil {
 			return fmt.Errorf("request %d of %d: %w", sequence, count, err)
 		}
@@ -67,7 +67,7 @@ func ping(out io.Writer, arguments []string) error {
 	return nil
 }
 
-// outages asks at intervals for ever, and prints each time without answers.
+// outages sends echo requests at intervals without end, and prints each time without replies.
 func outages(out io.Writer, arguments []string) error {
 	if len(arguments) != 2 {
 		return fmt.Errorf("usage: outages ADDRESS INTERVAL")
@@ -90,7 +90,7 @@ func outages(out io.Writer, arguments []string) error {
 	defer tick.Stop()
 	last, lost := time.Now(), 0
 	for sequence := 1; ; sequence++ {
-		if _, err := f.ask(conn, address, sequence&0xffff, interval); err != nil { // also where the link is away
+		if _, err := f.ask(conn, address, sequence&0xffff, interval); err != nil { // also if the link is down
 			lost++
 		} else {
 			if lost > 0 {
@@ -109,7 +109,7 @@ func familyOf(address netip.Addr) family {
 	return four
 }
 
-// ask sends one request and waits for its answer.
+// ask sends one request and waits for its reply.
 func (f family) ask(conn *icmp.PacketConn, address netip.Addr, sequence int, patience time.Duration) (time.Duration, error) {
 	identity := os.Getpid() & 0xffff
 	request, err := (&icmp.Message{Type: f.request, Body: &icmp.Echo{ID: identity, Seq: sequence, Data: []byte("e2e")}}).Marshal(nil)

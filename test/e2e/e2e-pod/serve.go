@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// serve answers HTTP with what was asked by whom, and echoes TCP and UDP, on all addresses of both families, until SIGTERM.
-// It says "serving" once all of them are answered.
+// serve serves HTTP with a page about the request, and TCP and UDP echo, on all addresses of both families, until SIGTERM. It prints
+// "serving" when all servers are ready.
 func serve(out io.Writer, arguments []string) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	httpPort := flags.Int("http", 8080, "port of the HTTP server")
@@ -49,7 +49,7 @@ func serve(out io.Writer, arguments []string) error {
 	}
 }
 
-// describe says which pod answers, which client and host it sees, and which of its addresses the client reached.
+// describe writes the pod's name, the client, the requested host, and the local address of the connection.
 func describe(w http.ResponseWriter, r *http.Request) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -72,7 +72,7 @@ func echoStreams(listener net.Listener) error {
 		}
 		go func() {
 			defer conn.Close()
-			_, _ = io.Copy(conn, conn) // the client sees what is missing
+			_, _ = io.Copy(conn, conn) // the client notices missing data
 		}()
 	}
 }
@@ -85,8 +85,8 @@ func echoDatagrams(conn net.PacketConn) error {
 			return err
 		}
 		if err != nil {
-			continue // an ICMP error of an earlier answer
+			continue // an ICMP error of an earlier reply
 		}
-		_, _ = conn.WriteTo(datagram[:n], from) // the client sees what is missing
+		_, _ = conn.WriteTo(datagram[:n], from) // the client notices missing data
 	}
 }

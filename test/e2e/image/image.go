@@ -1,4 +1,4 @@
-// Package image makes OCI images by hand, so that a cluster runs without a registry.
+// Package image builds OCI images, so that a cluster runs without a registry.
 package image
 
 import (
@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// Image is what goes into an image of one layer.
+// Image is the content of an image with one layer.
 type Image struct {
-	// Name is what pods call it, with a tag: localhost/weft:e2e.
+	// Name is the image's name with a tag: localhost/weft:e2e.
 	Name string
-	// Files are the image's: path in the image -> path here. The file's permissions are kept.
+	// Files are the files of the image: path in the image -> path here. They keep their permissions.
 	Files map[string]string
 	// Links are symbolic links: path in the image -> target.
 	Links map[string]string
@@ -33,10 +33,10 @@ const (
 	layerType    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// searchPath is that of the containers.
+// searchPath is PATH in the containers.
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// descriptor points to a blob.
+// descriptor refers to a blob.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -79,7 +79,7 @@ func (i Image) Archive(path string) error {
 	return nil
 }
 
-// layout is an image in the making: the index, and what it points to, directly or not.
+// layout is an OCI layout under construction: the index, and its blobs.
 type layout struct {
 	index []byte
 	blobs [][]byte

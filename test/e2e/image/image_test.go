@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-func TestEveryDescriptorNamesABlobOfTheArchive(t *testing.T) {
+func TestEveryDescriptorRefersToABlobOfTheArchive(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "program")
 	if err := os.WriteFile(program, []byte("content"), 0o755); err != nil {
@@ -33,7 +33,7 @@ func TestEveryDescriptorNamesABlobOfTheArchive(t *testing.T) {
 	var index struct{ Manifests []descriptor }
 	decode(t, files["index.json"], &index)
 	if got := index.Manifests[0].Annotations["io.containerd.image.name"]; got != i.Name {
-		t.Errorf("containerd would call the image %q", got)
+		t.Errorf("the image's name for containerd is %q", got)
 	}
 	var manifest struct {
 		Config descriptor
@@ -56,7 +56,7 @@ func TestEveryDescriptorNamesABlobOfTheArchive(t *testing.T) {
 	}
 }
 
-func TestAMissingFileIsAnErrorThatNamesTheImage(t *testing.T) {
+func TestErrorOfAMissingFileNamesTheImage(t *testing.T) {
 	i := Image{Name: "localhost/some:tag", Files: map[string]string{"/a": filepath.Join(t.TempDir(), "nowhere")}}
 	err := i.Archive(filepath.Join(t.TempDir(), "image.tar"))
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), i.Name) {

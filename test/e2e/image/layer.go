@@ -14,7 +14,7 @@ import (
 // mountpoints are directories that a runtime mounts over.
 var mountpoints = []string{"/dev", "/etc", "/proc", "/sys", "/tmp", "/var/run"}
 
-// layer is the tar of the image's files, below directories that are made as needed.
+// layer returns the tar of the image's files and their directories.
 func (i Image) layer() ([]byte, error) {
 	var content bytes.Buffer
 	l := &layerWriter{w: tar.NewWriter(&content), made: map[string]bool{}}
@@ -44,7 +44,7 @@ type layerWriter struct {
 	made map[string]bool
 }
 
-// directory writes dir and those above it, each once.
+// directory writes dir and its parents, each once.
 func (l *layerWriter) directory(dir string) error {
 	if dir == "/" || dir == "." || l.made[dir] {
 		return nil

@@ -17,24 +17,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// variable hands a machine's first process what it needs to know.
+// variable is the environment variable with the birth of a machine's first process.
 const variable = "WEFT_E2E_MACHINE"
 
-// ready is what a first process says once the machine is set up.
+// ready is the line of a first process when the machine is set up.
 const ready = "ready"
 
-// longAgo is a deadline that ends a read at once.
+// longAgo is a deadline in the past, which ends a read.
 var longAgo = time.Unix(1, 0)
 
-// birth is what a machine's first process is told.
+// birth has the parameters of a machine's first process.
 type birth struct {
 	Name   string
 	Disk   string
-	Pods   string // where what its pods write goes
+	Pods   string // directory of the pods' output
 	Shared []string
 }
 
-// boot starts the machine's first process and waits until it has set up mounts and settings.
+// boot starts the machine's first process and waits until mounts and settings are set up.
 func (m *Machine) boot(ctx context.Context) (*exec.Cmd, error) {
 	told, err := json.Marshal(birth{Name: m.Name, Disk: m.disk, Pods: filepath.Join(m.lab.config.Logs, "pods-"+m.Name), Shared: m.lab.config.Shared})
 	if err != nil {
@@ -51,7 +51,7 @@ func (m *Machine) boot(ctx context.Context) (*exec.Cmd, error) {
 	}
 	defer hear.Close()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(slices.Clone(m.lab.config.Env), variable+"="+string(told)) // machines boot at the same time
+	cmd.Env = append(slices.Clone(m.lab.config.Env), variable+"="+string(told)) // not os.Setenv: machines boot concurrently
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{say}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, Setsid: true,
@@ -66,12 +66,12 @@ func (m *Machine) boot(ctx context.Context) (*exec.Cmd, error) {
 	if word, err := io.ReadAll(hear); err != nil || string(word) != ready {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		return nil, errors.Join(errors.New("the first process did not get ready"), ctx.Err())
+		return nil, errors.Join(errors.New("the first process is not ready"), ctx.Err())
 	}
 	return cmd, nil
 }
 
-// lastWords is what a first process that failed wrote.
+// lastWords returns the output of a first process that failed.
 func (m *Machine) lastWords() error {
 	words, err := os.ReadFile(m.log("init"))
 	if err != nil {
@@ -80,14 +80,14 @@ func (m *Machine) lastWords() error {
 	return errors.New(string(words))
 }
 
-// IsInit reports whether this process was started to be a machine's first; it then calls Init and exits with its result.
+// IsInit reports whether this process was started as a machine's first; it must then call Init and exit with the result.
 func IsInit() bool { return os.Getenv(variable) != "" }
 
-// Init is the life of a machine's first process: it sets the machine up, says so, and reaps orphans until it is killed.
+// Init is the main function of a machine's first process: it sets the machine up, reports that, and reaps orphans until it is killed.
 func Init(complaints io.Writer) (code int) {
 	var b birth
 	if err := json.Unmarshal([]byte(os.Getenv(variable)), &b); err != nil {
-		fmt.Fprintln(complaints, "read what to do:", err)
+		fmt.Fprintln(complaints, "read the parameters:", err)
 		return 1
 	}
 	children := make(chan os.Signal, 16)
@@ -98,7 +98,7 @@ func Init(complaints io.Writer) (code int) {
 	}
 	pipe := os.NewFile(3, "pipe")
 	if _, err := pipe.WriteString(ready); err != nil {
-		fmt.Fprintln(complaints, "say that the machine is ready:", err)
+		fmt.Fprintln(complaints, "report that the machine is ready:", err)
 		return 1
 	}
 	_ = pipe.Close()

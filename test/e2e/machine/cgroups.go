@@ -11,7 +11,7 @@ import (
 
 const cgroupMount = "/sys/fs/cgroup"
 
-// Cgroup is the machine's cgroup in each hierarchy, as kubelet names it: all its pods are below it.
+// Cgroup is the machine's cgroup in each hierarchy, as kubelet names it; all its pods are below it.
 func (m *Machine) Cgroup() string { return filepath.Join(m.lab.config.Cgroup, m.Name) }
 
 // hierarchies are the mounted cgroup hierarchies: one for version 2, several for version 1.
@@ -39,7 +39,7 @@ func (m *Machine) cgroups() []string {
 	return all
 }
 
-// makeCgroups makes the machine's cgroup, and the lab's above it, fit for processes.
+// makeCgroups makes the machine's cgroup and the lab's, so that processes can join.
 func (m *Machine) makeCgroups() error {
 	all := hierarchies()
 	if len(all) == 0 {
@@ -55,8 +55,8 @@ func (m *Machine) makeCgroups() error {
 	return nil
 }
 
-// makeCgroup makes a cgroup. In version 1 processes cannot join before the cpuset names processors and memory; in
-// version 2 controllers must be handed down.
+// makeCgroup makes a cgroup. In version 1 processes cannot join before the cpuset has processors and memory nodes; in version 2 the
+// parent has to enable controllers.
 func makeCgroup(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make a cgroup: %w", err)
@@ -75,11 +75,11 @@ func makeCgroup(dir string) error {
 		return nil // version 1
 	}
 	if err != nil {
-		return fmt.Errorf("look for controllers: %w", err)
+		return fmt.Errorf("read the controllers: %w", err)
 	}
 	for _, controller := range strings.Fields(string(controllers)) {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644); err != nil {
-			return fmt.Errorf("hand down %s: %w", controller, err)
+			return fmt.Errorf("enable controller %s: %w", controller, err)
 		}
 	}
 	return nil

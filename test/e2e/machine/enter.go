@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaces are entered in this order: the mounts last, because the others are found in this process's /proc.
+// namespaces are entered in this order: mounts last, because the others are found in this process's /proc.
 var namespaces = []struct {
 	name string
 	flag int
@@ -19,8 +19,8 @@ var namespaces = []struct {
 	{"pid", unix.CLONE_NEWPID}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"net", unix.CLONE_NEWNET}, {"mnt", unix.CLONE_NEWNS},
 }
 
-// Do runs f on the machine: it sees the machine's files, interfaces and name, and processes that it starts are the machine's.
-// Goroutines that f starts are not on the machine.
+// Do runs f on the machine: it has the machine's files, interfaces and name, as do processes that it starts. Goroutines that f starts are
+// not on the machine.
 func (m *Machine) Do(f func() error) error {
 	m.mu.Lock()
 	if m.init == nil {
@@ -32,7 +32,7 @@ func (m *Machine) Do(f func() error) error {
 	return within(pid, f)
 }
 
-// Start starts a command on the machine. The command must not ask for the death of its parent as a signal.
+// Start starts a command on the machine. The command must not set Pdeathsig.
 func (m *Machine) Start(cmd *exec.Cmd) error {
 	cmd.Dir = "/"
 	return m.Do(cmd.Start)
@@ -42,7 +42,7 @@ func (m *Machine) Start(cmd *exec.Cmd) error {
 func within(pid int, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err := enter(pid); err != nil {
 			result <- err
 			return
@@ -54,9 +54,9 @@ func within(pid int, f func() error) error {
 
 // enter moves this thread into the namespaces of a process.
 func enter(pid int) error {
-	// Threads share their root directory unless told otherwise, and such a thread may not change its mounts.
+	// Threads share their root directory by default, and may not change mounts then.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return fmt.Errorf("give the thread a root of its own: %w", err)
+		return fmt.Errorf("unshare the thread's root: %w", err)
 	}
 	var files []int
 	defer func() {
@@ -80,16 +80,16 @@ func enter(pid int) error {
 	return nil
 }
 
-// limit is how much of a program's output is kept.
+// limit is the maximum size of a program's output that is kept.
 const limit = 1 << 20
 
-// limited keeps the start of what is written.
+// limited keeps the start of its input.
 type limited struct{ bytes.Buffer }
 
-// Write takes all and keeps what there is room for.
+// Write accepts all bytes and keeps those within the limit.
 func (l *limited) Write(p []byte) (int, error) {
 	if room := limit - l.Len(); room > 0 {
-		_, _ = l.Buffer.Write(p[:min(room, len(p))]) // a buffer takes all
+		_, _ = l.Buffer.Write(p[:min(room, len(p))]) // never fails
 	}
 	return len(p), nil
 }

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says what all machines of a lab have in common.
+// Config is the configuration of all machines of a lab.
 type Config struct {
-	// Disk is where their disks are, Logs where their programs' output goes.
+	// Disk is the directory of their disks, Logs the directory of their programs' output.
 	Disk, Logs string
-	// Cgroup is below what their cgroups are made.
+	// Cgroup is the parent of their cgroups.
 	Cgroup string
-	// Shared are directories of this machine that all of them see, read only.
+	// Shared are directories of the host that all of them see, read only.
 	Shared []string
 	// Env is the environment of their programs.
 	Env []string
@@ -25,14 +25,14 @@ type Config struct {
 
 const (
 	bridge = "lab0"
-	// mtu is that of an ordinary Ethernet.
+	// mtu is the MTU of Ethernet.
 	mtu = 1500
 )
 
-// The lab's networks; the first address of each is this process's own, and the machines' router.
+// The lab's networks; the first address of each is this process's, the machines' router.
 var networks = []netip.Prefix{netip.MustParsePrefix("10.200.0.1/24"), netip.MustParsePrefix("fd00:200::1/64")}
 
-// Lab is a room of machines on one bridge, in the network namespace of this process.
+// Lab is a set of machines on one bridge, in the network namespace of this process.
 type Lab struct {
 	config   Config
 	machines []*Machine
@@ -50,7 +50,7 @@ func NewLab(c Config) (*Lab, error) {
 	return &Lab{config: c}, nil
 }
 
-// Router is the address at which machines reach this process, IPv4 first.
+// Router returns the addresses of this process for machines, IPv4 first.
 func (l *Lab) Router() []netip.Addr {
 	var all []netip.Addr
 	for _, n := range networks {
@@ -59,20 +59,20 @@ func (l *Lab) Router() []netip.Addr {
 	return all
 }
 
-// Add gives another machine, which is off.
+// Add adds a machine, which is off.
 func (l *Lab) Add(name string) *Machine {
 	m := &Machine{Name: name, lab: l, disk: filepath.Join(l.config.Disk, name)}
 	for _, n := range networks {
 		last := n.Addr().AsSlice()
 		last[len(last)-1] += byte(10 + len(l.machines))
-		a, _ := netip.AddrFromSlice(last) // it has the length of an address
+		a, _ := netip.AddrFromSlice(last) // has the length of an address
 		m.Addresses = append(m.Addresses, a)
 	}
 	l.machines = append(l.machines, m)
 	return m
 }
 
-// Route makes this process reach a network behind a machine, replacing an older route to it.
+// Route adds or replaces this process's route to a network behind a machine.
 func Route(to netip.Prefix, via netip.Addr) error {
 	if err := netlink.RouteReplace(&netlink.Route{Dst: ipNet(to), Gw: via.AsSlice()}); err != nil {
 		return fmt.Errorf("route %s via %s: %w", to, via, err)
@@ -80,7 +80,7 @@ func Route(to netip.Prefix, via netip.Addr) error {
 	return nil
 }
 
-// Route makes this machine reach a network behind another one, replacing an older route to it.
+// Route adds or replaces this machine's route to a network behind another one.
 func (m *Machine) Route(to netip.Prefix, via netip.Addr) error {
 	return m.Do(func() error { return Route(to, via) })
 }
@@ -94,8 +94,8 @@ func (l *Lab) Close() error {
 	return failed
 }
 
-// address gives a link its addresses and raises it. A lab's bridge has no other hosts, so addresses need no detection of
-// duplicates, which would keep them from use for seconds.
+// address adds addresses to a link and sets it up. A lab's bridge has no other hosts, so duplicate address detection, which takes seconds,
+// is not needed.
 func address(link netlink.Link, prefixes []netip.Prefix) error {
 	name := link.Attrs().Name
 	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "accept_dad"), []byte("0"), 0o644); err != nil {
@@ -103,7 +103,7 @@ func address(link netlink.Link, prefixes []netip.Prefix) error {
 	}
 	for _, p := range prefixes {
 		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}); err != nil {
-			return fmt.Errorf("give %s the address %s: %w", name, p, err)
+			return fmt.Errorf("add address %[2]s to %[1]s: %[3]w", name, p, err)
 		}
 	}
 	if err := netlink.LinkSetUp(link); err != nil {

@@ -1,4 +1,4 @@
-// Package machine plays computers: namespaces with a disk, a network card on a common bridge, and a power switch.
+// Package machine simulates computers: namespaces with a disk, a network card on a common bridge, and a power switch.
 package machine
 
 import (
@@ -17,29 +17,29 @@ import (
 	"github.com/weftnet/weft/test/e2e/stage"
 )
 
-// patience is how long what a killed process held may take to go away.
+// patience is the timeout for the resources of a killed process.
 const patience = 20 * time.Second
 
-// Machine is a computer: its disk lasts until the run ends, all else until the power is cut.
+// Machine is a computer: its disk lasts until the run ends, everything else until the power is cut.
 type Machine struct {
-	// Name is its host name.
+	// Name is the host name.
 	Name string
-	// Addresses are those of its network card, IPv4 first.
+	// Addresses are the addresses of its network card, IPv4 first.
 	Addresses []netip.Addr
 
 	lab  *Lab
 	disk string
 
 	mu   sync.Mutex
-	init *exec.Cmd // nil: off
+	init *exec.Cmd // nil = off
 }
 
-// On switches the machine on: it has namespaces, its disk and its network when this returns, and no programs yet.
+// On switches the machine on: it returns when namespaces, disk and network are set up; no programs run yet.
 func (m *Machine) On(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.init != nil {
-		return fmt.Errorf("switch %s on: it is on", m.Name)
+		return fmt.Errorf("switch %s on: it is already on", m.Name)
 	}
 	if err := m.makeCgroups(); err != nil {
 		return fmt.Errorf("switch %s on: %w", m.Name, err)
@@ -55,8 +55,8 @@ func (m *Machine) On(ctx context.Context) error {
 	return nil
 }
 
-// Cut cuts the power: every process of the machine dies at once, and what is not on its disk is gone.
-// A machine that is off stays off.
+// Cut cuts the power: every process of the machine dies at once, and everything outside of its disk is lost. It does nothing on a machine
+// that is off.
 func (m *Machine) Cut() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,7 +66,7 @@ func (m *Machine) Cut() error {
 	if err := m.init.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("cut the power of %s: %w", m.Name, err)
 	}
-	_ = m.init.Wait() // it was killed, so that is its error
+	_ = m.init.Wait() // the error is the kill
 	m.init = nil
 	if err := m.unplug(); err != nil {
 		return fmt.Errorf("cut the power of %s: %w", m.Name, err)
@@ -84,7 +84,7 @@ func (m *Machine) Running() bool {
 	return m.init != nil
 }
 
-// Run runs a program on the machine and returns what it wrote; the error holds what it complained of.
+// Run runs a program on the machine and returns its stdout; the error includes its stderr.
 func (m *Machine) Run(ctx context.Context, path string, arguments ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path, arguments...)
 	cmd.Env = m.lab.config.Env
@@ -99,11 +99,11 @@ func (m *Machine) Run(ctx context.Context, path string, arguments ...string) ([]
 	return out.Bytes(), nil
 }
 
-// killing kills processes; one that is gone already is no error.
+// killing kills processes; a missing process is no error.
 const killing = `for p; do kill -KILL "$p" 2>/dev/null || [ ! -d "/proc/$p" ] || exit 1; done`
 
-// Kill kills processes of the machine by their ids there. Only a process of the machine can: a thread that has entered it
-// (see Do) sees these ids, and sends signals by those of where it comes from.
+// Kill kills processes of the machine by their ids there. A process of the machine has to do that: a thread in its namespaces (see Do)
+// still uses the process ids of its own PID namespace.
 func (m *Machine) Kill(ctx context.Context, pids ...int) error {
 	arguments := []string{"-c", killing, "sh"}
 	for _, pid := range pids {
@@ -113,7 +113,7 @@ func (m *Machine) Kill(ctx context.Context, pids ...int) error {
 	return err
 }
 
-// Service is a daemon of the machine, not yet started. It ends with the machine, and does not start with it.
+// Service returns a daemon of the machine, not yet started. It ends with the machine, and does not start with it.
 func (m *Machine) Service(name, path string, arguments ...string) *service.Service {
 	return service.New(service.Daemon{
 		Name: name + " on " + m.Name, Path: path, Args: arguments, Env: m.lab.config.Env,
@@ -125,7 +125,7 @@ func (m *Machine) log(name string) string {
 	return filepath.Join(m.lab.config.Logs, name+"-"+m.Name+".log")
 }
 
-// Write writes a file on the machine, by rename, so that no watcher reads half of it.
+// Write writes a file on the machine by a rename, so that no watcher reads a partial file.
 func (m *Machine) Write(path string, content []byte, mode os.FileMode) error {
 	return m.Do(func() error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

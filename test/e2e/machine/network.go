@@ -11,10 +11,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// card is the machine's network card, as it sees it.
+// card is the name of the network card on the machine.
 const card = "eth0"
 
-// socket is the card's other end, on the bridge.
+// socket returns the name of the card's peer on the bridge.
 func (m *Machine) socket() string { return "to-" + m.Name }
 
 // plugInLocked connects the machine to the bridge.
@@ -37,10 +37,10 @@ func (m *Machine) plugInLocked() error {
 	return within(pid, m.configureCard)
 }
 
-// hardwareAddress is the card's, the same after each boot, as it is burnt into a real one.
+// hardwareAddress returns the card's MAC, the same after each boot.
 func (m *Machine) hardwareAddress() net.HardwareAddr {
 	four := m.Addresses[0].As4()
-	return append(net.HardwareAddr{0x02, 0x00}, four[:]...) // 02: administered locally
+	return append(net.HardwareAddr{0x02, 0x00}, four[:]...) // 02: locally administered
 }
 
 // configureCard runs on the machine.
@@ -64,7 +64,7 @@ func (m *Machine) configureCard() error {
 	return nil
 }
 
-// unplug waits until the card has gone with its namespace, which the kernel destroys in its own time.
+// unplug waits until the kernel has deleted the card with its namespace.
 func (m *Machine) unplug() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -76,17 +76,17 @@ func (m *Machine) unplug() error {
 			return nil
 		}
 		if err == nil {
-			_ = netlink.LinkDel(link) // it may go by itself meanwhile; the next look tells
+			_ = netlink.LinkDel(link) // the kernel may delete it concurrently; the next check decides
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("unplug the network: %s is still there", m.socket())
+			return fmt.Errorf("unplug the network: %s still exists", m.socket())
 		case <-tick.C:
 		}
 	}
 }
 
-// anywhere is the prefix of a default route, of the family of a.
+// anywhere returns the prefix of a default route of the family of a.
 func anywhere(a netip.Addr) netip.Prefix {
 	if a.Is6() {
 		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)

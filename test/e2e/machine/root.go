@@ -8,18 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own are directories that a machine does not inherit: they are empty at its first boot, and its own.
-// containerd's cannot be on the overlay that the root is, because overlays do not stack upon each other.
+// own are directories that a machine does not inherit: they are empty at its first boot. containerd's cannot be on the root's overlay,
+// because overlays do not nest.
 var own = []string{
 	"/etc/cni/net.d", "/etc/kubernetes", "/opt/cni/bin", "/var/lib/cni", "/var/lib/containerd", "/var/lib/kubelet", "/var/lib/weft",
 	"/var/log/containers",
 }
 
-// podLogs is where kubelet has containers write: beside the logs of the programs, so that these stay when a run fails.
+// podLogs is the directory of containers' logs, beside the programs' logs, so that they are kept after a failed run.
 const podLogs = "/var/log/pods"
 
-// mountRoot gives this process a root directory that looks like the machine's below it, where everything can be written
-// and nothing of it is written there.
+// mountRoot gives this process a root directory with the host's content, as an overlay: writes stay on the machine's disk.
 func (b birth) mountRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -30,7 +29,7 @@ func (b birth) mountRoot() error {
 			return fmt.Errorf("make the disk: %w", err)
 		}
 	}
-	// The same upper directory is mounted again after a power cut, maybe before the kernel has forgotten the first mount.
+	// A power cut mounts the same upper directory again, maybe before the kernel has released the first mount.
 	options := fmt.Sprintf("lowerdir=/,upperdir=%s,workdir=%s,index=off", upper, work)
 	if err := unix.Mount("overlay", b.root(), "overlay", 0, options); err != nil {
 		return fmt.Errorf("mount the root: %w", err)
@@ -43,7 +42,7 @@ func (b birth) mountRoot() error {
 	return nil
 }
 
-// mountKernel mounts what the kernel shows of the machine, and what is empty after a boot.
+// mountKernel mounts the kernel's file systems, and those that are empty after a boot.
 func (b birth) mountKernel() error {
 	fresh := []struct{ kind, at, options string }{
 		{"proc", "/proc", ""}, {"sysfs", "/sys", ""}, {"tmpfs", "/run", "mode=755"}, {"tmpfs", "/tmp", "mode=1777"},
@@ -71,14 +70,14 @@ func (b birth) mountOwn() error {
 	return bind(b.Pods, b.root()+podLogs)
 }
 
-// mountShared binds directories that are the same on all machines; they may be on file systems that the overlay does not cover.
+// mountShared binds directories that all machines share; they may be on file systems that the overlay does not include.
 func (b birth) mountShared() error {
 	for _, at := range b.Shared {
 		if err := bind(at, b.root()+at); err != nil {
 			return err
 		}
 		if err := unix.Mount("", b.root()+at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-			return fmt.Errorf("make %s read only: %w", at, err)
+			return fmt.Errorf("make %s read-only: %w", at, err)
 		}
 	}
 	return nil
@@ -96,7 +95,7 @@ func bind(from, to string) error {
 	return nil
 }
 
-// pivot makes the new root the root. Its mounts are shared, as systemd has them, so that pods can mount on the machine.
+// pivot makes the new root the root. Its mounts are shared, as under systemd, so that pods can mount on the machine.
 func (b birth) pivot() error {
 	if err := os.Chdir(b.root()); err != nil {
 		return fmt.Errorf("change the root: %w", err)

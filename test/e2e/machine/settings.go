@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootID is the setting by which programs notice that a machine has booted.
+// bootID is the setting that changes with each boot.
 const bootID = "kernel/random/boot_id"
 
-// feigned are settings of the whole computer: kubelet writes them unless they have these values. The machine sees files
-// that have them, and the computer keeps its own.
+// feigned are settings of the whole host that kubelet writes unless they have these values. The machine sees files with the values, and
+// the host's settings do not change.
 func feigned() map[string]string {
 	var id [16]byte
-	_, _ = rand.Read(id[:]) // it never fails
+	_, _ = rand.Read(id[:]) // never fails
 	return map[string]string{
 		"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
 		"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
@@ -27,11 +27,10 @@ func feigned() map[string]string {
 	}
 }
 
-// strict are settings as distributions with the strictest defaults have them: whatever comes in by another way than an
-// answer to it would leave is dropped. To forward packets is left to who needs it.
+// strict are the strictest settings of distributions: reverse path filtering, and no forwarding.
 var strict = []string{"ipv4/conf/all/rp_filter", "ipv4/conf/default/rp_filter"}
 
-// writeSettings makes the machine a computer with a loopback interface that has just booted.
+// writeSettings sets the machine up as a computer that has just booted.
 func writeSettings() error {
 	for name, value := range feigned() {
 		if err := feign(name, value); err != nil {
@@ -40,7 +39,7 @@ func writeSettings() error {
 	}
 	for _, name := range strict {
 		if err := os.WriteFile(filepath.Join("/proc/sys/net", name), []byte("1"), 0o644); err != nil {
-			return fmt.Errorf("be strict about where packets come from: %w", err)
+			return fmt.Errorf("set reverse path filtering: %w", err)
 		}
 	}
 	loopback, err := netlink.LinkByName("lo")
@@ -48,12 +47,12 @@ func writeSettings() error {
 		return fmt.Errorf("find the loopback interface: %w", err)
 	}
 	if err := netlink.LinkSetUp(loopback); err != nil {
-		return fmt.Errorf("raise the loopback interface: %w", err)
+		return fmt.Errorf("set the loopback interface up: %w", err)
 	}
 	return nil
 }
 
-// feign lays a file over a setting.
+// feign mounts a file over a setting.
 func feign(name, value string) error {
 	file := filepath.Join("/run/feigned", name)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -69,7 +68,7 @@ func feign(name, value string) error {
 	return err
 }
 
-// BootID is the machine's boot, as its programs see it. A container with a /proc of its own sees the computer's instead.
+// BootID returns the machine's boot ID. A container with its own /proc sees the host's instead.
 func (m *Machine) BootID() (id string, err error) {
 	err = m.Do(func() error {
 		content, err := os.ReadFile(filepath.Join("/proc/sys", bootID))

@@ -1,4 +1,4 @@
-// Package peer connects pods with the plugins bridge and host-local, so that Weft has something to be compared with.
+// Package peer connects pods with the plugins bridge and host-local, for comparisons with Weft.
 package peer
 
 import (
@@ -22,23 +22,23 @@ import (
 
 const (
 	network = "peer"
-	// leases is where host-local keeps a file for each address in use.
+	// leases is the directory of host-local's leases.
 	leases = "/var/lib/cni/networks/" + network
 )
 
-// Bridge is the CNI of one kernel bridge a node, with routes between nodes.
+// Bridge is a CNI with one Linux bridge per node, and routes between nodes.
 type Bridge struct{}
 
-// Name is what reports call it.
+// Name returns the name in reports.
 func (Bridge) Name() string { return "bridge" }
 
-// Images are none: its programs run on the node itself.
+// Images returns none: the plugins run on the node.
 func (Bridge) Images(context.Context) ([]image.Image, error) { return nil, nil }
 
-// Install has nothing to do: there are no manifests.
+// Install does nothing: there are no manifests.
 func (Bridge) Install(context.Context, *cluster.Cluster) error { return nil }
 
-// NodeUp puts plugins and their configuration on the node, and routes to and from the other nodes.
+// NodeUp copies plugins and their configuration to the node, and adds routes to and from the other nodes.
 func (Bridge) NodeUp(ctx context.Context, n *cluster.Node) error {
 	ranges, err := n.PodCIDRs(ctx)
 	if err != nil {
@@ -66,11 +66,11 @@ func configure(n *cluster.Node, name string, ranges []netip.Prefix) error {
 	return n.Write("/etc/cni/net.d/"+name+".conflist", content, 0o600)
 }
 
-// first is the name of a configuration that runtimes take before all others.
+// first is the name of a configuration that precedes all others.
 const first = "00-" + network
 
-// Before has the bridge connect the node's new pods in place of the CNI that is there, with addresses of ranges that are
-// not the node's, until Behind is called. Other nodes do not reach them.
+// Before makes the bridge connect the node's new pods instead of the installed CNI, with addresses outside of the node's ranges, until
+// Behind is called. Other nodes cannot reach them.
 func Before(n *cluster.Node, ranges []netip.Prefix) error {
 	if err := n.InstallPlugins("bridge", "host-local"); err != nil {
 		return err
@@ -78,7 +78,7 @@ func Before(n *cluster.Node, ranges []netip.Prefix) error {
 	return configure(n, first, ranges)
 }
 
-// Behind gives the node's new pods back to the CNI that is there. Pods of the bridge have to be gone.
+// Behind makes the installed CNI connect the node's new pods again. Pods of the bridge must be gone.
 func Behind(n *cluster.Node) error {
 	return n.Do(func() error {
 		err := os.Remove("/etc/cni/net.d/" + first + ".conflist")
@@ -89,13 +89,13 @@ func Behind(n *cluster.Node) error {
 	})
 }
 
-// Has reports whether an address is of ranges that Before was given.
+// Has reports whether an address is in ranges of Before.
 func Has(ranges []netip.Prefix, address string) bool {
 	a, err := netip.ParseAddr(address)
 	return err == nil && slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// conflist gives each pod an address from each range and default routes to the bridge.
+// conflist is a configuration with an address from each range and default routes to the bridge.
 func conflist(ranges []netip.Prefix) map[string]any {
 	var sets []any
 	var routes []any
@@ -116,7 +116,7 @@ func conflist(ranges []netip.Prefix) map[string]any {
 	}
 }
 
-// Leftovers are addresses that are not free and interfaces to pods that are gone.
+// Leftovers lists leases, and interfaces of pods that are gone.
 func (Bridge) Leftovers(_ context.Context, n *cluster.Node) ([]string, error) {
 	files, err := n.Files(leases)
 	if err != nil {

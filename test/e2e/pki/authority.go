@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// lifetime is longer than any run, and short enough that a forgotten key is worth nothing.
+// lifetime is longer than any run, and short enough that a lost key is harmless.
 const lifetime = 7 * 24 * time.Hour
 
 // Pair is a certificate and its key, both PEM.
@@ -23,23 +23,23 @@ type Pair struct{ Cert, Key []byte }
 
 // Authority signs the certificates of a cluster.
 type Authority struct {
-	// Pair is the authority's own: kube-controller-manager signs with it too.
+	// Pair is the authority's own; kube-controller-manager signs with it too.
 	Pair
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// Subject is whom a certificate is for.
+// Subject is the subject of a certificate.
 type Subject struct {
-	// Name is the user's name, Groups the user's groups in Kubernetes.
+	// Name is the user's name in Kubernetes, Groups are the user's groups.
 	Name   string
 	Groups []string
-	// DNS and Addresses are where a server is reached.
+	// DNS and Addresses are a server's names and addresses.
 	DNS       []string
 	Addresses []netip.Addr
 }
 
-// NewAuthority makes a key and a certificate that it signs itself.
+// NewAuthority makes a key and a self-signed certificate.
 func NewAuthority(name string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -89,7 +89,7 @@ func (a *Authority) Issue(s Subject) (Pair, error) {
 	return encode(der, key)
 }
 
-// SigningKey makes a key for service account tokens: it needs no certificate.
+// SigningKey makes a key for service account tokens; it needs no certificate.
 func SigningKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -101,7 +101,7 @@ func SigningKey() ([]byte, error) {
 func template(name pkix.Name) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		return nil, fmt.Errorf("draw a serial number: %w", err)
+		return nil, fmt.Errorf("make a serial number: %w", err)
 	}
 	now := time.Now()
 	return &x509.Certificate{
@@ -118,7 +118,7 @@ func encode(der []byte, key *ecdsa.PrivateKey) (Pair, error) {
 	return Pair{Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: encoded}, nil
 }
 
-// encodeKey writes a key in the one form from which kube-apiserver takes the public half of the key for tokens.
+// encodeKey encodes a key in the format of which kube-apiserver derives the public key for tokens.
 func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// only is the name of everything in a kubeconfig that has one of each.
+// only is the name of the single cluster, user and context of a kubeconfig.
 const only = "e2e"
 
-// Client says how a user reaches the API server at url.
+// Client returns a user's configuration for the API server at url.
 func (a *Authority) Client(url string, p Pair) *rest.Config {
 	return &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAData: a.Cert, CertData: p.Cert, KeyData: p.Key}}
 }
 
-// Kubeconfig is the same as a file, keys included.
+// Kubeconfig returns the same as a file, with the keys.
 func (a *Authority) Kubeconfig(url string, p Pair) ([]byte, error) {
 	config := api.NewConfig()
 	config.Clusters[only] = &api.Cluster{Server: url, CertificateAuthorityData: a.Cert}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-func TestAnIssuedCertificateIsGoodForItsAddressAndItsUser(t *testing.T) {
+func TestCertificateIsValidForItsAddressAndUser(t *testing.T) {
 	a, err := NewAuthority("test")
 	if err != nil {
 		t.Fatal(err)
@@ -30,14 +30,14 @@ func TestAnIssuedCertificateIsGoodForItsAddressAndItsUser(t *testing.T) {
 		}
 	}
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "fd00::2"}); err == nil {
-		t.Error("the certificate is good for an address that it was not issued for")
+		t.Error("the certificate is valid for another address")
 	}
 	if s := pair.Leaf.Subject; s.CommonName != "system:node:n1" || len(s.Organization) != 1 || s.Organization[0] != "system:nodes" {
 		t.Errorf("the user is %v", s)
 	}
 }
 
-func TestAKubeconfigIsReadAsItWasMeant(t *testing.T) {
+func TestKubeconfigIsReadByClientGo(t *testing.T) {
 	a, err := NewAuthority("test")
 	if err != nil {
 		t.Fatal(err)

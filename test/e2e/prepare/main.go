@@ -1,4 +1,4 @@
-// Command prepare builds or finds the programs of the end-to-end tests' cluster, ahead of the tests.
+// Command prepare builds or finds the programs of the end-to-end tests' cluster before the tests.
 package main
 
 import (
@@ -15,7 +15,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if _, err := programs.Ensure(ctx, "pins", os.Stderr); err != nil {
-		// The tests say so once more, and skip: what is missing here is no fault of the project.
+		// The tests report the same and are skipped: a missing program is not an error of the project.
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 	}
 }

@@ -19,11 +19,11 @@ import (
 const (
 	// niceness gives other processes of the machine priority.
 	niceness = 15
-	// heartbeat tells a waiting human that the build goes on.
+	// heartbeat is the interval of progress messages.
 	heartbeat = 30 * time.Second
 )
 
-// builder compiles the programs of pins into the cache.
+// builder compiles pinned programs into the cache.
 type builder struct {
 	pins, cache string
 	progress    io.Writer
@@ -32,14 +32,13 @@ type builder struct {
 // job is one call of go build.
 type job struct {
 	folder, version string
-	dir             string // where the programs go
-	flags           string // for the linker
+	dir             string // of the programs
+	flags           string // linker flags
 	packages        []string
-	outputs         map[string]string // as go build names it -> as we do
+	outputs         map[string]string // name by go build -> our name
 }
 
-// build compiles into a directory beside the job's and moves what is complete, so that an interrupted build leaves nothing
-// that looks finished.
+// build compiles into a temporary directory and renames it, so that an interrupted build leaves no partial directory.
 func (b builder) build(ctx context.Context, j job) error {
 	names := slices.Sorted(maps.Values(j.outputs))
 	started := time.Now()
@@ -76,7 +75,7 @@ func (b builder) compile(ctx context.Context, j job, into string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, niceness) // a build at full speed is still a build
+	_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, niceness) // optional
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	if err := b.wait(done, j); err != nil {
@@ -85,7 +84,7 @@ func (b builder) compile(ctx context.Context, j job, into string) error {
 	return nil
 }
 
-// wait waits for the build and says now and then that it does.
+// wait waits for the build and prints its progress.
 func (b builder) wait(done <-chan error, j job) error {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()

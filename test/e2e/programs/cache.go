@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cacheVariable names the directory that holds built programs.
+// cacheVariable names the environment variable with the directory of built programs.
 const cacheVariable = "WEFT_E2E_CACHE"
 
-// Cache is the directory that holds built programs and the logs of runs: WEFT_E2E_CACHE, or weft-e2e in the user's cache.
+// Cache returns the directory of built programs and logs of runs: WEFT_E2E_CACHE, or weft-e2e in the user's cache.
 func Cache() (string, error) {
 	if dir := os.Getenv(cacheVariable); dir != "" {
 		return filepath.Abs(dir)
@@ -26,7 +26,7 @@ func Cache() (string, error) {
 // buildCache holds compiled packages until all programs are built: 5 GB that are not needed afterwards.
 func buildCache(cache string) string { return filepath.Join(cache, "go-build") }
 
-// lock keeps a second run from building the same.
+// lock excludes concurrent builds.
 func lock(cache string) (unlock func(), err error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return nil, fmt.Errorf("make the cache: %w", err)

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// packages are what is taken from the distribution, because it is no Go program or needs a C library: program -> package.
+// packages are programs of the distribution, which are not in Go or need a C library: program -> package.
 var packages = map[string]string{"runc": "runc", "nft": "nftables"}
 
-// system are directories that may be missing in the PATH of an ordinary user.
+// system are directories that the PATH of an unprivileged user may lack.
 var system = []string{"/usr/sbin", "/sbin"}
 
-// addDebian puts the distribution's programs into the set: those that are installed, else those unpacked in the cache.
+// addDebian adds the distribution's programs to the set: installed ones, or else those unpacked in the cache.
 func (s *Set) addDebian(cache string) error {
 	var absent []string
 	for name, pkg := range packages {
@@ -34,12 +34,12 @@ func (s *Set) addDebian(cache string) error {
 	}
 	if len(absent) > 0 {
 		slices.Sort(absent)
-		return fmt.Errorf("the packages %s are missing: install them", strings.Join(absent, ", "))
+		return fmt.Errorf("missing packages: %s: install them", strings.Join(absent, ", "))
 	}
 	return nil
 }
 
-// findDebian looks for a program on the machine, then among the unpacked packages.
+// findDebian searches a program on the machine, then in the unpacked packages.
 func findDebian(name, cache string) (path string, unpacked bool) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, false
@@ -55,13 +55,13 @@ func findDebian(name, cache string) (path string, unpacked bool) {
 
 func unpackedRoot(cache string) string { return filepath.Join(cache, "debian", "root") }
 
-// libraries are the directories of shared libraries among the unpacked packages.
+// libraries returns the directories of shared libraries in the unpacked packages.
 func libraries(cache string) []string {
 	found, _ := filepath.Glob(filepath.Join(unpackedRoot(cache), "usr/lib/*-linux-gnu*")) // the pattern is well formed
 	return found
 }
 
-// ensureDebian unpacks missing packages into the cache, with their missing dependencies; nothing is installed.
+// ensureDebian unpacks missing packages with their missing dependencies into the cache; it installs nothing.
 func ensureDebian(ctx context.Context, cache string, progress io.Writer) error {
 	needed := (&Set{paths: map[string]string{}}).addDebian(cache)
 	if needed == nil {
@@ -80,7 +80,7 @@ func ensureDebian(ctx context.Context, cache string, progress io.Writer) error {
 	return a.unpack(ctx)
 }
 
-// apt fetches packages with lists and archives of its own, so that the machine's stay as they are.
+// apt downloads packages with its own lists and archives, so that the machine's do not change.
 type apt struct{ dir string }
 
 func (a apt) download(ctx context.Context) error {
@@ -117,7 +117,7 @@ func (a apt) unpack(ctx context.Context) error {
 	return nil
 }
 
-// run runs a command; its error says what the command said last.
+// run runs a command; its error has the last line of the output.
 func run(ctx context.Context, name string, arguments ...string) error {
 	if said, err := exec.CommandContext(ctx, name, arguments...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", name, err, lastLine(string(said)))

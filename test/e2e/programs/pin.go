@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// pin is a Go module that only says which version of whose programs is used; it lies in a folder of its own below pins.
+// pin is a Go module in a directory below pins that fixes the version of third-party programs.
 type pin struct {
 	folder   string
 	module   string            // its version is the programs' version
@@ -25,7 +25,7 @@ const (
 	plugins    = "github.com/containernetworking/plugins"
 )
 
-// pinned are built in this order: the small ones first, so that what cannot work fails early.
+// pinned are in build order: small ones first, so that errors appear early.
 var pinned = []pin{
 	{folder: "plugins", module: plugins, programs: map[string]string{
 		"bridge":     plugins + "/plugins/main/bridge",
@@ -49,7 +49,7 @@ var pinned = []pin{
 	}},
 }
 
-// stampKubernetes are the linker's flags that tell the programs their version; kubectl version fails without.
+// stampKubernetes returns the linker flags with the programs' version; kubectl version needs it.
 func stampKubernetes(version string) string {
 	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
 	var flags []string
@@ -59,8 +59,8 @@ func stampKubernetes(version string) string {
 	return strings.Join(flags, " ")
 }
 
-// directory is where the programs of the pin go: its name holds their version and a digest of the pin, so that a new pin
-// never meets old programs.
+// directory returns the directory of the pin's programs: its name has their version and a digest of the pin, so that a changed pin does
+// not use old programs.
 func (p pin) directory(pins, cache string) (string, error) {
 	file, err := os.ReadFile(filepath.Join(pins, p.folder, "go.mod"))
 	if err != nil {
@@ -74,7 +74,7 @@ func (p pin) directory(pins, cache string) (string, error) {
 	return filepath.Join(cache, fmt.Sprintf("%s-%s-%x", p.folder, version, digest[:4])), nil
 }
 
-// version is what the go.mod requires of the pin's module.
+// version returns the version of the pin's module in go.mod.
 func (p pin) version(file []byte) (string, error) {
 	for line := range strings.Lines(string(file)) {
 		words := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
@@ -85,7 +85,7 @@ func (p pin) version(file []byte) (string, error) {
 	return "", fmt.Errorf("the pin of %s does not require %s", p.folder, p.module)
 }
 
-// absent are the names of the programs that dir lacks, sorted.
+// absent returns the sorted names of the programs that dir lacks.
 func (p pin) absent(dir string) []string {
 	var names []string
 	for name := range p.programs {
@@ -126,7 +126,7 @@ func (p pin) ensure(ctx context.Context, b builder) error {
 	return b.build(ctx, j)
 }
 
-// output is how go build names the program of a package: by the last element that is no major version.
+// output returns go build's name of a package's program: the last path element that is not a major version.
 func output(pkg string) string {
 	base := path.Base(pkg)
 	if len(base) > 1 && base[0] == 'v' && strings.Trim(base[1:], "0123456789") == "" {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestEveryPinRequiresItsModuleAndNamesItsPrograms(t *testing.T) {
+func TestEveryPinRequiresItsModuleAndPrograms(t *testing.T) {
 	for _, p := range pinned {
 		file, err := os.ReadFile(filepath.Join("..", "pins", p.folder, "go.mod"))
 		if err != nil {
@@ -18,13 +18,13 @@ func TestEveryPinRequiresItsModuleAndNamesItsPrograms(t *testing.T) {
 		}
 		for _, pkg := range p.programs {
 			if !strings.Contains(string(file), pkg+"\n") {
-				t.Errorf("%s: %s is no tool of the pin", p.folder, pkg)
+				t.Errorf("%s: %s is not a tool of the pin", p.folder, pkg)
 			}
 		}
 	}
 }
 
-func TestAnotherVersionGoesToAnotherDirectory(t *testing.T) {
+func TestChangedPinHasAnotherDirectory(t *testing.T) {
 	p := pin{folder: "some", module: "example.org/some"}
 	pins := t.TempDir()
 	seen := map[string]string{}
@@ -49,18 +49,18 @@ func TestAnotherVersionGoesToAnotherDirectory(t *testing.T) {
 	}
 }
 
-func TestAPinWithoutItsModuleIsAnError(t *testing.T) {
+func TestPinWithoutItsModuleIsAnError(t *testing.T) {
 	if version, err := (pin{folder: "some", module: "example.org/some"}).version([]byte("require example.org/something v1.0.0\n")); err == nil {
 		t.Errorf("got %s", version)
 	}
 }
 
-func TestAProgramIsNamedAsGoBuildNamesIt(t *testing.T) {
+func TestOutputIsTheNameByGoBuild(t *testing.T) {
 	for pkg, want := range map[string]string{
 		"example.org/some/cmd/program": "program", "example.org/some/server/v3": "server", "example.org/some/vendored": "vendored", "example.org/some/v": "v",
 	} {
 		if got := output(pkg); got != want {
-			t.Errorf("the program of %s is called %s, not %s", pkg, got, want)
+			t.Errorf("the program of %s is %s, want %s", pkg, got, want)
 		}
 	}
 }

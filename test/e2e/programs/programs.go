@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Set are the programs of a cluster, and what they need in their environment.
+// Set is the set of a cluster's programs, and their environment.
 type Set struct {
 	paths     map[string]string
 	search    []string // directories for PATH
@@ -19,10 +19,10 @@ type Set struct {
 	shared    []string
 }
 
-// Path is where a program is.
+// Path returns the path of a program.
 func (s *Set) Path(name string) string { return s.paths[name] }
 
-// Env is the environment of this process, in which programs find each other and their libraries.
+// Env returns the environment of this process, extended such that programs find each other and their libraries.
 func (s *Set) Env() []string {
 	env := os.Environ()
 	env = append(env, "PATH="+join(s.search, os.Getenv("PATH")))
@@ -39,7 +39,7 @@ func join(dirs []string, rest string) string {
 	return strings.Join(dirs, string(os.PathListSeparator))
 }
 
-// Find gives the programs that are in the cache or on the machine; the error names those that are not.
+// Find returns the programs that are in the cache or on the machine; the error lists missing ones.
 func Find(pins string) (*Set, error) {
 	cache, err := Cache()
 	if err != nil {
@@ -58,7 +58,7 @@ func Find(pins string) (*Set, error) {
 	return s, errors.Join(missing...)
 }
 
-// add puts the programs of a pin into the set.
+// add adds the programs of a pin to the set.
 func (s *Set) add(p pin, pins, cache string) error {
 	dir, err := p.directory(pins, cache)
 	if err != nil {
@@ -74,8 +74,8 @@ func (s *Set) add(p pin, pins, cache string) error {
 	return nil
 }
 
-// Ensure gives the programs, after building those of the folder pins that are missing and after unpacking the missing
-// packages of the distribution. It tells progress, since a first build takes minutes.
+// Ensure returns the programs, after building missing ones of the directory pins and unpacking missing packages of the distribution. It
+// prints progress, because a first build takes minutes.
 func Ensure(ctx context.Context, pins string, progress io.Writer) (*Set, error) {
 	if s, err := Find(pins); err == nil {
 		return s, nil
@@ -103,5 +103,5 @@ func Ensure(ctx context.Context, pins string, progress io.Writer) (*Set, error) 
 	return Find(pins)
 }
 
-// Shared are the directories that programs need wherever they run.
+// Shared returns the directories that programs need at run time.
 func (s *Set) Shared() []string { return s.shared }

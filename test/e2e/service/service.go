@@ -1,4 +1,4 @@
-// Package service keeps a daemon: started, stopped, killed and started again, with one log.
+// Package service starts, stops, kills and restarts a daemon, with one log.
 package service
 
 import (
@@ -14,48 +14,48 @@ import (
 	"time"
 )
 
-// stopTime is how long a daemon has to end on SIGTERM before it is killed.
+// stopTime is the time between SIGTERM and SIGKILL.
 const stopTime = 15 * time.Second
 
-// Starter starts a command, where it belongs.
+// Starter starts a command in the right namespaces.
 type Starter func(*exec.Cmd) error
 
-// Daemon is what a service runs.
+// Daemon is the command of a service.
 type Daemon struct {
 	Name string
 	Path string
 	Args []string
 	Env  []string
-	// Log is the file that the output of all its lives is appended to.
+	// Log is the file with the output of all starts.
 	Log string
-	// Start starts it in the right namespaces.
+	// Start starts the command.
 	Start Starter
 }
 
-// Service is a daemon that may be running. Its methods may be called from several goroutines.
+// Service is a daemon that may be running. Its methods are safe for concurrent use.
 type Service struct {
 	daemon Daemon
 
 	mu   sync.Mutex
-	life *life // nil: not running
+	life *life // nil = not running
 }
 
 // life is one process of the daemon.
 type life struct {
 	cmd   *exec.Cmd
-	from  int64 // where the log was when it began
+	from  int64 // offset of its output in the log
 	ended chan struct{}
 }
 
-// New gives the service of a daemon, not yet started.
+// New returns the service of a daemon, not yet started.
 func New(d Daemon) *Service { return &Service{daemon: d} }
 
-// Start starts the daemon; it is an error if it runs already.
+// Start starts the daemon; it returns an error if it is running.
 func (s *Service) Start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life != nil && s.life.running() {
-		return fmt.Errorf("start %s: it is running", s.daemon.Name)
+		return fmt.Errorf("start %s: it is already running", s.daemon.Name)
 	}
 	log, err := os.OpenFile(s.daemon.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -68,12 +68,12 @@ func (s *Service) Start() error {
 	}
 	cmd := exec.Command(s.daemon.Path, s.daemon.Args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = s.daemon.Env, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a terminal's interrupt is not for it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without the terminal's interrupts
 	if err := s.daemon.Start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", s.daemon.Name, err)
 	}
 	l := &life{cmd: cmd, from: earlier.Size(), ended: make(chan struct{})}
-	go func() { _ = cmd.Wait(); close(l.ended) }() // how it ended is in the process state
+	go func() { _ = cmd.Wait(); close(l.ended) }() // the process state has the result
 	s.life = l
 	return nil
 }
@@ -87,7 +87,7 @@ func (l *life) running() bool {
 	}
 }
 
-// Stop asks the daemon to end, and kills it if it does not; one that does not run is stopped already.
+// Stop sends SIGTERM to the daemon, and SIGKILL if it does not end; it does nothing if the daemon does not run.
 func (s *Service) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTime)
 	defer cancel()
@@ -106,7 +106,7 @@ func (s *Service) Stop(ctx context.Context) error {
 	}
 }
 
-// Kill ends the daemon at once, as kill -9 does, and waits until it is gone.
+// Kill sends SIGKILL to the daemon and waits until it has ended.
 func (s *Service) Kill() error {
 	l := s.current()
 	if l == nil {
@@ -127,21 +127,21 @@ func (s *Service) Restart(ctx context.Context) error {
 	return s.Start()
 }
 
-// Freeze stops the daemon's clock until Thaw: it holds its sockets and does not answer.
+// Freeze stops the daemon with SIGSTOP until Thaw: its sockets stay open, and it does not answer.
 func (s *Service) Freeze() error { return s.freezer(syscall.SIGSTOP) }
 
-// Thaw lets a frozen daemon go on.
+// Thaw continues a frozen daemon.
 func (s *Service) Thaw() error { return s.freezer(syscall.SIGCONT) }
 
 func (s *Service) freezer(sig syscall.Signal) error {
 	l := s.current()
 	if l == nil {
-		return fmt.Errorf("%s does not run", s.daemon.Name)
+		return fmt.Errorf("%s is not running", s.daemon.Name)
 	}
 	return l.signal(sig)
 }
 
-// Ended says how the daemon ended, with the last line of its log; nil while it runs.
+// Ended returns how the daemon ended, with the last line of its log; nil while it runs.
 func (s *Service) Ended() error {
 	l := s.current()
 	if l == nil {
@@ -166,7 +166,7 @@ func (l *life) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Says returns nil if the daemon, since it was started last, has logged a text.
+// Says returns nil if the daemon has logged a text since its last start.
 func (s *Service) Says(text string) error {
 	l := s.current()
 	if l == nil {
@@ -174,15 +174,15 @@ func (s *Service) Says(text string) error {
 	}
 	content, err := os.ReadFile(s.daemon.Log)
 	if err != nil {
-		return fmt.Errorf("what %s says: %w", s.daemon.Name, err)
+		return fmt.Errorf("read the log of %s: %w", s.daemon.Name, err)
 	}
 	if !strings.Contains(string(content[l.from:]), text) {
-		return fmt.Errorf("%s has not said %q yet", s.daemon.Name, text)
+		return fmt.Errorf("%s has not logged %q yet", s.daemon.Name, text)
 	}
 	return nil
 }
 
-// lastLine is what the daemon said last.
+// lastLine returns the last line of the daemon's log.
 func (s *Service) lastLine() string {
 	f, err := os.Open(s.daemon.Log)
 	if err != nil {

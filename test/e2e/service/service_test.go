@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shell is the service of a shell script that says when it is there.
+// shell returns the service of a shell script.
 func shell(t *testing.T, script string) (s *Service, log string) {
 	t.Helper()
 	log = filepath.Join(t.TempDir(), "log")
@@ -27,7 +27,7 @@ func shell(t *testing.T, script string) (s *Service, log string) {
 	return s, log
 }
 
-// await waits until the log holds a text so many times.
+// await waits until the log has a text the given number of times.
 func await(t *testing.T, log, text string, times int) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
@@ -43,13 +43,13 @@ func await(t *testing.T, log, text string, times int) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("the log does not hold %q %d times: %s", text, times, content)
+			t.Fatalf("the log does not have %q %d times: %s", text, times, content)
 		case <-tick.C:
 		}
 	}
 }
 
-func TestStopAsksAndRestartKeepsTheLog(t *testing.T) {
+func TestStopSendsSIGTERMAndRestartKeepsTheLog(t *testing.T) {
 	s, log := shell(t, "trap 'echo asked; exit 0' TERM; echo here; while :; do sleep 0.01; done")
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestStopAsksAndRestartKeepsTheLog(t *testing.T) {
 		t.Error(err)
 	}
 	if s.Says("there") == nil {
-		t.Error("it is said to have said what it has not")
+		t.Error("Says finds a text that was not logged")
 	}
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -67,11 +67,11 @@ func TestStopAsksAndRestartKeepsTheLog(t *testing.T) {
 	await(t, log, "asked", 1)
 	await(t, log, "here", 2)
 	if err := s.Start(); err == nil {
-		t.Error("it was started twice")
+		t.Error("a second Start succeeds")
 	}
 }
 
-func TestStopKillsWhatDoesNotEnd(t *testing.T) {
+func TestStopKillsADaemonThatIgnoresSIGTERM(t *testing.T) {
 	s, log := shell(t, "trap '' TERM; echo here; while :; do sleep 0.01; done")
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
@@ -83,11 +83,11 @@ func TestStopKillsWhatDoesNotEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Ended() == nil {
-		t.Error("it runs still")
+		t.Error("the daemon is still running")
 	}
 }
 
-func TestADaemonThatEndedSaysHowAndWhatItSaidLast(t *testing.T) {
+func TestEndedHasExitStatusAndLastLine(t *testing.T) {
 	s, _ := shell(t, "echo first; echo the reason; exit 7")
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
@@ -98,21 +98,21 @@ func TestADaemonThatEndedSaysHowAndWhatItSaidLast(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotRunIsStoppedAlready(t *testing.T) {
+func TestStopOfAStoppedDaemonSucceeds(t *testing.T) {
 	s, _ := shell(t, "exit 0")
 	if err := s.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if err := s.Freeze(); err == nil {
-		t.Error("what does not run was frozen")
+		t.Error("Freeze of a stopped daemon succeeds")
 	}
 }
 
-func TestWhatADaemonSaidInAnEarlierLifeDoesNotCount(t *testing.T) {
+func TestSaysIgnoresOutputBeforeTheLastStart(t *testing.T) {
 	once := filepath.Join(t.TempDir(), "once")
 	s, log := shell(t, "[ -e "+once+" ] || echo here; touch "+once+"; echo ready; exec sleep 60")
 	if s.Says("here") == nil {
-		t.Error("a daemon that was never started is said to have said something")
+		t.Error("Says succeeds for a daemon that was never started")
 	}
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
@@ -123,6 +123,6 @@ func TestWhatADaemonSaidInAnEarlierLifeDoesNotCount(t *testing.T) {
 	}
 	await(t, log, "ready", 2)
 	if s.Says("here") == nil || s.Says("ready") != nil {
-		t.Errorf("of here: %v; of ready: %v", s.Says("here"), s.Says("ready"))
+		t.Errorf("here: %v; ready: %v", s.Says("here"), s.Says("ready"))
 	}
 }

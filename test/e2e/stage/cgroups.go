@@ -11,28 +11,28 @@ import (
 	"time"
 )
 
-// cgroupMount is where the hierarchies are: one for version 2, one below it for each controller for version 1.
+// cgroupMount is the mount of the hierarchies: one for version 2, one below it for each controller for version 1.
 const cgroupMount = "/sys/fs/cgroup"
 
-// patience is how long killed processes may take to leave their cgroup.
+// patience is the timeout for killed processes to leave their cgroup.
 const patience = 10 * time.Second
 
-// Cgroup is the cgroup of the run in each hierarchy, as kubelet names it.
+// Cgroup returns the cgroup of the run in each hierarchy, as kubelet names it.
 func (s Stage) Cgroup() string { return "/" + s.Name() }
 
-// cgroups are the directories of the run's cgroup in all hierarchies.
+// cgroups returns the directories of the run's cgroup in all hierarchies.
 func (s Stage) cgroups() []string {
 	one, _ := filepath.Glob(filepath.Join(cgroupMount, s.Name())) // a run's name has no pattern in it
 	many, _ := filepath.Glob(filepath.Join(cgroupMount, "*", s.Name()))
 	return append(one, many...)
 }
 
-// removeCgroups removes the run's cgroups; its processes are dead, or dying.
+// removeCgroups removes the run's cgroups; its processes have been killed.
 func (s Stage) removeCgroups() error {
 	return RemoveCgroups(s.cgroups(), patience)
 }
 
-// RemoveCgroups removes cgroups and those below them, once their processes are gone, for which it waits.
+// RemoveCgroups removes cgroups and those below them when their processes have ended.
 func RemoveCgroups(roots []string, patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -54,7 +54,7 @@ func removeTrees(roots []string) error {
 	return failed
 }
 
-// removeTree removes the directories below root from the deepest up: the files of a cgroup go with it.
+// removeTree removes the directories below root, the deepest first; the files of a cgroup are removed with it.
 func removeTree(root string) error {
 	var directories []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -67,7 +67,7 @@ func removeTree(root string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("look at cgroup %s: %w", root, err)
+		return fmt.Errorf("read cgroup %s: %w", root, err)
 	}
 	for _, directory := range slices.Backward(directories) {
 		if err := os.Remove(directory); err != nil && !errors.Is(err, fs.ErrNotExist) {

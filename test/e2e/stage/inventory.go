@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// nodeDirectories are where a node's programs write; a run must not write there on the machine.
+// nodeDirectories are directories of a node's programs; a run must not write there on the host.
 var nodeDirectories = []string{
 	"/etc/cni", "/etc/cni/net.d", "/etc/kubernetes", "/opt/cni", "/opt/cni/bin", "/run/containerd", "/run/netns", "/var/lib/cni",
 	"/var/lib/containerd", "/var/lib/kubelet", "/var/lib/weft", "/var/log/containers", "/var/log/pods", "/run/weft",
 }
 
-// nodeSettings are what kubelet sets for a whole machine.
+// nodeSettings are settings of the whole host that kubelet writes.
 var nodeSettings = []string{
 	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys",
 	"kernel/keys/root_maxbytes", "net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/netfilter/nf_conntrack_max",
 }
 
-// inventory is what a machine has, as far as a run could change it: a line for each thing.
+// inventory lists what a run could change on a host, one line for each object.
 type inventory map[string]bool
 
 func takeInventory() (inventory, error) {
@@ -52,8 +52,8 @@ func takeInventory() (inventory, error) {
 	return all, nil
 }
 
-// compare says what the machine has now that it had not before, and what is there that bears the run's name.
-// The run's directory may stay where its logs are wanted.
+// compare returns an error for what the host has now and had not before, and for objects with the run's name. The run's directory may
+// remain if its logs are kept.
 func (i inventory) compare(s Stage, keep bool) error {
 	now, err := takeInventory()
 	if err != nil {
@@ -85,7 +85,7 @@ func (i inventory) compare(s Stage, keep bool) error {
 	return nil
 }
 
-// processes are those that were started on the stage, by their environment.
+// processes returns the processes that were started on the stage, identified by their environment.
 func (s Stage) processes() ([]string, error) {
 	environments, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
@@ -104,7 +104,7 @@ func (s Stage) processes() ([]string, error) {
 	return found, nil
 }
 
-// mounts are those of the machine that lie in the run's directory.
+// mounts returns the host's mounts in the run's directory.
 func (s Stage) mounts() ([]string, error) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

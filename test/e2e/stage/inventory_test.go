@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestWhatARunLeavesIsNamed(t *testing.T) {
+func TestCompareNamesLeftoversOfARun(t *testing.T) {
 	cases := map[string]struct {
 		leave func(t *testing.T, s Stage) (name string)
 		keep  bool
@@ -58,13 +58,13 @@ func TestWhatARunLeavesIsNamed(t *testing.T) {
 			want := c.leave(t, s)
 			err = before.compare(s, c.keep)
 			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-				t.Errorf("got %v, want something about %q", err, want)
+				t.Errorf("error %v, want %q", err, want)
 			}
 		})
 	}
 }
 
-func TestANewSettingIsALeftover(t *testing.T) {
+func TestNewSettingIsALeftover(t *testing.T) {
 	now, err := takeInventory()
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestANewSettingIsALeftover(t *testing.T) {
 	}
 }
 
-func TestAKilledRunIsSweptAndALivingOneIsNot(t *testing.T) {
+func TestSweepRemovesDeadRunsOnly(t *testing.T) {
 	dir := t.TempDir()
 	const beyond = 1 << 30 // no process has such a number
 	dead, alive := filepath.Join(dir, prefix+strconv.Itoa(beyond)), filepath.Join(dir, prefix+strconv.Itoa(os.Getpid()))
@@ -92,7 +92,7 @@ func TestAKilledRunIsSweptAndALivingOneIsNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(dead); err == nil {
-		t.Error("the directory of the dead run is still there")
+		t.Error("the directory of the dead run exists")
 	}
 	if _, err := os.Stat(alive); err != nil {
 		t.Error("the directory of the living run is gone")

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settle finishes the namespaces that this process was started in. It returns the process's pid on the
-// machine, by which others enter.
+// Settle sets up the namespaces in which this process was started. It returns the process's PID on the host.
 func (s Stage) Settle() (pid string, err error) {
-	pid, err = os.Readlink("/proc/self") // still that of the machine, so the number is the machine's too
+	pid, err = os.Readlink("/proc/self") // /proc is still the host's
 	if err != nil {
 		return "", fmt.Errorf("find this process: %w", err)
 	}
@@ -33,7 +32,7 @@ func (s Stage) settle() error {
 		return fmt.Errorf("find the loopback interface: %w", err)
 	}
 	if err := netlink.LinkSetUp(loopback); err != nil {
-		return fmt.Errorf("raise the loopback interface: %w", err)
+		return fmt.Errorf("set the loopback interface up: %w", err)
 	}
 	for _, file := range []string{"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"} {
 		if err := os.WriteFile(file, []byte("1"), 0o644); err != nil {

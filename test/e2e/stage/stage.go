@@ -1,4 +1,4 @@
-// Package stage moves a program into namespaces of its own, and checks afterwards that the machine is as it was.
+// Package stage runs a program in private namespaces, and checks afterwards that the host has not changed.
 package stage
 
 import (
@@ -16,36 +16,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// variable tells the second process where its stage is.
+// variable is the environment variable with the stage of the second process.
 const variable = "WEFT_E2E_STAGE"
 
-// prefix begins the names of everything that a run makes on the machine.
+// prefix is the prefix of all names that a run creates on the host.
 const prefix = "weft-e2e-"
 
-// Stage is the place of one run: private namespaces of network, mounts, processes, IPC and host name.
-// Whatever happens there ends with its first process, but for a directory and cgroups, which Enter removes.
+// Stage is the environment of one run: private namespaces of network, mounts, processes, IPC and host name. Everything in it ends with
+// its first process, except a directory and cgroups, which Enter removes.
 type Stage struct {
-	// Dir is the run's directory on the machine's disk; Logs and Disk are below it.
+	// Dir is the run's directory on the host; Logs and Disk are below it.
 	Dir string
 }
 
-// Name is the run's, by which its cgroups are known.
+// Name is the run's name, also of its cgroups.
 func (s Stage) Name() string { return filepath.Base(s.Dir) }
 
-// Logs is the directory whose files survive a run that failed.
+// Logs returns the directory of logs, which is kept after a failed run.
 func (s Stage) Logs() string { return filepath.Join(s.Dir, "logs") }
 
-// Disk is a file system in memory that ends with the run.
+// Disk returns the directory of a file system in memory that ends with the run.
 func (s Stage) Disk() string { return filepath.Join(s.Dir, "disk") }
 
-// Inside says whether this process is on a stage, and which.
+// Inside returns the stage of this process, if it runs on one.
 func Inside() (Stage, bool) {
 	dir := os.Getenv(variable)
 	return Stage{Dir: dir}, dir != ""
 }
 
-// Enter runs this program again on a stage below dir, waits for its end, and checks that nothing of it is left.
-// It returns the program's exit code, and an error when there was no stage or something is left.
+// Enter runs this program again on a stage below dir, waits for its end, and checks that nothing is left over. It returns the program's
+// exit code, and an error if the stage could not be made or something is left over.
 func Enter(dir string) (code int, err error) {
 	if err := sweep(dir); err != nil {
 		return 1, err
@@ -76,7 +76,7 @@ func Enter(dir string) (code int, err error) {
 	return code, before.compare(s, keep)
 }
 
-// again runs this program in new namespaces until it ends.
+// again runs this program in new namespaces and waits for it.
 func (s Stage) again() (code int, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -89,7 +89,7 @@ func (s Stage) again() (code int, err error) {
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		Pdeathsig:  syscall.SIGKILL,
 	}
-	// The kernel ties the child's life to the thread that starts it, so this thread has to stay.
+	// Pdeathsig refers to the thread that starts the child, so this thread has to stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	stop := forward(cmd)
@@ -103,7 +103,7 @@ func (s Stage) again() (code int, err error) {
 	return 0, nil
 }
 
-// forward passes SIGTERM on. A terminal's interrupt reaches the child by itself: here it must only not end the wait.
+// forward passes SIGTERM to the child. The terminal sends its interrupt to the child too: this process ignores it and waits.
 func forward(cmd *exec.Cmd) (stop func()) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -117,11 +117,11 @@ func forward(cmd *exec.Cmd) (stop func()) {
 	return func() { signal.Stop(signals); close(signals) }
 }
 
-// sweep removes what runs left that were killed together with the process that would have removed it.
+// sweep removes leftovers of runs whose first process was killed.
 func sweep(dir string) error {
 	old, err := filepath.Glob(filepath.Join(dir, prefix+"*"))
 	if err != nil {
-		return fmt.Errorf("look for old runs: %w", err)
+		return fmt.Errorf("find old runs: %w", err)
 	}
 	for _, path := range old {
 		s := Stage{Dir: path}

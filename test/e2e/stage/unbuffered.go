@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Unbuffered returns where people read at once what is written: the standard error of the go command, if that runs this program. go test
-// buffers the output of each package until its end when it tests several. Call it before Settle, which hides the machine's processes.
+// Unbuffered returns a writer to the standard error of the go command, if that runs this program. go test buffers the output of each
+// package until its end when it tests several. Call it before Settle, which hides the host's processes.
 func Unbuffered() *os.File {
 	pid := "self"
 	for pid != "0" && pid != "" {
@@ -17,14 +17,14 @@ func Unbuffered() *os.File {
 			if f, err := os.OpenFile(filepath.Join("/proc", pid, "fd/2"), os.O_WRONLY|os.O_APPEND, 0); err == nil {
 				return f
 			}
-			break // it may be a socket
+			break // may be a socket
 		}
 		pid = parent(pid)
 	}
 	return os.Stderr
 }
 
-// parent is the parent process; "" if there is none.
+// parent returns the parent process; "" if there is none.
 func parent(pid string) string {
 	status, _ := os.ReadFile(filepath.Join("/proc", pid, "status"))
 	for line := range strings.Lines(string(status)) {
@@ -35,15 +35,15 @@ func parent(pid string) string {
 	return ""
 }
 
-// Kept is a cluster that stays after the tests.
+// Kept describes a cluster that keeps running after the tests.
 type Kept struct {
-	PID        string // of the first process of the stage, seen from the machine
+	PID        string // of the first process of the stage, on the host
 	Kubeconfig string
 	Kubectl    string // path of the program
-	Timeout    string // after which go test ends it; "0s": never
+	Timeout    string // of go test; "0s" = none
 }
 
-// String says how to enter the cluster and how to stop it.
+// String returns the commands to enter and to stop the cluster.
 func (k Kept) String() string {
 	enter := fmt.Sprintf("nsenter --all --target %s env KUBECONFIG=%s", k.PID, k.Kubeconfig)
 	text := fmt.Sprintf(`

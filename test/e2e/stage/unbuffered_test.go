@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// go test shows the output of a package when its tests have ended if it tests several, and a kept cluster does not end.
-func TestHowToEnterAKeptClusterIsPrintedWhileGoTestBuffersTheTestsOutput(t *testing.T) {
+// go test buffers the output of a package while it tests several, and a kept cluster does not end.
+func TestKeptClusterIsPrintedAlthoughGoTestBuffers(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "seen")
 	cmd := exec.CommandContext(context.Background(), "go", "test", "-count=1", "-v", "./testdata/kept", "./testdata/other")
 	cmd.Env = append(os.Environ(), "WEFT_E2E_SEEN="+seen)
@@ -53,7 +53,7 @@ func TestHowToEnterAKeptClusterIsPrintedWhileGoTestBuffersTheTestsOutput(t *test
 			}
 		case <-limit:
 			_ = os.WriteFile(seen, nil, 0o600)
-			t.Fatalf("the last line is not printed while the tests run, but %q", text)
+			t.Fatalf("while the tests run, the last line printed is %q", text)
 		}
 		break
 	}
@@ -67,6 +67,6 @@ func TestHowToEnterAKeptClusterIsPrintedWhileGoTestBuffersTheTestsOutput(t *test
 		}
 	}
 	if slices.Contains(text, "buffered") {
-		t.Error("go test did not buffer, so this test shows nothing")
+		t.Error("go test did not buffer, so this test has no effect")
 	}
 }

@@ -30,8 +30,8 @@ func HasTaps() bool {
 	return !OnVPP() || unix.Access("/dev/vhost-net", unix.R_OK|unix.W_OK) == nil
 }
 
-// CustomInterfaces returns a value of the annotation contivpp.io/custom-if with a veth in the place of each tap if the dataplane
-// cannot create taps.
+// CustomInterfaces returns a value of the annotation contivpp.io/custom-if, with veths instead of taps if the dataplane cannot create
+// taps.
 func CustomInterfaces(value string) string {
 	if HasTaps() {
 		return value
@@ -39,8 +39,8 @@ func CustomInterfaces(value string) string {
 	return strings.ReplaceAll(value, "/tap", "/veth")
 }
 
-// Crowd returns how many pods a test may have at a time where it wants n: n, or few if the dataplane is a VPP without taps. A
-// thread of VPP hangs with 16 veths that have unread packets: see docs/vpp.md.
+// Crowd returns the number of pods for a test that wants n: n, or few if the dataplane is a VPP without taps, because a thread of VPP
+// hangs with 16 veths that have unread packets (docs/vpp.md).
 func Crowd(n, few int) int {
 	if HasTaps() {
 		return n
@@ -48,7 +48,7 @@ func Crowd(n, few int) int {
 	return min(n, few)
 }
 
-// vppImage is the image of the installed VPP, with all libraries that its programs and plugins need.
+// vppImage returns the image of the installed VPP with all libraries that its programs and plugins need.
 func vppImage(ctx context.Context, prefix string) (image.Image, error) {
 	plugins, err := filepath.Glob(filepath.Join(prefix, "lib", "*", "vpp_plugins", "*_plugin.so"))
 	if err != nil || len(plugins) == 0 {
@@ -69,7 +69,7 @@ func vppImage(ctx context.Context, prefix string) (image.Image, error) {
 	return image.Image{Name: VPPImage, Files: files}, nil
 }
 
-// inside is where a file of the installation, or of this machine, is in the image: /usr is the installation's prefix there.
+// inside returns the path in the image of a file of the installation, or of this machine: the prefix of the installation is /usr there.
 func inside(prefix, path string) string {
 	if below, err := filepath.Rel(prefix, path); err == nil && filepath.IsLocal(below) {
 		return filepath.Join("/usr", below)
@@ -77,7 +77,7 @@ func inside(prefix, path string) string {
 	return path
 }
 
-// librariesOf lists the shared libraries that a program or a library needs, with the loader.
+// librariesOf returns the shared libraries of a program or library, and the loader.
 func librariesOf(ctx context.Context, path, search string) (found []string, err error) {
 	cmd := exec.CommandContext(ctx, "ldd", path)
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+search)
@@ -89,12 +89,12 @@ func librariesOf(ctx context.Context, path, search string) (found []string, err 
 	for lines.Scan() {
 		name, rest, isFound := strings.Cut(lines.Text(), "=>")
 		if !isFound {
-			rest = name // the loader, or what the kernel provides
+			rest = name // the loader, or the vDSO
 		}
 		if words := strings.Fields(rest); len(words) > 0 && strings.HasPrefix(words[0], "/") {
 			found = append(found, words[0])
 		} else if strings.Contains(rest, "not found") {
-			return nil, fmt.Errorf("%s needs %s, which is not there", path, strings.TrimSpace(name))
+			return nil, fmt.Errorf("%s needs %s, which is missing", path, strings.TrimSpace(name))
 		}
 	}
 	return found, nil

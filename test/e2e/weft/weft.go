@@ -1,4 +1,4 @@
-// Package weft connects pods with Weft, installed by its own manifests.
+// Package weft connects pods with Weft, installed with its own manifests.
 package weft
 
 import (
@@ -17,28 +17,28 @@ import (
 	"github.com/weftnet/weft/test/e2e/image"
 )
 
-// Where the repository is, seen from the tests.
+// Paths of the repository, relative to the tests.
 const (
 	programs  = "../../bin"
 	manifests = "../../k8s/manifests"
 )
 
 const (
-	// Image is what the manifests call it.
+	// Image is the image of the manifests.
 	Image = "localhost/weft:v0.1.0-dev"
-	// NextImage is that of a later release, NextVersion, whose agent and plugin are built from the same sources.
+	// NextImage is the image of a later release, NextVersion, with agent and plugin of the same sources.
 	NextImage   = "localhost/weft:" + NextVersion
 	NextVersion = "v9.9.9"
 )
 
-// Weft is this repository's.
+// Weft is the CNI of this repository.
 type Weft struct{}
 
-// Name is what reports call it.
+// Name returns the name in reports.
 func (Weft) Name() string { return "weft" }
 
-// Images are the one of all containers, and of an example of a program in a pod, the one that agents are upgraded to, and that of
-// VPP if the nodes run on one.
+// Images returns the image of all containers, an example of a program in a pod, the image for upgrades of agents, and VPP's image if the
+// nodes run on VPP.
 func (Weft) Images(ctx context.Context) ([]image.Image, error) {
 	files, err := find("weft-agent", "weft-cni", "weft-vswitch", "weftctl", "icmpresponder")
 	if err != nil {
@@ -59,7 +59,7 @@ func (Weft) Images(ctx context.Context) ([]image.Image, error) {
 	return images, nil
 }
 
-// find says which program is where in an image.
+// find returns the programs' paths, by their paths in an image.
 func find(names ...string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, name := range names {
@@ -75,7 +75,7 @@ func find(names ...string) (map[string]string, error) {
 	return files, nil
 }
 
-// settings has nodes give back soon the blocks of networks and pools that tests have made and deleted.
+// settings make nodes release blocks of deleted networks and pools soon.
 const settings = `
 apiVersion: contivpp.io/v1
 kind: WeftConfig
@@ -83,11 +83,11 @@ metadata: {name: default}
 spec: {addresses: {releaseAfter: 1s}}
 `
 
-// Install applies the types of objects, the rights, the DaemonSets, and settings.
+// Install applies CRDs, rights, DaemonSets, and settings.
 func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 	types, err := filepath.Glob(filepath.Join(manifests, "crds", "*.yaml"))
 	if err != nil || len(types) == 0 {
-		return errors.Join(err, errors.New("there are no types of objects in the manifests"))
+		return errors.Join(err, errors.New("the manifests have no CRDs"))
 	}
 	slices.Sort(types)
 	daemons := "weft.yaml"
@@ -102,7 +102,7 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 		if err != nil {
 			return err
 		}
-		// The image is loaded onto the nodes; there is no registry to pull it from.
+		// The image is imported on the nodes; there is no registry.
 		text = bytes.ReplaceAll(text, []byte("imagePullPolicy: IfNotPresent"), []byte("imagePullPolicy: Never"))
 		// Tests do not wait ten seconds for the next readiness probe.
 		text = bytes.ReplaceAll(text, []byte("periodSeconds: 10"), []byte("periodSeconds: 2"))
@@ -117,14 +117,13 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 	return err
 }
 
-// NodeUp has nothing to do: the DaemonSets come by themselves, and the agents' tunnels lead to the other nodes.
+// NodeUp does nothing: the DaemonSets start by themselves, and the agents make tunnels to other nodes.
 func (Weft) NodeUp(context.Context, *cluster.Node) error { return nil }
 
-// nodeAliases are those of the links that stay as long as the agent serves the node, with both ends of veths: the host link, and
-// the one for packets of tunnels.
+// nodeAliases are the aliases of the node's own links, with both ends of veths: the host link, and the link for tunnel packets.
 var nodeAliases = []string{"weft:host", "weft:vtep"}
 
-// Leftovers are directories of memifs and links of pods that are gone.
+// Leftovers lists directories of memifs and links of pods that are gone.
 func (Weft) Leftovers(_ context.Context, n *cluster.Node) ([]string, error) {
 	files, err := n.Files("/run/weft/memif")
 	if err != nil {

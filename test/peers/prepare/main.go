@@ -1,4 +1,4 @@
-// Command prepare gets the peers that tests need and that are not installed, and says which there are.
+// Command prepare fetches missing peers of the tests and prints the available ones.
 package main
 
 import (
@@ -15,9 +15,9 @@ import (
 )
 
 func main() {
-	// A machine without a network has to wait that long for nothing.
-	timeout := flag.Duration("timeout", time.Minute, "how long getting peers may take")
-	words := flag.Bool("words", false, "print the words for WEFT_REQUIRE of those that can be had")
+	// A machine without a network waits until the timeout.
+	timeout := flag.Duration("timeout", time.Minute, "timeout of fetching")
+	words := flag.Bool("words", false, "print the available peers as words for WEFT_REQUIRE")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -1,4 +1,4 @@
-// Package kept_test is run by the tests of package stage, as go test runs the tests of a cluster that stays.
+// Package kept_test is a test for package stage: it prints how to enter a cluster and keeps running.
 package kept_test
 
 import (

@@ -1,4 +1,4 @@
-// Package other_test is there so that go test tests several packages.
+// Package other_test makes go test run several packages.
 package other_test
 
 import "testing"
