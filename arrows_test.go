@@ -16,7 +16,7 @@ import (
 
 const module = "github.com/weftnet/weft"
 
-// pkg is what go list says of a package, its imports without those of its tests.
+// pkg is a package in the output of go list, with its imports except those of its tests.
 type pkg struct {
 	ImportPath string
 	Imports    []string
@@ -25,7 +25,7 @@ type pkg struct {
 // arrows holds for each package the packages that it may import.
 type arrows map[string][]string
 
-func TestArrowsAreThoseOfTheArchitecturePage(t *testing.T) {
+func TestImportsFollowTheRulesOfTheArchitecturePage(t *testing.T) {
 	allowed := readArrows(t)
 	for _, fault := range allowed.faults(listPackages(t)) {
 		t.Error(fault)
@@ -40,17 +40,17 @@ func TestPackagesOfTheArchitecturePageExist(t *testing.T) {
 	}
 }
 
-func TestPlantedArrowsAreSeen(t *testing.T) {
+func TestForbiddenImportsAreFound(t *testing.T) {
 	allowed := arrows{"pod": {}, "ipnet": {"pod", "ipnet/ipam"}, "ipnet/ipam": {}, "agent": {"pod", "ipnet"}, "internal/netnstest": {}}
 	tests := []struct {
 		name, from, to, fault string
 	}{
-		{"an arrow of the page is free", "ipnet", "pod", ""},
+		{"an import of the page is allowed", "ipnet", "pod", ""},
 		{"a package may import packages below it", "agent/state", "agent", ""},
 		{"a third-party package has no rules here", "pod", "golang.org/x/sys/unix", ""},
-		{"a new arrow is refused", "pod", "ipnet", "pod must not import ipnet (arrow pod -> ipnet)"},
-		{"an arrow back is refused", "ipnet", "agent/state", "ipnet must not import agent/state (arrow ipnet -> agent)"},
-		{"a package below another one has rules of its own", "ipnet/ipam", "pod", "ipnet/ipam must not import pod (arrow ipnet/ipam -> pod)"},
+		{"a new import is refused", "pod", "ipnet", "pod must not import ipnet (arrow pod -> ipnet)"},
+		{"a reverse import is refused", "ipnet", "agent/state", "ipnet must not import agent/state (arrow ipnet -> agent)"},
+		{"a package below another one has its own rules", "ipnet/ipam", "pod", "ipnet/ipam must not import pod (arrow ipnet/ipam -> pod)"},
 		{"a package without rules is refused", "extra/thing", "", "extra/thing is not in the import rules of ARCHITECTURE.md"},
 		{"a similar name is another package", "podlike", "", "podlike is not in the import rules of ARCHITECTURE.md"},
 		{"a test package is for tests", "agent", "agent/agenttest", "agent must not import agent/agenttest, which is for tests"},
@@ -73,7 +73,7 @@ func TestPlantedArrowsAreSeen(t *testing.T) {
 	}
 }
 
-// faults lists what graph has and the arrows do not allow.
+// faults lists the imports of graph that no arrow allows.
 func (a arrows) faults(graph []pkg) []string {
 	var faults []string
 	for _, p := range graph {
@@ -94,7 +94,7 @@ func (a arrows) faults(graph []pkg) []string {
 	return faults
 }
 
-// fault says what is wrong with the import of the package to by the package from: nothing, or one line.
+// fault returns the error of the import of package to by package from, or nothing.
 func (a arrows) fault(from, to string) []string {
 	source, target := a.owner(from), a.owner(to)
 	switch {
@@ -108,7 +108,7 @@ func (a arrows) fault(from, to string) []string {
 	return []string{fmt.Sprintf("%s must not import %s (arrow %s -> %s)", from, to, source, target)}
 }
 
-// owner returns the innermost directory with rules that p is in, or "".
+// owner returns the innermost directory with rules that contains p, or "".
 func (a arrows) owner(p string) string {
 	for ; p != "."; p = path.Dir(p) {
 		if _, ok := a[p]; ok {
@@ -118,7 +118,7 @@ func (a arrows) owner(p string) string {
 	return ""
 }
 
-// isForTests reports whether the package at p serves tests only: by its name, or because it stands in test/.
+// isForTests reports whether package p is for tests only: by its name, or because it is in test/.
 func isForTests(p string) bool {
 	return strings.HasSuffix(path.Base(p), "test") || strings.HasPrefix(p, "test/")
 }
@@ -133,7 +133,7 @@ func readArrows(t *testing.T) arrows {
 	_, rest, found := strings.Cut(string(page), "```arrows\n")
 	block, _, closed := strings.Cut(rest, "```")
 	if !found || !closed {
-		t.Fatal("ARCHITECTURE.md has no block of arrows")
+		t.Fatal("ARCHITECTURE.md has no arrows block")
 	}
 	a := arrows{}
 	for line := range strings.Lines(block) {

@@ -11,17 +11,17 @@ import (
 
 var fuzzTarget = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
 
-// TestEachFuzzTargetHasAKeptCorpus keeps what earlier runs found in the repository: go test runs it again each time.
-func TestEachFuzzTargetHasAKeptCorpus(t *testing.T) {
+// The corpus of earlier fuzzing is in the repository, so that go test runs it each time.
+func TestEachFuzzTargetHasACorpus(t *testing.T) {
 	targets := fuzzTargets(t)
 	if len(targets) < 15 {
-		t.Fatalf("%d packages with fuzz targets were found", len(targets))
+		t.Fatalf("found %d packages with fuzz targets", len(targets))
 	}
 	for dir, names := range targets {
 		for name := range names {
 			corpus := filepath.Join(dir, "testdata", "fuzz", name)
 			if files, err := os.ReadDir(corpus); err != nil || len(files) == 0 {
-				t.Errorf("%s has no kept corpus: run make fuzz PACKAGES=./%s, and copy from $(go env GOCACHE)/fuzz to %s what raises its coverage", name, dir, corpus)
+				t.Errorf("%s has no corpus: run make fuzz PACKAGES=./%s, and copy files that increase its coverage from $(go env GOCACHE)/fuzz to %s", name, dir, corpus)
 			}
 		}
 	}
@@ -32,13 +32,13 @@ func TestEachFuzzTargetHasAKeptCorpus(t *testing.T) {
 	}
 	for _, corpus := range append(all, deeper...) {
 		if !targets[filepath.Dir(filepath.Dir(filepath.Dir(corpus)))][filepath.Base(corpus)] {
-			t.Errorf("%s is the corpus of no fuzz target", corpus)
+			t.Errorf("%s is a corpus without a fuzz target", corpus)
 		}
 	}
 }
 
-// TestTheTableOfParsersNamesEachFuzzTarget compares docs/security.md with the sources.
-func TestTheTableOfParsersNamesEachFuzzTarget(t *testing.T) {
+// The table is in docs/security.md.
+func TestTableOfParsersNamesEachFuzzTarget(t *testing.T) {
 	page, err := os.ReadFile("docs/security.md")
 	if err != nil {
 		t.Fatal(err)
@@ -68,11 +68,11 @@ func TestTheTableOfParsersNamesEachFuzzTarget(t *testing.T) {
 		}
 	}
 	for target := range named {
-		t.Errorf("docs/security.md names %s, which is not there", target)
+		t.Errorf("docs/security.md names %s, which does not exist", target)
 	}
 }
 
-// fuzzTargets finds the fuzz targets of this module, by directory.
+// fuzzTargets returns the fuzz targets of this module, by directory.
 func fuzzTargets(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	targets := map[string]map[string]bool{}
@@ -99,7 +99,7 @@ func fuzzTargets(t *testing.T) map[string]map[string]bool {
 	return targets
 }
 
-// skipUnless leaves a directory out unless it could not be read.
+// skipUnless skips a directory, or returns the error of reading it.
 func skipUnless(err error) error {
 	if err != nil {
 		return err

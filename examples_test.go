@@ -12,7 +12,7 @@ var referencePlugins = []string{
 	"tap", "tuning", "vlan", "vrf",
 }
 
-// A runtime that searches bin before the directory of the CNI plugins executes the example in place of the plugin.
+// A runtime that searches bin before the directory of the CNI plugins would execute an example instead of a plugin of that name.
 func TestNoExampleHasTheNameOfACNIPlugin(t *testing.T) {
 	examples, err := os.ReadDir("memif/examples")
 	if err != nil || len(examples) == 0 {

@@ -15,7 +15,7 @@ var (
 	namedModule = regexp.MustCompile("`([a-z.0-9]+\\.[a-z]+/[^` ]+)`")
 )
 
-func TestTheREADMEGivesAReasonForEachDependency(t *testing.T) {
+func TestREADMEGivesAReasonForEachDependency(t *testing.T) {
 	modules, err := os.ReadFile("go.mod")
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestTheREADMEGivesAReasonForEachDependency(t *testing.T) {
 	section, _, _ = strings.Cut(section, "\n## ")
 	required, named := found(requirement, string(modules)), found(namedModule, section)
 	if len(required) == 0 || len(named) == 0 {
-		t.Fatalf("%d modules in go.mod and %d in README.md: one of them is not read", len(required), len(named))
+		t.Fatalf("found %d modules in go.mod and %d in README.md", len(required), len(named))
 	}
 	for _, m := range slices.Sorted(maps.Keys(required)) {
 		if !named[m] {

@@ -17,7 +17,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// served are the gRPC services of the product, by the function that registers them.
+// served maps functions that register the product's gRPC services to the services.
 var served = map[string]grpc.ServiceDesc{
 	"RegisterOperationsServer":   weftv1.Operations_ServiceDesc,
 	"RegisterRemoteCNIServer":    weftv1.RemoteCNI_ServiceDesc,
@@ -44,7 +44,7 @@ var (
 	named        = regexp.MustCompile("`([a-z0-9.]+\\.[A-Z]\\w+/\\w+|(?:GET|POST|PUT|PATCH|DELETE) /\\S*)`")
 )
 
-func TestTheSecurityPageNamesAllSurfaces(t *testing.T) {
+func TestSecurityPageNamesAllInterfaces(t *testing.T) {
 	page, err := os.ReadFile("docs/security.md")
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestTheSecurityPageNamesAllSurfaces(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(have)) {
 		if !want[name] {
-			t.Errorf("docs/security.md names %s, which is not served", name)
+			t.Errorf("docs/security.md names %s, which no program serves", name)
 		}
 	}
 	for file, text := range sources {
@@ -75,12 +75,12 @@ func TestTheSecurityPageNamesAllSurfaces(t *testing.T) {
 			}
 		}
 		if match := debugging.FindString(text); match != "" {
-			t.Errorf("%s: %s serves more than the tables name", file, match)
+			t.Errorf("%s: %s serves something that the tables lack", file, match)
 		}
 	}
 }
 
-// surfaces are the gRPC methods and HTTP paths that the sources serve.
+// surfaces returns the gRPC methods and HTTP paths that the sources serve.
 func surfaces(t *testing.T, sources map[string]string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -89,7 +89,7 @@ func surfaces(t *testing.T, sources map[string]string) map[string]bool {
 		for function := range found(registration, text) {
 			service, known := served[function]
 			if !known {
-				t.Errorf("%s calls %s, which this test does not know", file, function)
+				t.Errorf("%s calls %s, which is not in served", file, function)
 			}
 			for _, m := range service.Methods {
 				all[service.ServiceName+"/"+m.MethodName] = true
@@ -100,12 +100,12 @@ func surfaces(t *testing.T, sources map[string]string) map[string]bool {
 		}
 	}
 	if len(all) < 25 {
-		t.Errorf("%d methods and paths were found", len(all))
+		t.Errorf("found %d methods and paths", len(all))
 	}
 	return all
 }
 
-// productSources are the hand-written Go files of the programs, by path.
+// productSources returns the hand-written Go files of the programs, by path.
 func productSources(t *testing.T) map[string]string {
 	t.Helper()
 	sources := map[string]string{}

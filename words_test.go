@@ -14,12 +14,12 @@ import (
 	"testing"
 )
 
-// wordsFile lists the files that still have discouraged phrases, each with their number.
+// wordsFile lists the files with discouraged phrases and their numbers.
 const wordsFile = "testdata/words.txt"
 
-var lowerWords = flag.Bool("lower-words", false, "write "+wordsFile+" anew, if no number grows")
+var lowerWords = flag.Bool("lower-words", false, "rewrite "+wordsFile+", unless a number has grown")
 
-// discouraged are phrases that plain technical English does not have, with the way to say it (CONVENTIONS.md).
+// discouraged are phrases to avoid, each with a proposal (CONVENTIONS.md).
 var discouraged = []struct{ phrase, instead string }{
 	{`(some|no|any)body(['’]s)?`, "name the component or the role"},
 	{`whoever`, "name the component or the role"},
@@ -34,16 +34,16 @@ var discouraged = []struct{ phrase, instead string }{
 	{`make it heard|is told the world|tells the world`, "publishes"},
 }
 
-// words is the number of discouraged phrases of each file that has any.
+// words is the number of discouraged phrases by file.
 type words map[string]int
 
-// The numbers may only fall.
+// The numbers may only decrease.
 func TestDiscouragedPhrasesBecomeFewer(t *testing.T) {
 	allowed := readWords(t)
 	found, places := countWords(t)
 	for _, file := range slices.Sorted(maps.Keys(found)) {
 		if found[file] > allowed[file] {
-			t.Errorf("%s has %d discouraged phrases, %d are allowed:\n\t%s", file, found[file], allowed[file], strings.Join(places[file], "\n\t"))
+			t.Errorf("%s has %d discouraged phrases, at most %d are allowed:\n\t%s", file, found[file], allowed[file], strings.Join(places[file], "\n\t"))
 		}
 	}
 	if t.Failed() {
@@ -60,7 +60,7 @@ func TestDiscouragedPhrasesBecomeFewer(t *testing.T) {
 	}
 }
 
-func TestDiscouragedPhrasesAreSeen(t *testing.T) {
+func TestDiscouragedPhrasesAreFound(t *testing.T) {
 	for text, want := range map[string]int{
 		"// Nobody is told, and whoever asks gets nothing.": 2, "addresses that are none": 1, "others' links": 1, "the agent retries": 0, "nobodyknows": 0,
 	} {
@@ -70,7 +70,7 @@ func TestDiscouragedPhrasesAreSeen(t *testing.T) {
 	}
 }
 
-// phrasesOf returns a proposal for each discouraged phrase of a line.
+// phrasesOf returns a proposal for each discouraged phrase in a line.
 func phrasesOf(line string) (proposals []string) {
 	for i, pattern := range phrasePatterns {
 		for _, phrase := range pattern.FindAllString(line, -1) {

@@ -12,7 +12,7 @@ import (
 )
 
 // rows: IPM-13
-func TestTheAddressesOfANodeThatLendsSomeAreSound(t *testing.T) {
+func TestAddressCheckFindsNoProblemsOnANodeThatLendsAddresses(t *testing.T) {
 	server, strict := k8stest.New(t), false
 	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24", StrictAffinity: &strict}})
 	server.Put("weftconfigs.contivpp.io", &v1.WeftConfig{
@@ -37,7 +37,7 @@ func TestTheAddressesOfANodeThatLendsSomeAreSound(t *testing.T) {
 		}
 		return &b
 	}
-	l.eventually("addresses are on offer", func() bool { return len(block().Spec.Offered) > 0 })
+	l.eventually("addresses are offered", func() bool { return len(block().Spec.Offered) > 0 })
 	a := l.pod("a")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
 	l.cni("ADD", a, nil)

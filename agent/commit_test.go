@@ -10,20 +10,20 @@ import (
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
-// A pod whose route waits for a VRF that is not there would start without that route.
-func TestAPodDoesNotStartWithUnmadeObjects(t *testing.T) {
+// A pod whose route waits for a missing VRF would start without that route.
+func TestPodDoesNotStartWithUnmadeObjects(t *testing.T) {
 	s, vrfs, routes := kvschedulertest.Markers(t)
 	c := &committer{onRefused: func(error) {}, scheduler: s, client: vpp.New("/nowhere", vpp.Options{})}
 	waiting := eventloop.Setting{Key: routes.Ref("far").String(), Value: "away"}
 	there := eventloop.Setting{Key: vrfs.Ref("a").String(), Value: ""}
 	out, err := c.Commit(t.Context(), eventloop.Change{Atomic: true, Label: "ADD", Set: []eventloop.Setting{there, waiting}})
 	if !errors.Is(err, kvscheduler.ErrPending) || !out.Undone {
-		t.Errorf("%v, undone: %v; expected that the ADD fails", err, out.Undone)
+		t.Errorf("%v, undone: %v; want a failed ADD", err, out.Undone)
 	}
 	for name := range s.View().All(vrfs.Ref("a").Kind) {
-		t.Errorf("%s is left", name)
+		t.Errorf("%s is left over", name)
 	}
 	for name := range s.View().All(routes.Ref("far").Kind) {
-		t.Errorf("%s is left", name)
+		t.Errorf("%s is left over", name)
 	}
 }

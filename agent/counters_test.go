@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// counterReply is what weftctl counters says.
+// counterReply is the output of weftctl counters.
 type counterReply struct {
 	Interfaces []struct {
 		Pod                  struct{ Name string }
@@ -28,7 +28,7 @@ type counterReply struct {
 	}
 }
 
-// counts reports whether weftctl says that a pod has received and sent packets, and what errors there are.
+// counts returns an error unless weftctl counters has packets of a pod in both directions, and the given error counters.
 func (l *lab) counts(name string, reasons ...string) error {
 	text, err := l.Weftctl(l.Context(), "counters", "-o", "json")
 	if err != nil {
@@ -49,7 +49,7 @@ func (l *lab) counts(name string, reasons ...string) error {
 	return errors.New(text)
 }
 
-func TestCountersAreToldToOperatorsAndComeBackWithTheDataplane(t *testing.T) {
+func TestCountersAreShownAndContinueAfterTheDataplaneRestarts(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress})
 	stats := l.StatsSocket()
 	if info, err := os.Stat(stats); err != nil || info.Mode().Perm() != 0o600 && dataplane.Prefix() == "" { // VPP's: docs/vpp.md
@@ -71,13 +71,13 @@ func TestCountersAreToldToOperatorsAndComeBackWithTheDataplane(t *testing.T) {
 	if _, err := l.Weftctl(t.Context(), "counters"); err == nil || !strings.Contains(err.Error(), "stats segment not readable") {
 		t.Errorf("weftctl counters without a stats socket: %v", err)
 	}
-	if text, err := l.Weftctl(t.Context(), "status"); err != nil { // it fails while the agent is not ready
+	if text, err := l.Weftctl(t.Context(), "status"); err != nil { // an error while the agent is not ready
 		t.Error(text, err)
 	}
 	c := l.pod("c")
 	l.cni("ADD", c, nil)
 	if lines := l.logged("counters of the dataplane cannot be read"); len(lines) != 1 {
-		t.Errorf("warned %d times: %q", len(lines), lines)
+		t.Errorf("%d warnings: %q", len(lines), lines)
 	}
 
 	if err := unix.Kill(l.DataplanePID(), unix.SIGKILL); err != nil {
@@ -86,5 +86,5 @@ func TestCountersAreToldToOperatorsAndComeBackWithTheDataplane(t *testing.T) {
 	l.metric("weft_dataplane_replay_seconds_count", is(1))
 	l.metric(`weft_condition{condition="stats"}`, is(1))
 	l.mustReach(a, ofB[0])
-	until(t, "counters of a behind the restart", func() error { return l.counts("a") })
+	until(t, "counters of a after the restart", func() error { return l.counts("a") })
 }

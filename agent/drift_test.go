@@ -60,7 +60,7 @@ func (d *driftLab) inPod(change func(link netlink.Link) error) {
 	})
 }
 
-// hostLink returns the node's end of the pod's veth.
+// hostLink returns the host end of the pod's veth.
 func (d *driftLab) hostLink() netlink.Link {
 	d.Helper()
 	index := 0
@@ -88,7 +88,7 @@ func (d *driftLab) inDataplane(change func(conn api.Connection) error) {
 	}
 }
 
-// text returns what weftctl prints.
+// text returns the output of weftctl.
 func (d *driftLab) text(args ...string) string {
 	d.Helper()
 	text, err := d.Weftctl(d.Context(), args...)
@@ -109,7 +109,7 @@ func (d *driftLab) driftEvents() (lines []string) {
 	return lines
 }
 
-// awaitDriftEvent waits for an event about drift that has the words.
+// awaitDriftEvent waits for an event about drift that contains words.
 func (d *driftLab) awaitDriftEvent(words string) {
 	d.Helper()
 	d.await(func() bool {
@@ -117,8 +117,8 @@ func (d *driftLab) awaitDriftEvent(words string) {
 	}, "an event about drift with "+words)
 }
 
-// The audit is a day away, so that only a notification can lead to the repair.
-func TestDriftIsRepairedWhenItIsNotified(t *testing.T) {
+// The period of the audit is a day, so only a notification can cause the repair.
+func TestNotifiedDriftIsRepaired(t *testing.T) {
 	for name, tt := range map[string]struct {
 		linkType string
 		change   func(d *driftLab)
@@ -198,8 +198,8 @@ func deleteRoutes(link netlink.Link) error {
 	return err
 }
 
-// Otherwise a pod could keep the agent busy, and push everything else out of the log.
-func TestAnObjectThatKeepsDriftingIsRepairedLessAndLessOften(t *testing.T) {
+// The backoff keeps a pod from occupying the agent, and from filling the log.
+func TestObjectThatKeepsDriftingIsRepairedWithBackoff(t *testing.T) {
 	d := newDriftLab(t, "veth", "--audit=24h")
 	tick, over := time.NewTicker(20*time.Millisecond), time.After(6*time.Second)
 	defer tick.Stop()
@@ -228,7 +228,7 @@ func (d *driftLab) lacksAddress() (lacks bool) {
 	return lacks
 }
 
-func TestDriftIsReportedAndNotRepairedIfSoConfigured(t *testing.T) {
+func TestDriftIsOnlyReportedIfConfiguredSo(t *testing.T) {
 	d := newDriftLab(t, "veth", "--audit=1s", "--drift=report")
 	d.inPod(deleteAddresses)
 	d.awaitDriftEvent("drift reported: linux.address/")
@@ -237,20 +237,20 @@ func TestDriftIsReportedAndNotRepairedIfSoConfigured(t *testing.T) {
 		t.Errorf("no transaction reports it:\n%s", text)
 	}
 	events := d.driftEvents()
-	<-time.After(3 * time.Second) // each kind has its turn in a second
+	<-time.After(3 * time.Second) // each kind is audited within a second
 	if again := d.driftEvents(); len(again) != len(events) {
-		t.Errorf("the audit reports again what was reported: %q", again)
+		t.Errorf("the audit repeats its reports: %q", again)
 	}
 	if !d.lacksAddress() {
-		t.Error("the pod has its address, although nothing was to be repaired")
+		t.Error("the pod has its address, although drift must not be repaired")
 	}
 	d.text("resync", "downstream")
 	d.check(d.pod, d.result)
 	d.mustReach(d.other, d.address)
 }
 
-// A route of the dataplane that another client deletes is not notified.
-func TestTheAuditRepairsWhatIsNotNotified(t *testing.T) {
+// The dataplane does not notify the deletion of a route by another client.
+func TestAuditRepairsDriftWithoutNotification(t *testing.T) {
 	d := newDriftLab(t, "veth", "--audit=2s")
 	prefix := ip_types.NewPrefix(net.IPNet{IP: d.address.AsSlice(), Mask: net.CIDRMask(32, 32)})
 	d.inDataplane(func(conn api.Connection) error {
@@ -258,7 +258,7 @@ func TestTheAuditRepairsWhatIsNotNotified(t *testing.T) {
 		tables, err := rpc.IPTableDump(d.Context(), &ip.IPTableDump{})
 		for err == nil {
 			var table *ip.IPTableDetails
-			if table, err = tables.Recv(); err == nil { // a table without the route refuses
+			if table, err = tables.Recv(); err == nil { // a table without routes returns an error
 				_, _ = rpc.IPRouteAddDel(d.Context(), &ip.IPRouteAddDel{Route: ip.IPRoute{TableID: table.Table.TableID, Prefix: prefix}})
 			}
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// refusalOf reads the error that the plugin printed.
+// refusalOf parses the error that the plugin printed.
 func refusalOf(t *testing.T, printed string) (code int, msg string) {
 	t.Helper()
 	var e struct {
@@ -32,7 +32,7 @@ func refusalOf(t *testing.T, printed string) (code int, msg string) {
 	return e.Code, e.Msg
 }
 
-// exhaust adds pods until an ADD fails, and returns how many there are, and the last one.
+// exhaust adds pods until an ADD fails, and returns their number, and the last pod.
 func (l *lab) exhaust() (count int, last *node.Pod, said string) {
 	l.Helper()
 	for i := range 20 {
@@ -58,15 +58,15 @@ func TestAddFailsWhenPoolIsExhausted(t *testing.T) {
 	for i := range 20 {
 		l.put(server, &node.Pod{Name: fmt.Sprint("p", i)}, nil)
 	}
-	l.eventually("the cluster is known", func() bool { return len(announced(server)) > 0 })
+	l.eventually("the agent has the cluster's objects", func() bool { return len(announced(server)) > 0 })
 	count, last, said := l.exhaust()
 	code, msg := refusalOf(t, said)
 	want := "pool exhausted: all blocks of pool pods (10.9.0.0/29, 2 blocks of 4 addresses) are claimed, and this node has no free address; delete pods, add an IPPool"
 	if count == 0 || code != 100 || !strings.Contains(msg, want) {
-		t.Errorf("after %d pods ADD was refused with %d %s, want %q", count, code, msg, want)
+		t.Errorf("after %d pods ADD failed with %d %s, want %q", count, code, msg, want)
 	}
 	if said, failed := l.tries("STATUS", last); failed {
-		t.Errorf("a node with exhausted pools is not available by default: %s", said)
+		t.Errorf("STATUS fails on a node with exhausted pools: %s", said)
 	}
 }
 
@@ -85,22 +85,22 @@ func TestStatusFailsWhenPoolsAreExhaustedIfConfiguredSo(t *testing.T) {
 	}
 	_, last, said := l.exhaust()
 	if code, msg := refusalOf(t, said); code != 100 || !strings.Contains(msg, "pool exhausted: all addresses of pool small are held, 5 by this node; delete pods") {
-		t.Errorf("ADD was refused with %d %s", code, msg)
+		t.Errorf("ADD failed with %d %s", code, msg)
 	}
 	said, _ = l.tries("STATUS", last)
 	if code, msg := refusalOf(t, said); code != 50 || !strings.Contains(msg, "pool exhausted: all 5 addresses that this node has of pool small (10.1.0.0/29) are held; delete pods, or add a pool") {
-		t.Errorf("STATUS said %d %s", code, msg)
+		t.Errorf("STATUS failed with %d %s", code, msg)
 	}
 }
 
-func TestReadinessHasTheCodeOfLimitedConnectivityWhileTheDataplaneIsLost(t *testing.T) {
+func TestReadinessHasTheCodeOfLimitedConnectivityWhileTheDataplaneIsDown(t *testing.T) {
 	h := health.New("", slog.New(slog.DiscardHandler))
 	isLimited := func() bool {
 		coded, is := errors.AsType[*pod.Error](h.Missing())
 		return is && coded.Code == pod.CodeLimited
 	}
 	if h.Missing() == nil || isLimited() {
-		t.Errorf("an agent that starts lacks what it forwards by: %v", h.Missing())
+		t.Errorf("conditions that a starting agent lacks: %v", h.Missing())
 	}
 	h.Set(health.Started, true, "")
 	if !isLimited() {

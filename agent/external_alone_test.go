@@ -21,7 +21,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// newFileCommitter returns a committer for files, and why its last rebuild was refused.
+// newFileCommitter returns a committer for files, and the reason why its last rebuild was refused.
 func newFileCommitter(t *testing.T) (c *committer, refused *error) {
 	t.Helper()
 	s := kvscheduler.New(kvscheduler.Config{Sources: []string{ownSource, externalSource}})
@@ -39,7 +39,7 @@ func newFileCommitter(t *testing.T) (c *committer, refused *error) {
 	}, refused
 }
 
-// fileOn makes a directory that stands on another object.
+// fileOn returns a directory that depends on another object.
 func fileOn(path, on string) eventloop.Setting {
 	return eventloop.Setting{Key: wire.Key(wire.KindFile, path), Value: wire.File{Type: wire.Directory, Mode: 0o700, On: on}}
 }
@@ -49,7 +49,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func TestAnExternalValueWithACycleIsRefusedAlone(t *testing.T) {
+func TestOnlyAnExternalValueThatMakesACycleIsRefused(t *testing.T) {
 	for name, resync := range map[string]eventloop.Resync{"update": eventloop.None, "upstream": eventloop.Upstream, "full": eventloop.Full} {
 		t.Run(name, func(t *testing.T) {
 			c, refused := newFileCommitter(t)
@@ -63,7 +63,7 @@ func TestAnExternalValueWithACycleIsRefusedAlone(t *testing.T) {
 				t.Fatalf("own values: %v, %v", err, *refused)
 			}
 			if len(out.Refused) != 1 || !strings.Contains(out.Refused[wire.Key(wire.KindFile, b)], "cycle") {
-				t.Errorf("refused %q, want the second value of the cycle alone", out.Refused)
+				t.Errorf("refused %q, want only the second value of the cycle", out.Refused)
 			}
 			if !exists(own) || !exists(good) {
 				t.Errorf("own value applied: %v, good external value applied: %v", exists(own), exists(good))
@@ -72,8 +72,8 @@ func TestAnExternalValueWithACycleIsRefusedAlone(t *testing.T) {
 	}
 }
 
-// A directory that is deleted and made again would lose what is in it.
-func TestAnUpstreamResyncWithARefusedValueLeavesTheOthersAlone(t *testing.T) {
+// A directory that is deleted and recreated would lose its content.
+func TestUpstreamResyncWithARefusedValueKeepsOtherObjects(t *testing.T) {
 	c, _ := newFileCommitter(t)
 	dir := t.TempDir()
 	good, old, a, b := filepath.Join(dir, "good"), filepath.Join(dir, "old"), filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -92,11 +92,11 @@ func TestAnUpstreamResyncWithARefusedValueLeavesTheOthersAlone(t *testing.T) {
 		t.Fatalf("%v, refused %q", err, out.Refused)
 	}
 	if !exists(kept) || exists(old) {
-		t.Errorf("the value that stays was left alone: %v; the value that goes is there: %v", exists(kept), exists(old))
+		t.Errorf("the kept directory has its content: %v; the removed directory exists: %v", exists(kept), exists(old))
 	}
 }
 
-func TestAnOwnValueTakesTheKeyOfAnExternalOneInAFullResync(t *testing.T) {
+func TestOwnValueReplacesAnExternalOneWithTheSameKeyInAFullResync(t *testing.T) {
 	for range 8 { // the order of the sources must not matter
 		c, refused := newFileCommitter(t)
 		path := filepath.Join(t.TempDir(), "x")
@@ -112,7 +112,7 @@ func TestAnOwnValueTakesTheKeyOfAnExternalOneInAFullResync(t *testing.T) {
 	}
 }
 
-func TestAnAgentWithoutAnyObjectIsNotReady(t *testing.T) {
+func TestAgentWithoutAnyObjectIsNotReady(t *testing.T) {
 	c, refused := newFileCommitter(t)
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -125,7 +125,7 @@ func TestAnAgentWithoutAnyObjectIsNotReady(t *testing.T) {
 	agent := &Agent{scheduler: c.scheduler, health: health.New("", slog.New(slog.DiscardHandler))}
 	agent.noteRefusedRebuild(*refused)
 	if agent.reportShared(); agent.health.Holds(health.Network) {
-		t.Error("the condition network holds although nothing is desired")
+		t.Error("the condition network holds although no object is desired")
 	}
 	agent.noteRefusedRebuild(nil)
 	if agent.reportShared(); !agent.health.Holds(health.Network) {
@@ -145,7 +145,7 @@ func externalRoutes(n int) []byte {
 	return []byte(text.String())
 }
 
-func TestAForcedResyncPrunesWhatTheGuardKeeps(t *testing.T) {
+func TestForcedResyncPrunesObjectsThatTheGuardKeeps(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "lab.yaml")
@@ -185,17 +185,17 @@ func TestAForcedResyncPrunesWhatTheGuardKeeps(t *testing.T) {
 	l.await(func() bool { return len(l.logged("prune guard")) > 0 }, "the prune guard")
 	for _, args := range [][]string{{"resync"}, {"resync", "--dry-run"}} {
 		if text, err := l.Weftctl(t.Context(), args...); err == nil || !strings.Contains(err.Error()+text, "prune guard") {
-			t.Errorf("weftctl %v: %v, want that the prune guard is named:\n%s", args, err, text)
+			t.Errorf("weftctl %v: %v, want the prune guard in:\n%s", args, err, text)
 		}
 	}
 	text, err := l.Weftctl(t.Context(), "resync", "--dry-run", "--force")
 	if err != nil || strings.Count(text, "delete vpp.route/weft:pods/ip4/10.77.") != guardedValues-2 || count() != guardedValues {
-		t.Errorf("a forced dry run: %v, %d objects left:\n%s", err, count(), text)
+		t.Errorf("a forced dry run: %v, %d objects exist:\n%s", err, count(), text)
 	}
 	if _, err := l.Weftctl(t.Context(), "resync", "--force"); err != nil {
 		t.Error(err)
 	}
 	if n := count(); n != 2 {
-		t.Errorf("%d routes are left, want 2", n)
+		t.Errorf("%d routes exist, want 2", n)
 	}
 }

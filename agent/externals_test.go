@@ -22,12 +22,12 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// machineOutside is one that a network card of the node is wired to.
+// machineOutside is a machine that is connected to a network card of the node.
 type machineOutside struct {
 	card, netns string
 }
 
-// plugOutside gives the node a network card with a machine at the other end of its cable, whose link is eth0.
+// plugOutside adds a network card to the node, with a machine at the other end of its cable, whose link is eth0.
 func plugOutside(t *testing.T, card string) machineOutside {
 	t.Helper()
 	o := machineOutside{card, netnstest.New(t)}
@@ -44,11 +44,11 @@ func (o machineOutside) plug(t *testing.T) {
 	}
 	defer there.Close()
 	cable := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: o.card}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(there.Fd()))}
-	cable.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, 1, o.card[len(o.card)-1]} // the same one when it is plugged in again
+	cable.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, 1, o.card[len(o.card)-1]} // the same after it was unplugged
 	if err := netlink.LinkAdd(cable); err != nil {
 		t.Fatal(err)
 	}
-	// The kernel of the node says nothing by it, so that nothing of that is found later.
+	// The node's kernel must not send packets by itself, which the test would find.
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+o.card+"/disable_ipv6", []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func (o machineOutside) unplug(t *testing.T) {
 	}
 }
 
-// address gives the machine's link an address.
+// address adds an address to the machine's link.
 func (o machineOutside) address(t *testing.T, name, prefix string) {
 	t.Helper()
 	p := netip.MustParsePrefix(prefix)
@@ -82,12 +82,12 @@ func (o machineOutside) address(t *testing.T, name, prefix string) {
 			err = netlink.AddrAdd(link, a)
 		}
 		if err != nil {
-			t.Fatalf("give %s to %s: %v", prefix, name, err)
+			t.Fatalf("add %s to %s: %v", prefix, name, err)
 		}
 	})
 }
 
-// route leads the machine to pods by the node.
+// route adds the machine's route to pods through the node.
 func (o machineOutside) route(t *testing.T, prefix, gateway string) {
 	t.Helper()
 	p := netip.MustParsePrefix(prefix)
@@ -96,12 +96,12 @@ func (o machineOutside) route(t *testing.T, prefix, gateway string) {
 			Dst: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}, Gw: netip.MustParseAddr(gateway).AsSlice(),
 		}
 		if err := netlink.RouteReplace(r); err != nil {
-			t.Fatalf("route to %s by %s: %v", prefix, gateway, err)
+			t.Fatalf("route to %s via %s: %v", prefix, gateway, err)
 		}
 	})
 }
 
-// reaches waits until an address answers.
+// reaches waits until an address replies.
 func (l *lab) reaches(netns string, addresses ...string) {
 	l.Helper()
 	for _, a := range addresses {
@@ -121,7 +121,7 @@ func (l *lab) reaches(netns string, addresses ...string) {
 	}
 }
 
-// stands is what the node tells of its interfaces to the outside: "name@generation: reason".
+// stands returns the status of the node's external interfaces: "name@generation: reason".
 func stands(server *k8stest.Server) (all []string) {
 	var own v1.NodeNetwork
 	server.Object("nodenetworks.contivpp.io", "", node.Name, &own)
@@ -131,7 +131,7 @@ func stands(server *k8stest.Server) (all []string) {
 	return all
 }
 
-// openTo makes an interface of the node one to the outside.
+// openTo makes an ExternalInterface for an interface of the node.
 func openTo(server *k8stest.Server, name, network string, part v1.ExternalNode) {
 	part.Node = node.Name
 	server.Put("externalinterfaces.contivpp.io", &v1.ExternalInterface{
@@ -151,14 +151,14 @@ func outsideLab(t *testing.T) (*lab, *k8stest.Server) {
 		ObjectMeta: metav1.ObjectMeta{Name: "red"}, Spec: v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{"10.6.0.0/24", "fd00:6::/64"}},
 	})
 	l := clusterLabWith(t, server, node.Options{})
-	l.eventually("the networks of the cluster are the node's", func() bool {
+	l.eventually("the agent has the cluster's networks", func() bool {
 		var own v1.NodeNetwork
 		return server.Object("nodenetworks.contivpp.io", "", node.Name, &own) && len(own.Status.Networks) == 3
 	})
 	return l, server
 }
 
-// onBoth wires a pod to both networks, and gives its addresses there.
+// onBoth adds a pod to both networks, and returns its addresses there.
 func (l *lab) onBoth(server *k8stest.Server, name string) (p *node.Pod, teal, red []string) {
 	l.Helper()
 	p = l.pod(name)
@@ -177,7 +177,7 @@ func (l *lab) onBoth(server *k8stest.Server, name string) (p *node.Pod, teal, re
 	return p, teal, red
 }
 
-// wired are machines outside of both networks, and how they are reached.
+// wired has machines outside of both networks, and their addresses.
 type wired struct{ teal, red machineOutside }
 
 func plugBoth(t *testing.T) wired {
@@ -186,11 +186,11 @@ func plugBoth(t *testing.T) wired {
 	w.teal.address(t, "eth0", "10.7.0.250/24")
 	w.teal.address(t, "eth0", "fd00:7::fa/64")
 	w.setRed(t)
-	raise(t, "card0", "card1") // as they are left: what is set up stays up
+	raise(t, "card0", "card1") // as administrators leave cards: up
 	return w
 }
 
-// setRed gives the machine outside of the routed network all that it needs.
+// setRed configures the machine outside of the routed network.
 func (w wired) setRed(t *testing.T) {
 	t.Helper()
 	for _, a := range []string{"192.0.2.9/24", "2001:db8:2::9/64", "198.51.100.9/24"} {
@@ -200,7 +200,7 @@ func (w wired) setRed(t *testing.T) {
 	w.red.route(t, "fd00:6::/64", "2001:db8:2::1")
 }
 
-// all reach each other, in both families.
+// all tests that they reach each other in both families.
 func (w wired) all(l *lab, p *node.Pod, teal, red []string) {
 	l.Helper()
 	l.reaches(p.Netns, "10.7.0.250", "fd00:7::fa", "192.0.2.9", "2001:db8:2::9")
@@ -208,7 +208,7 @@ func (w wired) all(l *lab, p *node.Pod, teal, red []string) {
 	l.reaches(w.red.netns, red...)
 }
 
-func TestPodsReachMachinesOutsideByAnInterfaceOfTheNode(t *testing.T) {
+func TestPodsReachOutsideMachinesByAnInterfaceOfTheNode(t *testing.T) {
 	l, server := outsideLab(t)
 	w := plugBoth(t)
 	a, teal, red := l.onBoth(server, "a")
@@ -220,13 +220,13 @@ func TestPodsReachMachinesOutsideByAnInterfaceOfTheNode(t *testing.T) {
 
 	openTo(server, "out-teal", "teal", v1.ExternalNode{Interface: "card0"})
 	openTo(server, "out-red", "red", v1.ExternalNode{Interface: "card1", IPs: []string{"192.0.2.1/24", "2001:db8:2::1/64"}})
-	l.eventually("the node says that both are connected", connected)
+	l.eventually("the status says that both are connected", connected)
 	w.all(l, a, teal, red)
 
 	server.Disconnect() // the API server is away, and the agent starts anew
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 {
-		t.Errorf("without its API server the new agent's resync did %v", operations)
+		t.Errorf("operations of the new agent's resync without its API server: %v", operations)
 	}
 	w.all(l, a, teal, red)
 	server.Reconnect()
@@ -241,7 +241,7 @@ func TestPodsReachMachinesOutsideByAnInterfaceOfTheNode(t *testing.T) {
 
 	openTo(server, "out-wrong", "green", v1.ExternalNode{Interface: "card1"}) // other nodes are not affected
 	w.red.unplug(t)
-	l.eventually("the node says what is missing", func() bool {
+	l.eventually("the status says what is missing", func() bool {
 		return slices.ContainsFunc(stands(server), func(s string) bool {
 			return strings.Contains(s, "out-red: ") && strings.Contains(s, "link card1: no such link")
 		})
@@ -251,12 +251,12 @@ func TestPodsReachMachinesOutsideByAnInterfaceOfTheNode(t *testing.T) {
 	w.setRed(t)
 	w.red.route(t, "10.6.0.0/24", "198.51.100.1")
 	l.reaches(a.Netns, "198.51.100.9")
-	l.eventually("the node says that it is connected again", connected)
+	l.eventually("the status says that both are connected again", connected)
 
 	for _, name := range []string{"out-red", "out-teal", "out-wrong"} {
 		server.Remove("externalinterfaces.contivpp.io", "", name)
 	}
-	l.eventually("the node says that it has none", func() bool { return len(stands(server)) == 0 })
+	l.eventually("the status has no interfaces", func() bool { return len(stands(server)) == 0 })
 	if diff := l.snapshot().Since(before); len(diff) > 0 {
 		t.Errorf("left behind: %v", diff)
 	}
@@ -277,23 +277,23 @@ func raise(t *testing.T, cards ...string) {
 	}
 }
 
-func TestAnInterfaceToTheOutsideWaitsForItsNetworkAndSaysSo(t *testing.T) {
+func TestExternalInterfaceWaitsForItsNetworkWithAReason(t *testing.T) {
 	l, server := outsideLab(t)
 	plugOutside(t, "card0")
 	openTo(server, "out", "green", v1.ExternalNode{Interface: "card0"})
-	l.eventually("the node says why", func() bool {
+	l.eventually("the status has the reason", func() bool {
 		return slices.Equal(stands(server), []string{`out: there is no network "green" on this node yet`})
 	})
 	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{Name: "green"}, Spec: v1.CustomNetworkSpec{Type: v1.L2}})
-	l.eventually("it is connected when its network comes", func() bool { return slices.Equal(stands(server), []string{"out: "}) })
+	l.eventually("it is connected when its network exists", func() bool { return slices.Equal(stands(server), []string{"out: "}) })
 	server.Remove("customnetworks.contivpp.io", "", "green")
-	l.eventually("it is let go with its network", func() bool {
+	l.eventually("it is released with its network", func() bool {
 		return slices.Equal(stands(server), []string{`out: there is no network "green" on this node yet`})
 	})
 }
 
-// TestPodsReachMachinesOutsideByAVLAN also shows, where the kernel has no VLANs, that the node says so.
-func TestPodsReachMachinesOutsideByAVLAN(t *testing.T) {
+// Where the kernel has no VLANs, the test checks the status.
+func TestPodsReachOutsideMachinesByAVLAN(t *testing.T) {
 	l, server := outsideLab(t)
 	o := plugOutside(t, "card0")
 	vlans := true
@@ -304,11 +304,11 @@ func TestPodsReachMachinesOutsideByAVLAN(t *testing.T) {
 	openTo(server, "out-teal", "teal", v1.ExternalNode{Interface: "card0", VLAN: &five})
 	openTo(server, "out-red", "red", v1.ExternalNode{Interface: "card0", VLAN: &six, IPs: []string{"192.0.2.1/24", "2001:db8:2::1/64"}})
 	if !vlans {
-		l.eventually("the node says that there are no VLANs", func() bool {
+		l.eventually("the status says that VLANs are not supported", func() bool {
 			said := stands(server)
 			return len(said) == 2 && strings.HasPrefix(said[0], "out-red: ") && strings.Contains(said[0], "create link of VLAN 6 on card0: operation not supported")
 		})
-		t.Skip("needs links of VLANs, which this kernel does not have (module 8021q)")
+		t.Skip("needs VLAN links, which this kernel lacks (module 8021q)")
 	}
 	o.address(t, "vlan5", "10.7.0.250/24")
 	o.address(t, "vlan5", "fd00:7::fa/64")
@@ -321,7 +321,7 @@ func TestPodsReachMachinesOutsideByAVLAN(t *testing.T) {
 	l.reaches(o.netns, append(teal, red...)...)
 	server.Remove("externalinterfaces.contivpp.io", "", "out-red")
 	server.Remove("externalinterfaces.contivpp.io", "", "out-teal")
-	l.eventually("no link of a VLAN is left", func() bool {
+	l.eventually("no VLAN link is left over", func() bool {
 		links, err := netlink.LinkList()
 		if err != nil {
 			t.Fatal(err)
@@ -331,7 +331,7 @@ func TestPodsReachMachinesOutsideByAVLAN(t *testing.T) {
 	l.cni("DEL", a, nil)
 }
 
-// addVLAN makes a link vlan<id> where the calling thread is; false: this kernel has none.
+// addVLAN makes a link vlan<id> in the calling thread's namespace; false: this kernel has no VLANs.
 func addVLAN(t *testing.T, on string, id int) bool {
 	t.Helper()
 	parent, err := netlink.LinkByName(on)

@@ -23,12 +23,12 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// fullDisk is a file system of 1 MiB; fill takes what is left of it until free is called.
+// fullDisk is a file system of 1 MiB; fill uses up its free space until free is called.
 type fullDisk struct{ dir string }
 
 func newFullDisk(t *testing.T) fullDisk {
 	t.Helper()
-	netnstest.Require(t) // the mount namespace is the tests' own
+	netnstest.Require(t) // the tests' own mount namespace
 	d := fullDisk{t.TempDir()}
 	if err := unix.Mount("tmpfs", d.dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skip("needs to mount a tmpfs: ", err)
@@ -63,7 +63,7 @@ func openState(t *testing.T, path string) *statefile.File {
 	return f
 }
 
-// stateCondition is what weftctl status says of the state file.
+// stateCondition returns the condition of the state file in weftctl status.
 func stateCondition(t *testing.T, h *health.Conditions) health.Condition {
 	t.Helper()
 	_, conditions := h.Snapshot()
@@ -72,15 +72,15 @@ func stateCondition(t *testing.T, h *health.Conditions) health.Condition {
 			return c
 		}
 	}
-	t.Fatal("there is no condition state")
+	t.Fatal("the condition state is missing")
 	return health.Condition{}
 }
 
-// trials is longer than the time between two trials of a file that refused a write.
+// trials is longer than the interval of trial writes after a failed write.
 const trials = 6 * time.Second
 
-// The condition does not hold DELs up.
-func TestAFullDiskIsAConditionUntilATrialFits(t *testing.T) {
+// The condition does not delay DELs.
+func TestFullDiskIsAConditionUntilATrialWriteSucceeds(t *testing.T) {
 	disk := newFullDisk(t)
 	s := openState(t, filepath.Join(disk.dir, "state.db"))
 	synctest.Test(t, func(t *testing.T) {
@@ -104,12 +104,12 @@ func TestAFullDiskIsAConditionUntilATrialFits(t *testing.T) {
 				t.Errorf("full: %+v", c)
 			}
 			if err := h.Missing(); err != nil {
-				t.Errorf("DELs are held up: %v", err)
+				t.Errorf("DELs are delayed: %v", err)
 			}
 			<-time.After(trials) // of the bubble's clock
 			synctest.Wait()
 			if c := stateCondition(t, h); c.OK {
-				t.Error("full after a trial, and the condition holds")
+				t.Error("the condition holds although a trial write failed")
 			}
 			disk.free(t)
 			<-time.After(trials) // of the bubble's clock
@@ -131,11 +131,11 @@ func TestAFullDiskIsAConditionUntilATrialFits(t *testing.T) {
 	}
 	var left []byte
 	if there, _ := s.Get(statefile.BucketMeta, "trial", &left); there {
-		t.Error("the trial is left in the file")
+		t.Error("the trial write is left in the file")
 	}
 }
 
-// values are more than fits into the pages of the file that are free.
+// values returns more values than fit into the file's free pages.
 func values(round int) (saved []eventloop.Saved) {
 	for i := range 100 {
 		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketLeases, Key: fmt.Sprintf("%d-%d", round, i), Value: strings.Repeat("x", 1000)})
@@ -143,7 +143,7 @@ func values(round int) (saved []eventloop.Saved) {
 	return saved
 }
 
-// The same with the programs: an ADD and STATUS fail with the reason, a DEL succeeds, and operators see why.
+// With the real programs: ADD and STATUS fail with the reason, a DEL succeeds, and weftctl status shows the reason.
 func TestOnAFullDiskAddAndStatusFailWithTheReasonAndDelSucceeds(t *testing.T) {
 	l := newLab(t, programs.Build(t))
 	if err := l.StopAgent(); err != nil {
@@ -159,7 +159,7 @@ func TestOnAFullDiskAddAndStatusFailWithTheReasonAndDelSucceeds(t *testing.T) {
 	l.cni("ADD", before, nil)
 	disk.fill(t)
 	failed := false
-	for n := 0; n < 100 && !failed; n++ { // until the free pages of the file are used up
+	for n := 0; n < 100 && !failed; n++ { // until the file's free pages are used up
 		err := l.tryCNI("ADD", other)
 		if failed = err != nil; failed && !strings.Contains(err.Error(), `"code": 5`) {
 			t.Errorf("ADD: %v", err)
@@ -190,7 +190,7 @@ func TestOnAFullDiskAddAndStatusFailWithTheReasonAndDelSucceeds(t *testing.T) {
 	l.cni("DEL", other, nil)
 }
 
-// tryCNI executes the plugin, and returns what it printed where it fails.
+// tryCNI executes the plugin, and returns its output if it fails.
 func (l *lab) tryCNI(verb string, p *node.Pod) error {
 	l.Helper()
 	cmd := exec.CommandContext(l.Context(), l.Program("weft-cni"))
@@ -203,7 +203,7 @@ func (l *lab) tryCNI(verb string, p *node.Pod) error {
 	return nil
 }
 
-// awaitStatus returns when weftctl status says something, or no longer does.
+// awaitStatus waits until the output of weftctl status contains text, or no longer does.
 func (l *lab) awaitStatus(text string, said bool) {
 	l.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

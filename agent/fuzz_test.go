@@ -20,8 +20,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// FuzzStateFile opens a state file with some octets changed and its end cut: it is read, refused by version, or moved aside,
-// and what is saved afterwards is there.
+// FuzzStateFile opens a state file with some bytes changed and its end cut off: it is read, refused by version, or moved aside, and values
+// that are saved afterwards exist.
 func FuzzStateFile(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "state.db")
 	s, err := statefile.Open(f.Context(), path, quiet)
@@ -60,21 +60,21 @@ func FuzzStateFile(f *testing.F) {
 		s, err := statefile.Open(t.Context(), path, quiet)
 		if err != nil {
 			if !strings.Contains(err.Error(), "schema") {
-				t.Fatalf("octets %x at %d, size %d: %v", change, at, size, err)
+				t.Fatalf("bytes %x at %d, size %d: %v", change, at, size, err)
 			}
 			return
 		}
 		read(t, s)
 		if err := errors.Join(s.Save(t.Context(), []eventloop.Saved{{Bucket: statefile.BucketLeases, Key: "new", Value: 7}}), s.Close()); err != nil {
-			t.Fatalf("octets %x at %d, size %d: %v", change, at, size, err)
+			t.Fatalf("bytes %x at %d, size %d: %v", change, at, size, err)
 		}
 		s, err = statefile.Open(t.Context(), path, quiet)
 		if err != nil || s.Quarantined != "" {
-			t.Fatalf("opened again: %v, moved to %q", err, s.Quarantined)
+			t.Fatalf("second open: %v, moved to %q", err, s.Quarantined)
 		}
 		var kept int
 		if there, err := s.Get(statefile.BucketLeases, "new", &kept); !there || kept != 7 || err != nil {
-			t.Errorf("what was saved is %d, %v, %v", kept, there, err)
+			t.Errorf("the saved value is %d, %v, %v", kept, there, err)
 		}
 		_ = s.Close()
 	})
@@ -86,7 +86,7 @@ var fuzzedBuckets = []string{
 	statefile.BucketApplied, statefile.BucketTransactions, statefile.BucketQuarantine, statefile.BucketChains, eventloop.RecordsBucket,
 }
 
-// FuzzStateEntry puts any entry into a state file. One that cannot be read is left out, and the file owes it then.
+// FuzzStateEntry puts any entry into a state file. Unreadable entries are skipped, and mark the file as incomplete.
 func FuzzStateEntry(f *testing.F) {
 	for i := range fuzzedBuckets {
 		f.Add(uint8(i), "k", []byte("null"))
@@ -134,19 +134,19 @@ func FuzzStateEntry(f *testing.F) {
 	})
 }
 
-// read reads all of a state file as a restart does, and counts the attachments.
+// read reads all of a state file, as a restart does, and counts the attachments.
 func read(t *testing.T, s *statefile.File) int {
 	t.Helper()
 	attachments, err := statefile.Load[*pod.Attachment](s, statefile.BucketAttachments, quiet)
 	for _, a := range attachments {
 		if a == nil {
-			t.Error("an attachment is nil")
+			t.Error("nil attachment")
 		}
 	}
 	records, errRecords := statefile.Load[*kvscheduler.Record](s, statefile.BucketTransactions, quiet)
 	for _, r := range records {
 		if r == nil {
-			t.Error("a transaction is nil")
+			t.Error("nil transaction")
 		}
 	}
 	_, errLeases := statefile.Load[ipam.Lease](s, statefile.BucketLeases, quiet)

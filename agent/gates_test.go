@@ -14,14 +14,14 @@ import (
 )
 
 // rows: CAL-29
-func TestAnAgentIsNotReadyBeforeItAskedItsGates(t *testing.T) {
+func TestAgentIsNotReadyBeforeItHasPolledItsGates(t *testing.T) {
 	netnstest.Require(t)
 	var asked atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	t.Cleanup(s.Close)
 	l := newLabWith(t, programs.Build(t), node.Options{ReadinessGates: []string{s.URL}})
 	if asked.Load() == 0 {
-		t.Error("the agent is ready, and has not asked")
+		t.Error("the agent is ready although it has not polled its gates")
 	}
 	if status, err := l.Weftctl(t.Context(), "status"); err != nil || !strings.Contains(status, health.Gates) {
 		t.Errorf("status %s, %v", status, err)
@@ -30,8 +30,8 @@ func TestAnAgentIsNotReadyBeforeItAskedItsGates(t *testing.T) {
 	if err := l.StopAgent(); err != nil {
 		t.Fatal(err)
 	}
-	started := l.startHere(func(*Agent) {}) // which asks no gate yet
+	started := l.startHere(func(*Agent) {}) // which has not polled a gate yet
 	if err := started.health.Missing(); err == nil || !strings.Contains(err.Error(), health.Gates) {
-		t.Errorf("an agent that has started and asked no gate waits for: %v", err)
+		t.Errorf("an agent that has started and polled no gate waits for: %v", err)
 	}
 }

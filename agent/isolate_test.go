@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// Two running pods had one address after their node had been away for so long that another node had its block.
+// The test covers a bug: two running pods had one address, because another node had claimed the block of an absent node.
 func TestPodsWithAddressesOfAnotherNodeAreIsolated(t *testing.T) {
 	server := k8stest.New(t)
 	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24"}})
@@ -28,7 +28,7 @@ func TestPodsWithAddressesOfAnotherNodeAreIsolated(t *testing.T) {
 		}
 	}
 	if len(taken.OwnerReferences) > 0 {
-		t.Errorf("the block is owned by %v", taken.OwnerReferences)
+		t.Errorf("owners of the block: %v", taken.OwnerReferences)
 	}
 	server.Remove("ipblocks.contivpp.io", "", taken.Name)
 	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
@@ -39,7 +39,7 @@ func TestPodsWithAddressesOfAnotherNodeAreIsolated(t *testing.T) {
 		listed, err := l.Weftctl(t.Context(), "quarantine", "list", "-o", "json")
 		return err == nil && strings.Contains(listed, `"lab"`) && strings.Contains(listed, "node n2 owns its address 10.9.0.")
 	})
-	l.eventually("an event on the pod says it too", func() bool {
+	l.eventually("an Event on the pod has the reason", func() bool {
 		for _, e := range eventsOf(t, server) {
 			if e.Type == corev1.EventTypeWarning && e.Reason == "WeftQuarantined" && e.InvolvedObject.Name == "a" {
 				return true
@@ -47,17 +47,17 @@ func TestPodsWithAddressesOfAnotherNodeAreIsolated(t *testing.T) {
 		}
 		return false
 	})
-	l.eventually("the cluster is told", func() bool {
+	l.eventually("the announcement follows", func() bool {
 		var own v1.NodeNetwork
 		server.Object("nodenetworks.contivpp.io", "", node.Name, &own)
 		c := meta.FindStatusCondition(own.Status.Conditions, v1.ConditionAddresses)
 		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "pod lab/a")
 	})
 	if objects, err := l.Weftctl(t.Context(), "objects", "vpp.interface"); err != nil || strings.Contains(objects, "eth0") {
-		t.Errorf("the pod's interface is in the dataplane still: %v\n%s", err, objects)
+		t.Errorf("the pod's interface still exists in the dataplane: %v\n%s", err, objects)
 	}
 	l.cni("DEL", a, nil)
-	l.eventually("with the pod the isolation ends", func() bool {
+	l.eventually("the isolation ends with the pod", func() bool {
 		listed, err := l.Weftctl(t.Context(), "quarantine", "list")
 		return err == nil && !strings.Contains(listed, "lab/a")
 	})

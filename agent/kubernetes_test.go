@@ -49,7 +49,7 @@ func clusterLabWith(t *testing.T, server *k8stest.Server, o node.Options) *lab {
 	return newLabWith(t, programs.Build(t), o)
 }
 
-// kubeconfigOf is a file that says where the server is.
+// kubeconfigOf returns the path of a kubeconfig for the server.
 func kubeconfigOf(t *testing.T, server *k8stest.Server) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -63,10 +63,10 @@ func kubeconfigOf(t *testing.T, server *k8stest.Server) string {
 	return file
 }
 
-// customInterfaces is the annotation that asks for extra interfaces.
+// customInterfaces is the annotation for extra interfaces.
 const customInterfaces = "contivpp.io/custom-if"
 
-// put makes a pod known to the API server.
+// put adds a pod to the API server.
 func (l *lab) put(server *k8stest.Server, p *node.Pod, annotations map[string]string) {
 	annotations = maps.Clone(annotations)
 	if extra, has := annotations[customInterfaces]; has {
@@ -78,13 +78,13 @@ func (l *lab) put(server *k8stest.Server, p *node.Pod, annotations map[string]st
 	})
 }
 
-// eventually tries until it is true.
+// eventually waits until a condition is true.
 func (l *lab) eventually(what string, try func() bool) {
 	l.Helper()
 	k8stest.Eventually(l.T, what, try)
 }
 
-// fails executes ADD for a pod and gives what the plugin printed, which must be an error.
+// fails executes ADD for a pod and returns the plugin's output, which must be an error.
 func (l *lab) fails(p *node.Pod) string {
 	l.Helper()
 	out, failed := l.tries("ADD", p)
@@ -94,7 +94,7 @@ func (l *lab) fails(p *node.Pod) string {
 	return out
 }
 
-// tries executes the plugin for a pod, and gives what it printed and whether it failed.
+// tries executes the plugin for a pod, and returns its output and whether it failed.
 func (l *lab) tries(verb string, p *node.Pod) (out string, failed bool) {
 	l.Helper()
 	cmd := exec.CommandContext(l.Context(), l.Program("weft-cni"))
@@ -106,27 +106,27 @@ func (l *lab) tries(verb string, p *node.Pod) (out string, failed bool) {
 }
 
 // rows: AWS-33, AWS-41, AWS-47, CAL-06, CAL-30, CIL-06
-func TestANodeOfAClusterIsToldByItsAPIServer(t *testing.T) {
+func TestAgentFollowsTheObjectsOfTheAPIServer(t *testing.T) {
 	l, server := clusterLab(t)
-	l.eventually("the network of the cluster is the node's", func() bool { return len(l.logged("the cluster is known")) > 0 })
+	l.eventually("the agent has the cluster's network", func() bool { return len(l.logged("the cluster is known")) > 0 })
 	a := l.pod("a")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
 	result := l.cni("ADD", a, nil)
 	addresses := l.addresses(result)
 	if len(addresses) != 3 || !netip.MustParsePrefix("10.8.0.0/24").Contains(addresses[0]) || !netip.MustParsePrefix("10.5.0.0/24").Contains(addresses[2]) {
-		t.Errorf("ADD gave %v: want one of each of the node's ranges, and one of network blue", addresses)
+		t.Errorf("ADD returned %v: want one of each of the node's ranges, and one of network blue", addresses)
 	}
 
 	server.Put("weftconfigs.contivpp.io", &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Paused: true}})
 	b := l.pod("b")
 	l.put(server, b, nil)
 	var said string
-	l.eventually("the pause holds pods up", func() bool {
+	l.eventually("the pause delays pods", func() bool {
 		said = l.fails(b)
 		return strings.Contains(said, `"code": 11`) && len(l.logged(`held up"`)) == 1
 	})
 	if said, failed := l.tries("STATUS", b); !failed || !strings.Contains(said, `"code": 50`) || !strings.Contains(said, "paused") {
-		t.Errorf("STATUS in a pause: %s", said)
+		t.Errorf("STATUS during a pause: %s", said)
 	}
 	server.Remove("weftconfigs.contivpp.io", "", "default")
 	l.eventually("the pause ends", func() bool {
@@ -137,16 +137,16 @@ func TestANodeOfAClusterIsToldByItsAPIServer(t *testing.T) {
 	server.Disconnect() // the API server is away, and the agent starts anew
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 {
-		t.Errorf("without its API server the new agent's resync did %v", operations)
+		t.Errorf("operations of the new agent's resync without its API server: %v", operations)
 	}
 	l.check(a, result)
 	if said := l.fails(b); !strings.Contains(said, `"code": 11`) || !strings.Contains(said, "no answer of the API server") {
-		t.Errorf("a pod of which nothing is known was refused so: %s", said)
+		t.Errorf("error of an unknown pod: %s", said)
 	}
 	if out, err := exec.CommandContext(t.Context(), l.Program("weft-agent"), "health", "--alive", "--socket", l.Socket()).CombinedOutput(); err != nil {
-		t.Errorf("kubelet would start the agent again without its API server: %v: %s", err, out)
+		t.Errorf("kubelet would restart the agent without its API server: %v: %s", err, out)
 	}
-	c := l.pod("c") // what the runtime knows of a pod is enough
+	c := l.pod("c") // with annotations of the runtime
 	l.cni("ADD", c, map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}}})
 	l.cni("DEL", c, nil)
 	server.Reconnect()
@@ -154,7 +154,7 @@ func TestANodeOfAClusterIsToldByItsAPIServer(t *testing.T) {
 	l.cni("ADD", b, nil)
 	l.cni("DEL", a, nil)
 	l.cni("DEL", b, nil)
-	// Pods, the pause and the node's heartbeats are no news of networks: one event for each agent.
+	// Pods, the pause and the node's heartbeats do not change networks: one event for each agent.
 	if set := l.logged("networks (from cluster)"); len(set) != 2 {
 		t.Errorf("networks were set %d times: %q", len(set), set)
 	}

@@ -29,7 +29,7 @@ import (
 type lab struct {
 	*testing.T
 	*node.Node
-	started time.Time // the running agent
+	started time.Time // of the running agent
 }
 
 func newLab(t *testing.T, dir string) *lab {
@@ -48,7 +48,7 @@ func newLabWith(t *testing.T, dir string, o node.Options) *lab {
 	l := &lab{T: t, Node: n}
 	t.Cleanup(func() {
 		if log, err := os.ReadFile(n.AgentLog()); t.Failed() && err == nil {
-			t.Logf("the agent's log:\n%s", log)
+			t.Logf("log of the agent:\n%s", log)
 		}
 		if err := errors.Join(n.Close(), removeNodeLinks()); err != nil {
 			t.Error(err)
@@ -58,15 +58,14 @@ func newLabWith(t *testing.T, dir string, o node.Options) *lab {
 	return l
 }
 
-// removeNodeLinks removes the node's own links that are veths: they do not end with the dataplane, as taps do, and would be in the
-// way of the next test's.
+// removeNodeLinks removes the node's own veths: unlike taps they do not end with the dataplane, and they would disturb the next test.
 func removeNodeLinks() error {
 	links, err := netlink.LinkList()
 	for _, l := range links {
 		if l.Type() != "veth" || !slices.Contains([]string{"weft:host", "weft:vtep"}, l.Attrs().Alias) {
 			continue
 		}
-		if gone := netlink.LinkDel(l); !errors.Is(gone, syscall.ENODEV) { // the other end may have gone with its peer
+		if gone := netlink.LinkDel(l); !errors.Is(gone, syscall.ENODEV) { // may be deleted with its peer
 			err = errors.Join(err, gone)
 		}
 	}
@@ -81,7 +80,7 @@ func (l *lab) start() {
 	}
 }
 
-// stateFile is the agent's.
+// stateFile returns the path of the agent's state file.
 func (l *lab) stateFile() string { return filepath.Join(l.State(), "state.db") }
 
 func (l *lab) pod(name string) *node.Pod {
@@ -93,8 +92,7 @@ func (l *lab) pod(name string) *node.Pod {
 	return p
 }
 
-// cni executes the plugin for a pod, as a runtime does, and gives what it printed, byte for byte. more is added to the
-// configuration.
+// cni executes the plugin for a pod, as a runtime does, and returns its output, byte for byte. more is added to the configuration.
 func (l *lab) cni(verb string, p *node.Pod, more map[string]any) []byte {
 	l.Helper()
 	cmd := exec.CommandContext(l.Context(), l.Program("weft-cni"))
@@ -132,13 +130,13 @@ func (l *lab) netconf(more map[string]any) []byte {
 	return []byte(dataplane.CustomInterfaces(string(raw)))
 }
 
-// check executes CHECK with the result that ADD gave.
+// check executes CHECK with the result of the ADD.
 func (l *lab) check(p *node.Pod, result []byte) {
 	l.Helper()
 	l.cni("CHECK", p, map[string]any{"prevResult": json.RawMessage(result)})
 }
 
-// addresses are those of a result.
+// addresses returns the addresses of a result.
 func (l *lab) addresses(result []byte) (addresses []netip.Addr) {
 	l.Helper()
 	var r struct {
@@ -167,7 +165,7 @@ func (l *lab) mustReach(from *node.Pod, to netip.Addr) {
 	}
 }
 
-// ctl asks weftctl for JSON.
+// ctl runs weftctl with JSON output.
 func (l *lab) ctl(reply any, args ...string) {
 	l.Helper()
 	text, err := l.Weftctl(l.Context(), append(args, "-o", "json")...)
@@ -179,7 +177,7 @@ func (l *lab) ctl(reply any, args ...string) {
 	}
 }
 
-// resyncs are the operations of all resyncs of the running agent.
+// resyncs returns the operations of all resyncs of the running agent.
 func (l *lab) resyncs() (operations []string) {
 	l.Helper()
 	var reply struct {
@@ -201,24 +199,24 @@ func (l *lab) resyncs() (operations []string) {
 		}
 	}
 	if !found {
-		l.Error("there was no resync")
+		l.Error("no resync")
 	}
 	return operations
 }
 
-// snapshot is all that wiring pods could leave behind in the dataplane, on the node, and in the leases.
+// snapshot records everything that pods could leave behind in the dataplane, on the node, and in the leases.
 func (l *lab) snapshot() leftovers.Snapshot {
 	l.Helper()
 	s, err := leftovers.Steady(l.Context(), leftovers.Places{
 		Namespaces: map[string]string{"node": ""}, Agent: l.Socket(), Dataplane: l.DataplaneSocket(),
-	}, time.Minute) // the kernel goes on for a while with what a link's coming up began
+	}, time.Minute) // the kernel's work after a link is up takes some time
 	if err != nil {
 		l.Fatal(err)
 	}
 	return s
 }
 
-// logged gives the lines of the agent's log with the words.
+// logged returns the lines of the agent's log that contain words.
 func (l *lab) logged(words string) (lines []string) {
 	l.Helper()
 	text, err := os.ReadFile(l.AgentLog())
@@ -239,7 +237,7 @@ func (l *lab) await(holds func() bool, what string) {
 		case <-limit:
 			events, _ := l.Weftctl(l.Context(), "events")
 			objects, _ := l.Weftctl(l.Context(), "objects")
-			l.Fatalf("waited in vain for %s:\n%s\n%s", what, events, objects)
+			l.Fatalf("timeout waiting for %s:\n%s\n%s", what, events, objects)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 const webPort = 8080
 
-// hello serves connections in a pod: it tells who asks from where.
+// hello serves connections in a pod: it writes the client's address.
 func (l *lab) hello(p *node.Pod) {
 	l.Helper()
 	netnstest.Do(l, p.Netns, func() {
@@ -35,9 +35,9 @@ func (l *lab) hello(p *node.Pod) {
 			for {
 				c, err := listener.AcceptTCP()
 				if err != nil {
-					return // it was closed
+					return // closed
 				}
-				_, _ = io.WriteString(c, c.RemoteAddr().(*net.TCPAddr).IP.String()) // who went away does not want to know
+				_, _ = io.WriteString(c, c.RemoteAddr().(*net.TCPAddr).IP.String()) // the client may be gone
 				_ = c.Close()
 			}
 		}()
@@ -45,7 +45,7 @@ func (l *lab) hello(p *node.Pod) {
 	})
 }
 
-// asks is what a pod hears at an address.
+// asks returns the response that a pod gets from an address.
 func (l *lab) asks(p *node.Pod, at netip.Addr) (heard string) {
 	l.Helper()
 	netnstest.Do(l, p.Netns, func() {
@@ -65,7 +65,7 @@ func (l *lab) asks(p *node.Pod, at netip.Addr) (heard string) {
 	return heard
 }
 
-// redirect leads from a service to a pod, as kube-proxy does on the node.
+// redirect adds DNAT from a service address to a pod, as kube-proxy does on the node.
 func (l *lab) redirect(service, to netip.Addr) {
 	l.Helper()
 	c, err := nftables.New()
@@ -105,9 +105,9 @@ func tables(t *testing.T) (names []string) {
 	return names
 }
 
-// A pod reaches a Service whose only pod it is itself, and one of another pod beside it, while nothing of the redirecting
-// is Weft's. Once it is uninstalled, the agent leaves nothing of its own behind.
-func TestAPodReachesServicesOfItselfAndOfOthers(t *testing.T) {
+// A pod reaches a Service whose only pod is itself, and one of another pod, with rules of kube-proxy. After an uninstallation the agent
+// leaves none of its own rules behind.
+func TestPodReachesServicesOfItselfAndOfOthers(t *testing.T) {
 	l := newLab(t, programs.Build(t))
 	one, other := l.pod("one"), l.pod("other")
 	address := l.addresses(l.cni("ADD", one, nil))[0]
@@ -120,14 +120,14 @@ func TestAPodReachesServicesOfItselfAndOfOthers(t *testing.T) {
 		t.Errorf("by its service the pod sees itself as %q, by its address as %q", seen, own)
 	}
 	if got := l.asks(other, service); got != seen {
-		t.Errorf("another pod is seen as %q, want the node's %q", got, seen)
+		t.Errorf("the address of another pod's client is %q, want the node's %q", got, seen)
 	}
 
 	if err := l.StopAgent(); err != nil {
 		t.Fatal(err)
 	}
 	if got := tables(t); !slices.Equal(got, []string{"proxy", "weft"}) {
-		t.Errorf("between two agents there are the tables %v", got)
+		t.Errorf("tables between two agents: %v", got)
 	}
 	l.start()
 	for _, p := range []*node.Pod{one, other} {
@@ -140,6 +140,6 @@ func TestAPodReachesServicesOfItselfAndOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := tables(t); !slices.Equal(got, []string{"proxy"}) {
-		t.Errorf("once it is uninstalled there are the tables %v", got)
+		t.Errorf("tables after the uninstallation: %v", got)
 	}
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// uplinkMTU is that of the node's uplink in a lab, bytes.
+// uplinkMTU is the MTU of the node's uplink in a lab, in bytes.
 const uplinkMTU = 1400
 
-// uplinkOf gives the node of a lab its address, on a link.
+// uplinkOf adds the address of a lab's node to a new link.
 func uplinkOf(t *testing.T) {
 	t.Helper()
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", MTU: uplinkMTU}, PeerName: "up1"}
@@ -40,7 +40,7 @@ func uplinkOf(t *testing.T) {
 	}
 }
 
-// neighbour makes another node announce itself, with a block that is its podCIDR.
+// neighbour makes another node announce itself with a block that is its podCIDR.
 func neighbour(server *k8stest.Server, name string, id int32, block v1.CIDR) {
 	server.Put("nodes", &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: []string{string(block)}},
@@ -49,7 +49,7 @@ func neighbour(server *k8stest.Server, name string, id int32, block v1.CIDR) {
 	putAnnouncement(server, name, id, block)
 }
 
-// putAnnouncement makes another node announce prefixes, whatever its Node object says.
+// putAnnouncement makes another node announce prefixes, regardless of its Node object.
 func putAnnouncement(server *k8stest.Server, name string, id int32, prefixes ...v1.CIDR) {
 	server.Put("nodenetworks.contivpp.io", &v1.NodeNetwork{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -60,7 +60,7 @@ func putAnnouncement(server *k8stest.Server, name string, id int32, prefixes ...
 	})
 }
 
-// askedForOwn counts the questions to the API server for the NodeNetwork of the lab's node.
+// askedForOwn counts the requests to the API server for the NodeNetwork of the lab's node.
 func askedForOwn(server *k8stest.Server) (n int) {
 	for _, r := range server.Requests() {
 		if strings.HasPrefix(r, "GET ") && strings.Contains(r, "/nodenetworks/"+node.Name) {
@@ -70,7 +70,7 @@ func askedForOwn(server *k8stest.Server) (n int) {
 	return n
 }
 
-// leads reports whether the kernel of the node sends packets for an address to the dataplane, by a route of their own.
+// leads reports whether the node's kernel has a specific route for an address to the dataplane.
 func leads(t *testing.T, to string) bool {
 	t.Helper()
 	prefix := netip.MustParsePrefix(to)
@@ -82,7 +82,7 @@ func leads(t *testing.T, to string) bool {
 }
 
 // rows: AWS-11, CIL-10
-func TestOtherNodesAreReachedAsLongAsTheyAreThere(t *testing.T) {
+func TestOtherNodesAreReachableWhileTheyExist(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{})
 	var own v1.NodeNetwork
@@ -97,20 +97,20 @@ func TestOtherNodesAreReachedAsLongAsTheyAreThere(t *testing.T) {
 
 	neighbour(server, "n2", spec.NodeID%60000+1, "10.8.2.0/24")
 	neighbour(server, "n3", spec.NodeID%60000+2, "10.8.3.0/24")
-	l.eventually("both are reached", func() bool { return leads(t, "10.8.2.0/24") && leads(t, "10.8.3.0/24") })
+	l.eventually("routes to both nodes exist", func() bool { return leads(t, "10.8.2.0/24") && leads(t, "10.8.3.0/24") })
 	a := l.pod("a")
 	l.put(server, a, nil)
 	result := l.cni("ADD", a, nil)
 	asked := askedForOwn(server)
-	for i := range 20 { // what is of others
+	for i := range 20 { // changes of other nodes
 		l.put(server, a, map[string]string{"other": strconv.Itoa(i)})
 	}
 	neighbour(server, "n4", spec.NodeID%60000+3, "10.8.4.0/24")
-	l.eventually("the third is reached", func() bool { return leads(t, "10.8.4.0/24") })
+	l.eventually("a route to the third node exists", func() bool { return leads(t, "10.8.4.0/24") })
 	if n := askedForOwn(server); n != asked {
-		t.Errorf("for news of others the API server was asked for this node's NodeNetwork %d times", n-asked)
+		t.Errorf("changes of other nodes caused %d requests for this node's NodeNetwork", n-asked)
 	}
-	l.eventually("that is durable", func() bool { // the kernel has the route before
+	l.eventually("the event is durable", func() bool { // the kernel has the route earlier
 		events, err := l.Weftctl(t.Context(), "events")
 		return err == nil && strings.Contains(events, "set 3 other nodes")
 	})
@@ -118,20 +118,20 @@ func TestOtherNodesAreReachedAsLongAsTheyAreThere(t *testing.T) {
 	server.Disconnect()
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 || !leads(t, "10.8.2.0/24") {
-		t.Errorf("without its API server the new agent's resync did %v", operations)
+		t.Errorf("operations of the new agent's resync without its API server: %v", operations)
 	}
 	server.Reconnect()
 	server.Remove("nodenetworks.contivpp.io", "", "n2")
-	l.eventually("the node that left is not reached any more", func() bool { return !leads(t, "10.8.2.0/24") })
+	l.eventually("no route to the node that left exists", func() bool { return !leads(t, "10.8.2.0/24") })
 	if !leads(t, "10.8.3.0/24") {
-		t.Error("the other one is not reached any more either")
+		t.Error("the route to the other node is gone too")
 	}
 	l.check(a, result)
 	l.cni("DEL", a, nil)
 }
 
-// Finding 6 of issue 12: what the stolen token of another node's agent announces gets no route, at a node that runs already
-// and at one that starts.
+// Finding 6 of issue 12: announcements with a stolen token of another node's agent get no route, neither at a running node nor at one that
+// starts.
 func TestStolenAgentTokenGetsNoRoute(t *testing.T) {
 	server := k8stest.New(t)
 	server.Put("servicecidrs.networking.k8s.io", &networkingv1.ServiceCIDR{
@@ -140,7 +140,7 @@ func TestStolenAgentTokenGetsNoRoute(t *testing.T) {
 	l := clusterLabWith(t, server, node.Options{})
 	neighbour(server, "n2", 60001, "10.8.2.0/24")
 	neighbour(server, "n3", 60002, "10.8.3.0/24")
-	l.eventually("both are reached", func() bool { return leads(t, "10.8.2.0/24") && leads(t, "10.8.3.0/24") })
+	l.eventually("routes to both nodes exist", func() bool { return leads(t, "10.8.2.0/24") && leads(t, "10.8.3.0/24") })
 
 	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "198.51.100.0-26"}, Spec: v1.IPBlockSpec{CIDR: "198.51.100.0/26", Pool: "ghost", Node: "n2"},
@@ -156,26 +156,26 @@ func TestStolenAgentTokenGetsNoRoute(t *testing.T) {
 	for i, granted := range []v1.CIDR{"10.8.2.0/25", "10.8.2.128/25"} {
 		when := fmt.Sprintf("run %d of the agent", i+1)
 		putAnnouncement(server, "n2", 60001, append([]v1.CIDR{granted}, evil...)...)
-		l.eventually("the rest of the announcement counts", func() bool { return leads(t, string(granted)) && leads(t, "10.8.3.0/24") })
+		l.eventually("the rest of the announcement is accepted", func() bool { return leads(t, string(granted)) && leads(t, "10.8.3.0/24") })
 		for _, prefix := range evil {
 			if links := wayTo(t, string(prefix)); len(links) > 0 || leads(t, string(prefix)) {
-				t.Errorf("%s: %s has a route by %v", when, prefix, links)
+				t.Errorf("%s: %s has a route through %v", when, prefix, links)
 			}
 		}
 		objects, err := l.Weftctl(t.Context(), "objects", "-o", "json")
 		for _, prefix := range evil {
-			isNode := strings.HasPrefix(string(prefix), "10.200.") // tunnels lead to these, in a VRF of their own
+			isNode := strings.HasPrefix(string(prefix), "10.200.") // endpoints of tunnels, in a VRF of their own
 			if err != nil || !isNode && strings.Contains(objects, string(prefix)) {
-				t.Errorf("%s: an object of the machine has %s (error %v)", when, prefix, err)
+				t.Errorf("%s: an applied object has %s (error %v)", when, prefix, err)
 			}
 		}
-		l.eventually("weftctl status tells of it", shown)
+		l.eventually("weftctl status shows it", shown)
 		l.restartAfter(func(string) error { return nil })
 	}
 
-	// What the cluster grants is accepted without another word of the node.
+	// Prefixes that the cluster grants later are accepted without a new announcement.
 	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "ghost"}, Spec: v1.IPPoolSpec{CIDR: "198.51.100.0/24"}})
-	l.eventually("the block counts once its pool is there", func() bool { return leads(t, "198.51.100.0/26") })
+	l.eventually("the block is accepted when its pool exists", func() bool { return leads(t, "198.51.100.0/26") })
 	putAnnouncement(server, "n2", 60001, "10.8.2.0/24")
 	l.eventually("nothing is rejected", func() bool {
 		status, err := l.Weftctl(t.Context(), "status")
@@ -183,7 +183,7 @@ func TestStolenAgentTokenGetsNoRoute(t *testing.T) {
 	})
 }
 
-// announced are the blocks of the default network that the node says it has.
+// announced returns the blocks of the default network in the node's announcement.
 func announced(server *k8stest.Server) []v1.CIDR {
 	var own v1.NodeNetwork
 	if server.Object("nodenetworks.contivpp.io", "", node.Name, &own) && len(own.Spec.Networks) > 0 {
@@ -199,13 +199,13 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24", BlockSize: &size}})
 	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
 	held := func() []v1.CIDR { return announced(server) }
-	l.eventually("blocks are claimed ahead of need, and announced", func() bool { return len(held()) >= 4 })
+	l.eventually("blocks are claimed in advance, and announced", func() bool { return len(held()) >= 4 })
 	a := l.pod("a")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
 	result := l.cni("ADD", a, nil)
 	addresses := l.addresses(result)
 	if len(addresses) != 2 || !slices.ContainsFunc(held(), func(c v1.CIDR) bool { return netip.MustParsePrefix(string(c)).Contains(addresses[0]) }) {
-		t.Fatalf("ADD gave %v, blocks are %v", addresses, held())
+		t.Fatalf("ADD returned %v, blocks are %v", addresses, held())
 	}
 	told := func() (list []v1.Allocation) {
 		for _, c := range held() {
@@ -216,13 +216,13 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 		return slices.DeleteFunc(list, func(a v1.Allocation) bool { return a.Attachment == "node" }) // its own address
 	}
 	want := v1.Allocation{Address: v1.IP(addresses[0].String()), Namespace: "lab", Pod: "a", Attachment: "weft/" + a.ContainerID + "/eth0"}
-	l.eventually("the cluster is told who has the address", func() bool { return slices.Equal(told(), []v1.Allocation{want}) })
+	l.eventually("the block's status has the owner of the address", func() bool { return slices.Equal(told(), []v1.Allocation{want}) })
 	var extra v1.IPBlock
-	l.eventually("and who has one of the custom network", func() bool {
+	l.eventually("so has the status of the custom network's block", func() bool {
 		return server.Object("ipblocks.contivpp.io", "", "blue.10.5.0.0-26", &extra) && len(extra.Status.Allocations) == 1
 	})
 	if got := extra.Status.Allocations[0]; got.Pod != "a" || got.Attachment != want.Attachment+"/b1" {
-		t.Errorf("of the custom network it is told %+v", got)
+		t.Errorf("allocations of the custom network: %+v", got)
 	}
 
 	server.Disconnect() // without its API server the node still gives out what it has, before and after a restart
@@ -230,7 +230,7 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	l.cni("ADD", b, map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}}})
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 {
-		t.Errorf("without its API server the new agent's resync did %v", operations)
+		t.Errorf("operations of the new agent's resync without its API server: %v", operations)
 	}
 	l.check(a, result)
 	l.cni("DEL", b, nil)
@@ -238,20 +238,20 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	server.Reconnect()
 	l.eventually("the announcement lists no address", func() bool { return len(told()) == 0 })
 
-	if err := l.ClusterPools(false); err != nil { // the node's own ranges again: its blocks are of no use
+	if err := l.ClusterPools(false); err != nil { // the node's own ranges; its blocks are unused
 		t.Fatal(err)
 	}
 	l.restartAfter(func(string) error { return nil })
 	c := l.pod("c")
 	l.put(server, c, nil)
 	if addresses := l.addresses(l.cni("ADD", c, nil)); !netip.MustParsePrefix("10.8.0.0/24").Contains(addresses[0]) {
-		t.Errorf("with podCIDRs ADD gave %v", addresses)
+		t.Errorf("with podCIDRs ADD returned %v", addresses)
 	}
 	l.cni("DEL", c, nil)
 }
 
 // rows: AWS-15, CIL-07
-func TestANodeServesPodsOnceItHasAddresses(t *testing.T) {
+func TestNodeServesPodsOnceItHasAddresses(t *testing.T) {
 	server := k8stest.New(t)
 	pool := &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24"}}
 	server.Put("ippools.contivpp.io", pool)
@@ -268,13 +268,13 @@ func TestANodeServesPodsOnceItHasAddresses(t *testing.T) {
 	go func() { started <- l.StartAgent(t.Context()) }()
 	a := l.pod("a")
 	l.put(server, a, nil)
-	l.eventually("STATUS and ADD say what is missing", func() bool {
+	l.eventually("STATUS and ADD name the missing block", func() bool {
 		status, _ := l.tries("STATUS", a)
 		add, failed := l.tries("ADD", a)
 		return failed && strings.Contains(status, `"code": 50`) && strings.Contains(add, `"code": 11`) &&
 			strings.Contains(status, "no block of the cluster's pools") && strings.Contains(add, "no block of the cluster's pools")
 	})
-	// An administrator may give the node one block, of a pool that the node itself claims nothing of.
+	// An administrator may give the node one block of a pool from which the node cannot claim.
 	pool.Spec.Disabled = true
 	server.Put("ippools.contivpp.io", pool)
 	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
@@ -295,12 +295,12 @@ func TestANodeServesPodsOnceItHasAddresses(t *testing.T) {
 		return !failed
 	})
 	if len(addresses) != 1 || !netip.MustParsePrefix("10.9.0.64/26").Contains(addresses[0]) {
-		t.Errorf("ADD gave %v", addresses)
+		t.Errorf("ADD returned %v", addresses)
 	}
 	l.cni("DEL", a, nil)
 }
 
-// wayTo names the links by which the kernel of the node sends packets for a range.
+// wayTo returns the links of the node's kernel routes for a range.
 func wayTo(t *testing.T, to string) (links []string) {
 	t.Helper()
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
@@ -315,7 +315,7 @@ func wayTo(t *testing.T, to string) (links []string) {
 	return links
 }
 
-func TestTheWayToOtherNodesIsThatOfTheConfiguration(t *testing.T) {
+func TestNodesReachEachOtherByTheConfiguredTunnel(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{Tunnel: "none"})
 	neighbour(server, "n2", 60001, "10.8.2.0/24")
@@ -324,6 +324,6 @@ func TestTheWayToOtherNodesIsThatOfTheConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.restartAfter(func(string) error { return nil })
-		l.eventually("the way is by "+step.link, func() bool { return slices.Equal(wayTo(t, "10.8.2.0/24"), []string{step.link}) })
+		l.eventually("the route uses "+step.link, func() bool { return slices.Equal(wayTo(t, "10.8.2.0/24"), []string{step.link}) })
 	}
 }

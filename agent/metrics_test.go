@@ -25,7 +25,7 @@ import (
 )
 
 // rows: AWS-24, MEM-19
-func TestMetricsTellOfRequestsAndEvents(t *testing.T) {
+func TestMetricsCountRequestsAndEvents(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress, CoolDown: time.Hour})
 	l.metric("weft_dataplane_connected", is(1))
 	l.metric(`weft_event_duration_seconds_count{event="Resynchronize",phase="total"}`, atLeast(1))
@@ -70,13 +70,13 @@ func TestMetricsTellOfRequestsAndEvents(t *testing.T) {
 	l.metric(`weft_objects{kind="vpp.interface",phase="InSync"}`, is(taps))
 }
 
-func TestMetricsTellOfWhatIsUndoneAndRepaired(t *testing.T) {
+func TestMetricsCountUndoneAndRepairedOperations(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress})
 	l.metric(`weft_transaction_rollbacks_total{result="undone"}`, is(0))
 	a := l.pod("a")
 	netnstest.Do(t, a.Netns, func() { occupyDefaultRoute(t) })
 	if err := l.call(t.Context(), "ADD", a, a.Netns); err == nil {
-		t.Fatal("an ADD beside a default route succeeds")
+		t.Fatal("an ADD with an existing default route succeeds")
 	}
 	l.metric(`weft_transaction_rollbacks_total{result="undone"}`, is(1))
 	l.metric(`weft_transaction_operations_total{kind="linux.route",result="not_applied",verb="create"}`, atLeast(1))
@@ -92,7 +92,7 @@ func TestMetricsTellOfWhatIsUndoneAndRepaired(t *testing.T) {
 	l.metric(`weft_drift_total{kind="linux.route"}`, atLeast(1))
 }
 
-// occupyDefaultRoute gives the default route to a link of the sandbox's own.
+// occupyDefaultRoute adds a default route through another link of the sandbox.
 func occupyDefaultRoute(t *testing.T) {
 	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "other0"}, Mode: netlink.TUNTAP_MODE_TAP}
 	err := netlink.LinkAdd(tap)
@@ -113,7 +113,7 @@ func loseDefaultRoute(t *testing.T) {
 	}
 }
 
-func TestMetricsTellOfPodsInterfaces(t *testing.T) {
+func TestMetricsOfPodInterfaces(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress, Memifs: 4})
 	l.metric(`weft_devices{state="free"}`, is(4))
 	l.metric(`weft_kubelet_registrations_total{result="ok"}`, atLeast(1))
@@ -150,12 +150,12 @@ func TestMetricsTellOfPodsInterfaces(t *testing.T) {
 	}
 	defer program.Release()
 	l.metric(`weft_memif_connected{interface="m1",namespace="lab",pod="a"}`, is(1))
-	netnstest.Do(t, b.Netns, func() { say(t, ofA[2], 64) }) // it reads none of them
+	netnstest.Do(t, b.Netns, func() { say(t, ofA[2], 64) }) // its client reads none of them
 	l.metric("weft_interface_rx_packets_total"+m1, atLeast(1))
 	l.metric("weft_interface_rx_drops_total"+m1, atLeast(1))
 
 	l.cni("DEL", a, nil)
-	until(t, "series of a pod that is gone", func() error {
+	until(t, "series of a deleted pod", func() error {
 		values, err := scrape(t.Context())
 		for name := range values {
 			if strings.Contains(name, `pod="a"`) {
@@ -166,7 +166,7 @@ func TestMetricsTellOfPodsInterfaces(t *testing.T) {
 	})
 }
 
-// sendSpoofed sends a packet of an address that is not the pod's from the namespace of the calling thread.
+// sendSpoofed sends a packet with a foreign source address from the calling thread's namespace.
 func sendSpoofed(t *testing.T) {
 	t.Helper()
 	link, err := netlink.LinkByName("eth0")
@@ -188,7 +188,7 @@ func sendSpoofed(t *testing.T) {
 	}
 }
 
-// say sends datagrams from the namespace of the calling thread.
+// say sends datagrams from the calling thread's namespace.
 func say(t *testing.T, to netip.Addr, times int) {
 	conn, err := net.Dial("udp", netip.AddrPortFrom(to, 9).String())
 	if err != nil {
@@ -202,7 +202,7 @@ func say(t *testing.T, to netip.Addr, times int) {
 	}
 }
 
-func TestMetricsTellOfADataplaneThatHangs(t *testing.T) {
+func TestMetricsShowThatTheDataplaneHangs(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress})
 	before := l.now("weft_dataplane_reconnects_total")
 	l.metric("weft_dataplane_connected", is(1))
@@ -216,35 +216,35 @@ func TestMetricsTellOfADataplaneThatHangs(t *testing.T) {
 	l.answers("/readyz", http.StatusOK, "ready\n")
 }
 
-func TestMetricsTellOfWhatWaits(t *testing.T) {
+func TestMetricsShowWaitingRequests(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress})
 	pods := []*node.Pod{l.pod("a"), l.pod("b")}
 	waits := map[string]bool{"weft_event_queue_depth": true, `weft_addresses{pool="pods4",state="leased"}`: true}
 	for name := range waits {
 		l.metric(name, is(0))
 	}
-	// An event hangs until the agent notices that the dataplane does: some seconds, which a busy machine may sleep through.
+	// An event hangs until the agent notices that the dataplane does, after some seconds; a busy machine may miss that time.
 	for attempt := 0; attempt < 5 && len(waits) > 0; attempt++ {
 		l.lookWhileOneHangs(pods, waits)
 	}
 	if len(waits) > 0 {
-		t.Errorf("nothing was seen of %v", slices.Sorted(maps.Keys(waits)))
+		t.Errorf("never above 0: %v", slices.Sorted(maps.Keys(waits)))
 	}
 	l.metric("weft_event_queue_depth", is(0))
 }
 
-// lookWhileOneHangs adds pods while the dataplane hangs, and takes the metrics out of waits that are not 0 meanwhile.
+// lookWhileOneHangs adds pods while the dataplane hangs, and removes metrics from waits that are above 0 in that time.
 func (l *lab) lookWhileOneHangs(pods []*node.Pod, waits map[string]bool) {
 	thaw := l.freeze()
 	var calls sync.WaitGroup
 	for _, p := range pods {
-		calls.Go(func() { _ = l.call(l.Context(), "ADD", p, p.Netns) }) // whether or not it succeeds
+		calls.Go(func() { _ = l.call(l.Context(), "ADD", p, p.Netns) }) // an error is allowed
 	}
-	until(l.T, "the agent's notice", func() error {
+	until(l.T, "the agent notices", func() error {
 		values, err := scrape(l.Context())
 		maps.DeleteFunc(waits, func(name string, _ bool) bool { return values[name] > 0 })
 		if err == nil && len(waits) > 0 && values["weft_dataplane_connected"] == 1 {
-			err = errors.New("it has not noticed")
+			err = errors.New("the agent has not noticed")
 		}
 		return err
 	})
@@ -259,7 +259,7 @@ func (l *lab) lookWhileOneHangs(pods []*node.Pod, waits map[string]bool) {
 }
 
 // rows: AWS-10
-func TestTheEndpointIsThereBeforeTheSocketIs(t *testing.T) {
+func TestEndpointServesBeforeTheSocketExists(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress})
 	a := l.pod("a")
 	l.cni("ADD", a, nil)
@@ -267,9 +267,9 @@ func TestTheEndpointIsThereBeforeTheSocketIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := get(t.Context(), "/healthz"); err == nil {
-		t.Error("the endpoint outlives the agent")
+		t.Error("the endpoint serves after the agent has ended")
 	}
-	l.cni("DEL", a, nil) // it is queued
+	l.cni("DEL", a, nil) // queued
 	thaw := l.freeze()
 	if err := l.BeginAgent(); err != nil {
 		t.Fatal(err)
@@ -281,9 +281,9 @@ func TestTheEndpointIsThereBeforeTheSocketIs(t *testing.T) {
 		}
 		return conn.Close()
 	})
-	code, text, err := get(t.Context(), "/readyz") // once, and no second time
+	code, text, err := get(t.Context(), "/readyz") // only once
 	if err != nil || code != http.StatusServiceUnavailable || !strings.Contains(text, "started: starting: the first resync has not ended") {
-		t.Errorf("the endpoint says %d %q, %v", code, text, err)
+		t.Errorf("the endpoint returns %d %q, %v", code, text, err)
 	}
 	l.answers("/healthz", http.StatusServiceUnavailable, "dataplane: not connected")
 	l.metric("weft_delete_queue_length", is(1))
@@ -296,19 +296,19 @@ func TestTheEndpointIsThereBeforeTheSocketIs(t *testing.T) {
 	l.answers("/healthz", http.StatusOK, "ready\n")
 }
 
-// answers waits until the endpoint answers so.
+// answers waits for a response with the code and the text.
 func (l *lab) answers(path string, code int, words string) {
 	l.Helper()
 	until(l.T, path, func() error {
 		have, text, err := get(l.Context(), path)
 		if err != nil || have != code || !strings.Contains(text, words) {
-			return fmt.Errorf("it says %d %q, %w", have, text, err)
+			return fmt.Errorf("the response is %d %q, %w", have, text, err)
 		}
 		return nil
 	})
 }
 
-// memifOfA asks for a memif beside the main interface.
+// memifOfA requests a memif beside the main interface.
 var memifOfA = map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{
 	"contivpp.io/custom-if": "m1/memif",
 }}}

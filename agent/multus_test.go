@@ -27,19 +27,19 @@ func define(server *k8stest.Server, namespace, name, config string) {
 	})
 }
 
-// told is one interface of the annotation network-status.
+// told is one interface of the network-status annotation.
 type told struct {
 	Name, Interface, MAC string
 	IPs                  []string
 	Default              bool
 }
 
-// status is what a pod is told, and the text of it.
+// status returns a pod's network-status annotation, parsed and as text.
 func (l *lab) status(server *k8stest.Server, p *node.Pod) (list []told, text string) {
 	l.Helper()
 	var o corev1.Pod
 	if !server.Object("pods", "lab", p.Name, &o) {
-		l.Fatalf("there is no pod %s", p.Name)
+		l.Fatalf("unknown pod %s", p.Name)
 	}
 	if text = o.Annotations[networkstatus.Annotation]; text == "" {
 		return nil, ""
@@ -50,7 +50,7 @@ func (l *lab) status(server *k8stest.Server, p *node.Pod) (list []told, text str
 	return list, text
 }
 
-// forget takes the status of a pod away, as another client would.
+// forget removes the annotation of a pod, as another client would.
 func (l *lab) forget(server *k8stest.Server, p *node.Pod) {
 	var o corev1.Pod
 	server.Object("pods", "lab", p.Name, &o)
@@ -58,7 +58,7 @@ func (l *lab) forget(server *k8stest.Server, p *node.Pod) {
 	server.Put("pods", &o)
 }
 
-// links names the interfaces of a result that a pod has, with their addresses.
+// links returns the names of a result's interfaces in a pod, with their addresses.
 func (l *lab) links(result []byte) (list []told) {
 	l.Helper()
 	var r struct {
@@ -86,7 +86,7 @@ func (l *lab) links(result []byte) (list []told) {
 	return list
 }
 
-// tells reports whether a pod is told just that, with these names.
+// tells reports whether a pod's annotation has exactly these interfaces, with these names.
 func (l *lab) tells(server *k8stest.Server, p *node.Pod, got []told, names ...string) bool {
 	status, _ := l.status(server, p)
 	return slices.EqualFunc(status, got, func(s, g told) bool {
@@ -97,14 +97,14 @@ func (l *lab) tells(server *k8stest.Server, p *node.Pod, got []told, names ...st
 
 const selecting = `[{"name":"blue"},{"name":"wire","namespace":"infra","interface":"w1","mac":"02:00:00:00:00:07"}]`
 
-func TestAPodOfAClusterGetsWhatItSelectsAndIsToldWhatItGot(t *testing.T) {
+func TestPodGetsSelectedNetworksAndTheStatusAnnotation(t *testing.T) {
 	l, server := clusterLab(t)
 	define(server, "lab", "blue", `{"cniVersion":"1.0.0","type":"weft-cni","mode":"delegate","network":"blue"}`)
 	define(server, "infra", "wire", `{"cniVersion":"1.0.0","name":"wire","plugins":[{"type":"weft-cni","network":"stub","interfaceType":"veth","options":{"mtu":1300}}]}`)
 	define(server, "lab", "mac", `{"cniVersion":"1.0.0","type":"macvlan"}`)
-	l.eventually("the cluster is known", func() bool { return len(l.logged("the cluster is known")) > 0 })
+	l.eventually("the agent has the cluster's objects", func() bool { return len(l.logged("the cluster is known")) > 0 })
 	a := l.pod("a")
-	server.Fail(func(r *http.Request) int { // the status is nothing that an ADD waits for
+	server.Fail(func(r *http.Request) int { // an ADD does not wait for the annotation
 		if r.Method == http.MethodPatch {
 			return http.StatusInternalServerError
 		}
@@ -114,17 +114,17 @@ func TestAPodOfAClusterGetsWhatItSelectsAndIsToldWhatItGot(t *testing.T) {
 	result := l.cni("ADD", a, nil)
 	got := l.links(result)
 	if len(got) != 4 || got[2].Interface != "net1" || len(got[2].IPs) != 1 || !strings.HasPrefix(got[2].IPs[0], "10.5.0.") || got[3].Interface != "w1" || got[3].MAC != "02:00:00:00:00:07" {
-		t.Fatalf("ADD gave %+v", got)
+		t.Fatalf("ADD returned %+v", got)
 	}
 	l.check(a, result)
 	server.Fail(nil)
 	names := []string{"weft", "stub", "lab/blue", "infra/wire"}
-	l.eventually("the pod is told", func() bool { return l.tells(server, a, got, names...) })
+	l.eventually("the pod is annotated", func() bool { return l.tells(server, a, got, names...) })
 
 	l.forget(server, a)
-	l.eventually("the pod is told again", func() bool { return l.tells(server, a, got, names...) })
+	l.eventually("the pod is annotated again", func() bool { return l.tells(server, a, got, names...) })
 	l.restartAfter(func(string) error { l.forget(server, a); return nil })
-	l.eventually("the next agent tells the pod", func() bool { return l.tells(server, a, got, names...) })
+	l.eventually("the next agent annotates the pod", func() bool { return l.tells(server, a, got, names...) })
 	l.check(a, result)
 
 	for name, want := range map[string]string{"mac": `not a configuration of type weft-cni but \"macvlan\"`, "none": "there is no NetworkAttachmentDefinition lab/none", "a/b/c": "invalid name of a"} {
@@ -134,22 +134,22 @@ func TestAPodOfAClusterGetsWhatItSelectsAndIsToldWhatItGot(t *testing.T) {
 			t.Errorf("%s: refused so: %s", name, said)
 		}
 		if _, text := l.status(server, b); text != "" {
-			t.Errorf("a pod that got nothing is told %s", text)
+			t.Errorf("a pod with a failed ADD is annotated: %s", text)
 		}
 	}
 	l.cni("DEL", a, nil)
-	l.eventually("what it was told is withdrawn", func() bool { _, text := l.status(server, a); return text == "" })
+	l.eventually("the annotation is removed", func() bool { _, text := l.status(server, a); return text == "" })
 }
 
-func TestWhereMultusIsItTellsPodsAndSelectsForThem(t *testing.T) {
+func TestAgentLeavesSelectionAndAnnotationToMultus(t *testing.T) {
 	t.Setenv("WEFT_KUBERNETES_MULTUS", "true")
 	l, server := clusterLab(t)
 	define(server, "lab", "blue", `{"type":"weft-cni","network":"blue"}`)
-	l.eventually("the cluster is known", func() bool { return len(l.logged("the cluster is known")) > 0 })
+	l.eventually("the agent has the cluster's objects", func() bool { return len(l.logged("the cluster is known")) > 0 })
 	a := l.pod("a")
 	l.put(server, a, map[string]string{pod.AnnotationNetworks: "blue"})
 	if got := l.links(l.cni("ADD", a, nil)); len(got) != 1 {
-		t.Errorf("ADD gave %+v, and net1 is Multus' to ask for", got)
+		t.Errorf("ADD returned %+v, although Multus handles net1", got)
 	}
 	l.cni("DEL", a, nil)
 	for _, r := range server.Requests() {
@@ -159,12 +159,11 @@ func TestWhereMultusIsItTellsPodsAndSelectsForThem(t *testing.T) {
 	}
 }
 
-// A node whose main CNI is another: Weft adds what the API server says that the pod wants, and the main interface stays as
-// that one made it.
-func TestBehindAnotherCNIPodsOfAClusterGetWhatTheyAskWeftFor(t *testing.T) {
+// Another plugin makes the main interface, which does not change; Weft adds the interfaces of the pod's annotation in the API server.
+func TestBehindAnotherCNIPodsOfAClusterGetTheInterfacesOfTheirAnnotation(t *testing.T) {
 	l, server := clusterLab(t)
 	define(server, "lab", "blue", `{"type":"weft-cni","network":"blue"}`)
-	l.eventually("the cluster is known", func() bool { return len(l.logged("the cluster is known")) > 0 })
+	l.eventually("the agent has the cluster's objects", func() bool { return len(l.logged("the cluster is known")) > 0 })
 	a, bare := l.pod("a"), l.pod("bare")
 	var main netlink.Link
 	err := netns.Do(a.Netns, func() (err error) {
@@ -186,22 +185,22 @@ func TestBehindAnotherCNIPodsOfAClusterGetWhatTheyAskWeftFor(t *testing.T) {
 	result := l.cni("ADD", a, chained)
 	got := l.links(result)
 	if len(got) != 2 || got[0].Interface != "eth0" || got[0].MAC != "aa:00:00:00:00:01" || got[1].Interface != "b1" || len(got[1].IPs) != 1 {
-		t.Errorf("ADD gave %+v: want the other CNI's interface, and b1 behind it; selections are not Weft's there", got)
+		t.Errorf("ADD returned %+v: want the other CNI's interface, and b1 behind it; Weft ignores selections there", got)
 	}
 	l.cni("CHECK", a, map[string]any{"mode": "chained", "prevResult": json.RawMessage(result)})
-	l.eventually("the pod is told", func() bool { status, _ := l.status(server, a); return len(status) == 2 })
+	l.eventually("the pod is annotated", func() bool { status, _ := l.status(server, a); return len(status) == 2 })
 	if status, _ := l.status(server, a); !status[0].Default || status[0].Interface != "eth0" || status[1].Interface != "b1" || status[1].Name != "blue" {
-		t.Errorf("the pod is told %+v", status)
+		t.Errorf("the annotation is %+v", status)
 	}
 	if passed := strings.TrimSpace(string(l.cni("ADD", bare, chained))); passed != before {
-		t.Errorf("a pod that asks Weft for nothing got %s", passed)
+		t.Errorf("a pod without a request to Weft got %s", passed)
 	}
 	l.cni("DEL", bare, chained)
 	l.cni("DEL", a, chained)
 	err = netns.Do(a.Netns, func() error {
 		is, err := netlink.LinkByName("eth0")
 		if err == nil && (is.Attrs().MTU != main.Attrs().MTU || is.Attrs().HardwareAddr.String() != main.Attrs().HardwareAddr.String() || is.Attrs().Alias != "") {
-			t.Errorf("the main interface is %+v, and was %+v", is.Attrs(), main.Attrs())
+			t.Errorf("the main interface is %+v, before %+v", is.Attrs(), main.Attrs())
 		}
 		return err
 	})
@@ -209,7 +208,7 @@ func TestBehindAnotherCNIPodsOfAClusterGetWhatTheyAskWeftFor(t *testing.T) {
 		t.Error(err)
 	}
 	if _, text := l.status(server, bare); text != "" {
-		t.Errorf("a pod that got nothing of Weft's is told %s", text)
+		t.Errorf("a pod without an interface of Weft is annotated: %s", text)
 	}
 	if err := exec.CommandContext(t.Context(), l.Program("weftctl"), "--socket", l.Socket(), "status").Run(); err != nil {
 		t.Error(err)

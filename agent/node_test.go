@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// startsUnknowing starts the agent as on a node that was never in the cluster.
+// startsUnknowing starts the agent without any state of the cluster.
 func (l *lab) startsUnknowing() {
 	l.Helper()
 	if err := l.StopAgent(); err != nil {
@@ -29,12 +29,12 @@ func (l *lab) startsUnknowing() {
 	}
 }
 
-// waitsFor tries until pods are refused for the reason, which STATUS and weftctl say too; kubelet has no cause to start the
-// agent again.
+// waitsFor waits until ADD fails for the reason, and STATUS and weftctl status show it; liveness must hold, so that kubelet does not
+// restart the agent.
 func (l *lab) waitsFor(p *node.Pod, reason string, code uint) {
 	l.Helper()
 	var said string
-	l.eventually("STATUS tells that the agent waits for "+reason, func() bool {
+	l.eventually("STATUS shows that the agent waits for "+reason, func() bool {
 		said, _ = l.tries("STATUS", p)
 		return strings.Contains(said, reason)
 	})
@@ -42,7 +42,7 @@ func (l *lab) waitsFor(p *node.Pod, reason string, code uint) {
 		l.Errorf("STATUS: %s, want code %d", said, code)
 	}
 	if out, err := exec.CommandContext(l.Context(), l.Program("weft-agent"), "health", "--alive", "--socket", l.Socket()).CombinedOutput(); err != nil {
-		l.Errorf("kubelet would start the agent again: %v: %s", err, out)
+		l.Errorf("kubelet would restart the agent: %v: %s", err, out)
 	}
 	if out, err := l.Weftctl(l.Context(), "status"); err == nil || !strings.Contains(err.Error(), reason) {
 		l.Errorf("weftctl status: %s (%v)", out, err)
@@ -52,7 +52,7 @@ func (l *lab) waitsFor(p *node.Pod, reason string, code uint) {
 	}
 }
 
-// mtus are those of a result's interfaces in the sandbox.
+// mtus returns the MTUs of a result's interfaces in the sandbox.
 func (l *lab) mtus(result []byte) (mtus []int) {
 	l.Helper()
 	var r struct {
@@ -73,7 +73,7 @@ func (l *lab) mtus(result []byte) (mtus []int) {
 }
 
 // rows: CAL-29
-func TestNoPodIsWiredBeforeWhatItsMTUFollowsFromIsKnown(t *testing.T) {
+func TestPodsAreServedOnlyWhenTheirMTUIsKnown(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{RequireUplink: true})
 	a := l.pod("a")
@@ -81,13 +81,13 @@ func TestNoPodIsWiredBeforeWhatItsMTUFollowsFromIsKnown(t *testing.T) {
 	server.Disconnect()
 	l.startsUnknowing()
 	l.waitsFor(a, "waits for the API server to say what the node is", pod.CodeUnavailable)
-	l.cni("DEL", a, nil) // it is queued
+	l.cni("DEL", a, nil) // queued
 
 	if err := l.StopAgent(); err != nil {
 		t.Fatal(err)
 	}
 	if said := l.logged("weft-agent: "); len(said) > 0 || len(l.logged("stopped before it had started")) != 1 {
-		t.Errorf("an agent that is stopped while it waits fails: %q", said)
+		t.Errorf("an agent that is stopped while it waits returns an error: %q", said)
 	}
 	if err := l.BeginAgent(); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestNoPodIsWiredBeforeWhatItsMTUFollowsFromIsKnown(t *testing.T) {
 	}
 	result := l.cni("ADD", a, nil)
 	if got := l.mtus(result); len(got) != 1 || got[0] != uplinkMTU-50 {
-		t.Errorf("MTU %v of a pod, where the uplink's is %d", got, uplinkMTU)
+		t.Errorf("MTU %v of a pod, the uplink's is %d", got, uplinkMTU)
 	}
 	l.check(a, result)
 	l.cni("DEL", a, nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// An operator who looks while the dataplane is down must not read that its objects are in sync, and kubelet must not give out devices.
+// While the dataplane is down, weftctl status must not show its objects as in sync, and kubelet must not allocate devices.
 func TestStatusAndDevicesFollowTheDataplane(t *testing.T) {
 	const memifs = 4
 	l := newLabWith(t, programs.Build(t), node.Options{Memifs: memifs})
@@ -45,7 +45,7 @@ func TestStatusAndDevicesFollowTheDataplane(t *testing.T) {
 	}
 	shows := func(what string, expected func(s status) bool) {
 		l.eventually(what, func() bool {
-			said, _ := l.Weftctl(t.Context(), "status", "-o", "json") // fails while the agent is not ready
+			said, _ := l.Weftctl(t.Context(), "status", "-o", "json") // an error while the agent is not ready
 			var s status
 			return json.Unmarshal([]byte(said), &s) == nil && expected(s)
 		})

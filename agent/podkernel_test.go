@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// forwards tells by family whether a pod's kernel forwards packets.
+// forwards returns, by family, whether a pod's kernel forwards packets.
 func (l *lab) forwards(p *node.Pod) (values []string) {
 	l.Helper()
 	netnstest.Do(l, p.Netns, func() {
@@ -28,7 +28,7 @@ func (l *lab) forwards(p *node.Pod) (values []string) {
 	return values
 }
 
-// defaults are the default routes that a pod's kernel has.
+// defaults returns the default routes of a pod's kernel.
 func (l *lab) defaults(p *node.Pod) (routes []string) {
 	l.Helper()
 	netnstest.Do(l, p.Netns, func() {
@@ -45,7 +45,7 @@ func (l *lab) defaults(p *node.Pod) (routes []string) {
 	return routes
 }
 
-// A pod is a router, and has a default route, as the agent's configuration says; pods reach each other in any case.
+// Forwarding and default routes follow the agent's configuration; pods reach each other in any case.
 //
 // rows: CAL-29
 func TestPodsForwardAndHaveDefaultRoutesAsConfigured(t *testing.T) {
@@ -74,7 +74,7 @@ func TestPodsForwardAndHaveDefaultRoutesAsConfigured(t *testing.T) {
 			}
 			for _, everything := range []string{`"0.0.0.0/0"`, `"::/0"`} {
 				if has := bytes.Contains(result, []byte(everything)); has != (tt.defaults != "") {
-					t.Errorf("a route to %s is in the result: %v\n%s", everything, has, result)
+					t.Errorf("the result has a route to %s: %v\n%s", everything, has, result)
 				}
 			}
 			for _, a := range addresses {

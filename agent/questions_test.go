@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-func TestZeroIsAnAnswerAndNotTheDefaultOfARoom(t *testing.T) {
+func TestZeroDurationIsNotReplacedByADefault(t *testing.T) {
 	if got := orNone(0); got >= 0 {
-		t.Errorf("0s became %s, which is a room's default or a time", got)
+		t.Errorf("0s became %s, a default", got)
 	}
 	if got := orNone(time.Second); got != time.Second {
 		t.Errorf("1s became %s", got)

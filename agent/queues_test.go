@@ -12,13 +12,13 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// queued asks for links that have other queues than the node gives.
+// queued requests links with other numbers of queues than the node's default.
 var queued = map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{
 	"contivpp.io/custom-if":         "d0/tap,t1/tap/blue,v1/veth/red,w1/veth/stub",
 	"contivpp.io/custom-if-options": `{"t1":{"rxQueues":2,"txQueues":2},"v1":{"rxQueues":2,"txQueues":2},"w1":{"rxQueues":4,"txQueues":1}}`,
 }}}
 
-// queues are those of a pod's links, as its kernel uses them.
+// queues returns the numbers of queues of a pod's links in its kernel.
 func (l *lab) queues(p *node.Pod) string {
 	l.Helper()
 	var all []string
@@ -29,12 +29,11 @@ func (l *lab) queues(p *node.Pod) string {
 	return strings.Join(all, ", ")
 }
 
-// Pods have the queues that they ask for, or the node gives, of taps and veths; they are reached by them all. Neither a restart
-// of the agent nor the loss of its state file changes anything, though the dataplane does not say how many queues there are; and
-// nothing is left behind.
+// Taps and veths of pods have the requested queues, or the node's default, and all queues receive packets. Neither a restart of the agent
+// nor the loss of its state file changes anything, although the dataplane does not report the numbers; and nothing is left over.
 //
 // rows: CAL-29
-func TestPodsHaveTheQueuesThatTheyAskFor(t *testing.T) {
+func TestPodsHaveTheRequestedQueues(t *testing.T) {
 	dir := programs.Build(t)
 	const want = "eth0 3/3, d0 3/3, t1 2/2, v1 2/2, w1 4/1"
 	for _, kind := range []string{"tap", "veth"} {

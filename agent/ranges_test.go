@@ -16,10 +16,10 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// joinsAgain makes the node of a lab another one with other ranges, as if it had been deleted and kubelet had made it anew.
+// joinsAgain replaces the Node of a lab by one with other ranges, as if it had been deleted and registered again.
 func joinsAgain(server *k8stest.Server, uid types.UID, ranges ...string) {
 	server.Remove("nodes", "", node.Name)
-	server.Remove("nodenetworks.contivpp.io", "", node.Name) // which the Node owned
+	server.Remove("nodenetworks.contivpp.io", "", node.Name) // owned by the Node
 	server.Put("nodes", &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: uid},
 		Spec:       corev1.NodeSpec{PodCIDRs: ranges},
@@ -34,7 +34,7 @@ func areIn(addresses []netip.Addr, prefixes []v1.CIDR) bool {
 	})
 }
 
-// announces reports whether the node says exactly that packets to these prefixes are to come to it.
+// announces reports whether the node announces exactly these prefixes.
 func announces(server *k8stest.Server, prefixes []v1.CIDR) bool {
 	said, want := slices.Clone(announced(server)), slices.Clone(prefixes)
 	slices.Sort(said)
@@ -50,7 +50,7 @@ func singles(addresses []netip.Addr) (prefixes []v1.CIDR) {
 	return prefixes
 }
 
-func TestPodsHaveAddressesOfTheRangesThatTheirNodeHasNow(t *testing.T) {
+func TestPodsHaveAddressesOfTheNodesCurrentRanges(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{})
 	before := l.snapshot()
@@ -72,21 +72,21 @@ func TestPodsHaveAddressesOfTheRangesThatTheirNodeHasNow(t *testing.T) {
 	joinsAgain(server, "another-uid", "10.8.7.0/24", "fd00:8:0:7::/64")
 	l.start()
 	if n := len(l.logged("what was known serves")); n != 1 {
-		t.Errorf("that the API server is away was said %d times", n)
+		t.Errorf("the missing API server was logged %d times", n)
 	}
 	old = append(old, add(1)...)
 	server.Reconnect()
 	all := slices.Concat(ranges, singles(old))
-	l.eventually("the new ranges are announced, and pods of the former ones", func() bool { return announces(server, all) })
+	l.eventually("the new ranges are announced, and addresses of existing pods", func() bool { return announces(server, all) })
 	reached := append(add(2), old...)
 	if !areIn(old, former) || !areIn(reached[:2], ranges) {
-		t.Errorf("pods had %v at first, the last one has %v", old, reached[:2])
+		t.Errorf("first pods had %v, the last one has %v", old, reached[:2])
 	}
 	l.reachEachOther(pods, reached)
 
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 {
-		t.Errorf("the next agent's resync did %v", operations)
+		t.Errorf("operations of the next agent's resync: %v", operations)
 	}
 	l.reachEachOther(pods, reached)
 	l.eventually("the same is announced", func() bool { return announces(server, all) })
@@ -96,10 +96,10 @@ func TestPodsHaveAddressesOfTheRangesThatTheirNodeHasNow(t *testing.T) {
 
 	l.cni("DEL", pods[0], nil)
 	l.cni("DEL", pods[1], nil)
-	l.eventually("the former ranges are forgotten", func() bool { return announces(server, ranges) && !leads(t, "10.8.0.0/24") })
+	l.eventually("the former ranges are not announced", func() bool { return announces(server, ranges) && !leads(t, "10.8.0.0/24") })
 	for _, line := range l.snapshot().Since(before) {
 		if strings.HasPrefix(line, "+") && (strings.Contains(line, "10.8.0.") || strings.Contains(line, "fd00:8::")) {
-			t.Error("left of the former ranges:", line)
+			t.Error("left over of the former ranges:", line)
 		}
 	}
 	l.cni("DEL", pods[2], nil)
@@ -115,7 +115,7 @@ func (l *lab) reachEachOther(pods []*node.Pod, addresses []netip.Addr) {
 	}
 }
 
-// isNotReady waits until the agent says why it serves no pods.
+// isNotReady waits until the agent is not ready for the reason.
 func (l *lab) isNotReady(reason string) {
 	l.Helper()
 	l.eventually("weftctl tells: "+reason, func() bool {
@@ -124,7 +124,7 @@ func (l *lab) isNotReady(reason string) {
 	})
 }
 
-func TestANodeThatJoinsAgainServesPodsWhenTheOthersKnow(t *testing.T) {
+func TestNodeThatJoinsAgainServesPodsWhenOtherNodesKnowIt(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{})
 	if err := l.StopAgent(); err != nil {
@@ -136,7 +136,7 @@ func TestANodeThatJoinsAgainServesPodsWhenTheOthersKnow(t *testing.T) {
 	}
 	a := l.pod("a")
 	l.put(server, a, nil)
-	l.isNotReady("waits for the API server to say what the node is") // what was known is another node's by now
+	l.isNotReady("waits for the API server to say what the node is") // the known ranges may be another node's
 
 	server.Fail(func(r *http.Request) int {
 		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/nodenetworks") {
@@ -152,7 +152,7 @@ func TestANodeThatJoinsAgainServesPodsWhenTheOthersKnow(t *testing.T) {
 	}
 	var own v1.NodeNetwork
 	if !server.Object("nodenetworks.contivpp.io", "", node.Name, &own) || own.OwnerReferences[0].UID != "another-uid" {
-		t.Errorf("pods are served, and the others know %+v", own)
+		t.Errorf("pods are served, and the announcement is %+v", own)
 	}
 	l.cni("ADD", a, nil)
 }

@@ -18,19 +18,19 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-func TestAVethOfNobodyIsLeftAlone(t *testing.T) {
+func TestVethWithoutAnOwnerIsKept(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{PodInterface: "veth"})
 	a := l.pod("a")
 	result := l.cni("ADD", a, nil)
 	alias := l.setAlias(a, "")
 	l.restartAfter(os.Remove)
-	l.restartAfter(func(string) error { return nil }) // the debt is not forgotten
+	l.restartAfter(func(string) error { return nil }) // the rebuild is still incomplete
 	if lines := l.logged("left alone"); len(lines) != 2 || !strings.Contains(lines[0], "-eth0") {
 		t.Errorf("log lines about the veth without an owner: %q", lines)
 	}
 	for _, operation := range l.resyncs() {
 		if strings.HasPrefix(operation, "delete ") {
-			t.Errorf("the resync did %s", operation)
+			t.Errorf("operation of the resync: %s", operation)
 		}
 	}
 	b := l.pod("b")
@@ -41,7 +41,7 @@ func TestAVethOfNobodyIsLeftAlone(t *testing.T) {
 	}
 }
 
-// mixed are interfaces of every kind, on every kind of network, in the order of their names.
+// mixed are interfaces of every kind, on every kind of network, ordered by name.
 var mixed = map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{
 	"contivpp.io/custom-if": "d1/veth,s1/veth/stub,t1/tap/blue,u1/tap/bare,v1/veth/red",
 }}}
@@ -52,7 +52,7 @@ var customNetworks = []node.Network{
 	{Name: "blue", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24")}, AntiSpoof: true},
 }
 
-// networkLab is a node with networks whose numbers do not follow their names.
+// networkLab is a node with networks whose numbers differ from the order of their names.
 func networkLab(t *testing.T, dir, kind string) *lab {
 	t.Helper()
 	l := newLabWith(t, dir, node.Options{PodInterface: kind, Networks: customNetworks[:2]})
@@ -63,16 +63,16 @@ func networkLab(t *testing.T, dir, kind string) *lab {
 	return l
 }
 
-func TestALostStateFileCostsNoPodAnyInterface(t *testing.T) {
+func TestLostStateFileCostsNoPodAnInterface(t *testing.T) {
 	dir := programs.Build(t)
 	for name, tt := range map[string]struct {
 		kind string
 		lose func(path string) error
 	}{
-		"tap":                           {"tap", os.Remove},
-		"veth":                          {"veth", os.Remove},
-		"of the networks nothing known": {"tap", garble(statefile.BucketNetworks)},
-		"of all nothing that is read":   {"veth", garble(statefile.BucketNetworks, statefile.BucketAttachments, statefile.BucketLeases)},
+		"tap":                  {"tap", os.Remove},
+		"veth":                 {"veth", os.Remove},
+		"no readable networks": {"tap", garble(statefile.BucketNetworks)},
+		"no readable entry":    {"veth", garble(statefile.BucketNetworks, statefile.BucketAttachments, statefile.BucketLeases)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.kind == "tap" {
@@ -83,7 +83,7 @@ func TestALostStateFileCostsNoPodAnyInterface(t *testing.T) {
 			a, b := l.pod("a"), l.pod("b")
 			resultA, resultB := l.cni("ADD", a, mixed), l.cni("ADD", b, mixed)
 			if !bytes.Contains(resultA, []byte(`"v1"`)) {
-				t.Fatalf("not all was made: %s", resultA)
+				t.Fatalf("interfaces are missing: %s", resultA)
 			}
 			wired := l.snapshot()
 			l.restartAfter(tt.lose)
@@ -92,10 +92,10 @@ func TestALostStateFileCostsNoPodAnyInterface(t *testing.T) {
 				l.mustReach(a, address)
 			}
 			l.check(a, resultA)
-			l.restartAfter(func(string) error { return nil }) // what was made anew is durable
+			l.restartAfter(func(string) error { return nil }) // the rebuilt state is durable
 			l.mustKnowAll(wired)
 			if again := l.cni("ADD", a, mixed); !bytes.Equal(again, resultA) {
-				t.Errorf("ADD again: %s\nwas %s", again, resultA)
+				t.Errorf("repeated ADD: %s\nfirst: %s", again, resultA)
 			}
 			l.cni("DEL", a, mixed)
 			l.cni("DEL", b, mixed)
@@ -106,21 +106,21 @@ func TestALostStateFileCostsNoPodAnyInterface(t *testing.T) {
 	}
 }
 
-// mustKnowAll fails the test unless the running agent found all as it was, and to be so.
+// mustKnowAll fails the test unless the running agent has rebuilt the complete state.
 func (l *lab) mustKnowAll(wired leftovers.Snapshot) {
 	l.Helper()
 	if operations := l.resyncs(); len(operations) > 0 {
-		l.Errorf("the resync did %v", operations)
+		l.Errorf("operations of the resync: %v", operations)
 	}
 	if diff := l.snapshot().Since(wired); len(diff) > 0 {
-		l.Errorf("since before the loss: %v", diff)
+		l.Errorf("differences to before the loss: %v", diff)
 	}
 	if lines := l.logged("left alone"); len(lines) > 0 {
-		l.Errorf("not all is known: %q", lines)
+		l.Errorf("unknown interfaces: %q", lines)
 	}
 }
 
-func TestAnInterfaceOfAnUnknownNetworkIsLeftAlone(t *testing.T) {
+func TestInterfaceOfAnUnknownNetworkIsKept(t *testing.T) {
 	l := networkLab(t, programs.Build(t), dataplane.Tap())
 	before := l.snapshot()
 	a := l.pod("a")
@@ -130,10 +130,10 @@ func TestAnInterfaceOfAnUnknownNetworkIsLeftAlone(t *testing.T) {
 	}
 	l.restartAfter(os.Remove)
 	if lines := l.logged("left alone"); len(lines) != 3 {
-		t.Errorf("of 3 interfaces on networks were logged %q", lines)
+		t.Errorf("log lines about 3 interfaces on networks: %q", lines)
 	}
 	for _, operation := range l.resyncs() {
-		t.Errorf("the resync did %s", operation)
+		t.Errorf("operation of the resync: %s", operation)
 	}
 	if err := l.SetNetworks(customNetworks); err != nil {
 		t.Fatal(err)
@@ -146,9 +146,9 @@ func TestAnInterfaceOfAnUnknownNetworkIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAPodOnAVethThatLeftMeanwhileIsPruned(t *testing.T) {
+func TestPodOnAVethThatVanishedIsPruned(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{PodInterface: "veth"})
-	if err := endVeths(); err != nil { // of earlier tests' pods, if the kernel has not taken them away yet
+	if err := endVeths(); err != nil { // of earlier tests' pods, if the kernel has not deleted them yet
 		t.Fatal(err)
 	}
 	before := l.snapshot()
@@ -163,8 +163,8 @@ func TestAPodOnAVethThatLeftMeanwhileIsPruned(t *testing.T) {
 	l.cni("DEL", p, nil)
 }
 
-// Where the dataplane has no taps, the node's own link is a veth too: a lost state file does not make it one of an unknown pod.
-func TestTheNodesOwnVethIsNoPodsWhenTheStateIsLost(t *testing.T) {
+// Where the dataplane has no taps, the host link is a veth too; the rebuild must not mistake it for a pod's.
+func TestHostLinkIsNotAPodsWhenTheStateFileIsLost(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{PodInterface: "veth"})
 	restart := func(change func() error) {
 		t.Helper()
@@ -186,12 +186,12 @@ func TestTheNodesOwnVethIsNoPodsWhenTheStateIsLost(t *testing.T) {
 	}
 }
 
-// endVeths ends all veths of pods, as the kernel does with those of a namespace that ends.
+// endVeths deletes all veths of pods, as the kernel does with those of a deleted namespace.
 func endVeths() error {
 	links, err := netlink.LinkList()
 	for _, l := range links {
 		if l.Type() == "veth" && strings.Contains(l.Attrs().Alias, "/") {
-			if gone := netlink.LinkDel(l); !errors.Is(gone, syscall.ENODEV) { // the kernel may have been quicker
+			if gone := netlink.LinkDel(l); !errors.Is(gone, syscall.ENODEV) { // the kernel may have deleted it
 				err = errors.Join(err, gone)
 			}
 		}

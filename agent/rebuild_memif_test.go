@@ -12,13 +12,13 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// memifs are on every kind of network, in the order of their names.
+// memifs are on every kind of network, ordered by name.
 var memifs = map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{
 	"contivpp.io/custom-if":         "b1/memif/blue,s1/memif/stub,v1/memif/red,z1/memif",
 	"contivpp.io/custom-if-options": `{"z1":{"ringSize":512,"gid":7,"mac":"02:11:22:33:44:66"},"s1":{"gid":7},"v1":{"gid":7,"mode":"ip"},"b1":{"gid":7}}`,
 }}}
 
-func TestALostStateFileCostsNoPodItsMemifs(t *testing.T) {
+func TestLostStateFileCostsNoPodItsMemifs(t *testing.T) {
 	dir := programs.Build(t)
 	for name, lose := range map[string]func(path string) error{
 		"all of it":       os.Remove,
@@ -38,14 +38,14 @@ func TestALostStateFileCostsNoPodItsMemifs(t *testing.T) {
 			wired := l.snapshot()
 			l.restartAfter(lose)
 			if operations := l.resyncs(); len(operations) > 0 {
-				t.Errorf("the resync did %v", operations)
+				t.Errorf("operations of the resync: %v", operations)
 			}
 			if diff := l.snapshot().Since(wired); len(diff) > 0 {
-				t.Errorf("since before the loss: %v", diff)
+				t.Errorf("differences to before the loss: %v", diff)
 			}
 			l.check(a, result)
 			if again := l.cni("ADD", a, memifs); !bytes.Equal(again, result) {
-				t.Errorf("ADD again: %s\nwas %s", again, result)
+				t.Errorf("repeated ADD: %s\nfirst: %s", again, result)
 			}
 			l.cni("DEL", a, nil)
 			l.Forget(a)

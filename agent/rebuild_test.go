@@ -18,12 +18,12 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// losses are the ways in which a state file forgets what is wired.
+// losses are ways to lose attachments of a state file.
 var losses = map[string]func(path string) error{
-	"deleted by hand":                os.Remove,
-	"empty":                          func(path string) error { return os.Truncate(path, 0) },
-	"of entries that cannot be read": garble(statefile.BucketAttachments),
-	"torn":                           func(path string) error { return os.WriteFile(path, []byte("no database at all"), 0o600) },
+	"deleted by hand":         os.Remove,
+	"empty":                   func(path string) error { return os.Truncate(path, 0) },
+	"with unreadable entries": garble(statefile.BucketAttachments),
+	"not a database":          func(path string) error { return os.WriteFile(path, []byte("no database at all"), 0o600) },
 }
 
 // garble makes all entries of buckets unreadable, in an intact file.
@@ -48,7 +48,7 @@ func garble(buckets ...string) func(path string) error {
 	}
 }
 
-func TestALostStateFileCostsNoPodItsNetwork(t *testing.T) {
+func TestLostStateFileCostsNoPodItsNetwork(t *testing.T) {
 	netnstest.Require(t)
 	dir := programs.Build(t)
 	for name, lose := range losses {
@@ -62,10 +62,10 @@ func TestALostStateFileCostsNoPodItsNetwork(t *testing.T) {
 
 			l.restartAfter(lose)
 			if operations := l.resyncs(); len(operations) > 0 {
-				t.Errorf("the resync did %v", operations)
+				t.Errorf("operations of the resync: %v", operations)
 			}
 			if diff := l.snapshot().Since(wired); len(diff) > 0 {
-				t.Errorf("since before the loss: %v", diff)
+				t.Errorf("differences to before the loss: %v", diff)
 			}
 			for _, address := range l.addresses(resultB) {
 				l.mustReach(a, address)
@@ -73,14 +73,14 @@ func TestALostStateFileCostsNoPodItsNetwork(t *testing.T) {
 			l.check(a, resultA)
 			l.check(b, resultB)
 			if again := l.cni("ADD", a, nil); !bytes.Equal(again, resultA) {
-				t.Errorf("ADD again: %s\nwas %s", again, resultA)
+				t.Errorf("repeated ADD: %s\nfirst: %s", again, resultA)
 			}
 			if again := l.cni("ADD", b, mac); !bytes.Equal(again, resultB) {
-				t.Errorf("ADD again: %s\nwas %s", again, resultB)
+				t.Errorf("repeated ADD: %s\nfirst: %s", again, resultB)
 			}
-			l.restartAfter(func(string) error { return nil }) // what was made anew is durable
+			l.restartAfter(func(string) error { return nil }) // the rebuilt state is durable
 			if again := l.cni("ADD", a, nil); !bytes.Equal(again, resultA) {
-				t.Errorf("ADD after another restart: %s\nwas %s", again, resultA)
+				t.Errorf("ADD after another restart: %s\nfirst: %s", again, resultA)
 			}
 			l.cni("DEL", a, nil)
 			l.cni("DEL", b, nil)
@@ -91,7 +91,7 @@ func TestALostStateFileCostsNoPodItsNetwork(t *testing.T) {
 	}
 }
 
-// restartAfter ends the agent, does something to its state file, and starts another.
+// restartAfter ends the agent, calls f with its state file, and starts another agent.
 func (l *lab) restartAfter(do func(path string) error) {
 	l.Helper()
 	if err := l.KillAgent(); err != nil {
@@ -103,14 +103,14 @@ func (l *lab) restartAfter(do func(path string) error) {
 	l.start()
 }
 
-func TestALinkOfNobodyIsLeftAloneUntilItIsKnown(t *testing.T) {
+func TestLinkWithoutAnOwnerIsKeptUntilItIsKnown(t *testing.T) {
 	l := newLab(t, programs.Build(t))
 	before := l.snapshot()
 	a, b := l.pod("a"), l.pod("b")
 	resultA, resultB := l.cni("ADD", a, nil), l.cni("ADD", b, nil)
 	alias := l.setAlias(b, "")
 	l.restartAfter(os.Remove)
-	l.restartAfter(func(string) error { return nil }) // the debt is not forgotten
+	l.restartAfter(func(string) error { return nil }) // the rebuild is still incomplete
 	if n := len(l.logged("left alone")); n != 2 {
 		t.Errorf("the link without an owner was logged %d times, want once per start", n)
 	}
@@ -125,7 +125,7 @@ func TestALinkOfNobodyIsLeftAloneUntilItIsKnown(t *testing.T) {
 	l.setAlias(b, alias)
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 {
-		t.Errorf("the resync did %v", operations)
+		t.Errorf("operations of the resync: %v", operations)
 	}
 	l.check(b, resultB)
 	for _, p := range []*node.Pod{a, b, c} {
@@ -136,7 +136,7 @@ func TestALinkOfNobodyIsLeftAloneUntilItIsKnown(t *testing.T) {
 	}
 }
 
-// setAlias gives the pod's link another alias and returns the one it had.
+// setAlias changes the alias of the pod's link and returns the old one.
 func (l *lab) setAlias(p *node.Pod, alias string) (was string) {
 	l.Helper()
 	netnstest.Do(l, p.Netns, func() {
@@ -152,7 +152,7 @@ func (l *lab) setAlias(p *node.Pod, alias string) (was string) {
 	return was
 }
 
-func TestAPodThatMeddledWithItsLinkKeepsItsTap(t *testing.T) {
+func TestPodThatChangedTheAliasOfItsLinkKeepsItsTap(t *testing.T) {
 	dataplane.RequireTap(t)
 	l := newLab(t, programs.Build(t))
 	p := l.pod("a")
@@ -170,11 +170,11 @@ func TestAPodThatMeddledWithItsLinkKeepsItsTap(t *testing.T) {
 	l.restartAfter(os.Remove)
 	for _, operation := range l.resyncs() {
 		if strings.Contains(operation, " vpp.") {
-			t.Errorf("the resync did %s, though only the link was changed", operation)
+			t.Errorf("operation of the resync: %s, want only changes of the link", operation)
 		}
 	}
 	if now := l.linkIndex(p); now != index {
-		t.Errorf("the link was made again: it had number %d and has %d", index, now)
+		t.Errorf("the link was recreated: its index was %d and is %d", index, now)
 	}
 	l.check(p, result)
 }
@@ -191,7 +191,7 @@ func (l *lab) linkIndex(p *node.Pod) (index int) {
 	return index
 }
 
-func TestAPodThatLeftMeanwhileIsPruned(t *testing.T) {
+func TestPodThatVanishedIsPruned(t *testing.T) {
 	l := newLab(t, programs.Build(t))
 	before := l.snapshot()
 	p := l.pod("a")

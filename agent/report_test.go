@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// eventsOf are those that the API server has on pods of the lab.
+// eventsOf returns the Events on pods of the lab.
 func eventsOf(t *testing.T, server *k8stest.Server) []corev1.Event {
 	t.Helper()
 	client, err := client.New(server.Connection())
@@ -30,10 +30,10 @@ func eventsOf(t *testing.T, server *k8stest.Server) []corev1.Event {
 	return list.Items
 }
 
-func TestAPodSaysWhyItHasNoNetwork(t *testing.T) {
+func TestFailedAddIsReportedAsAnEvent(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{HTTP: endpointAddress})
-	l.eventually("the cluster is known", func() bool { return len(l.logged("the cluster is known")) > 0 })
+	l.eventually("the agent has the cluster's objects", func() bool { return len(l.logged("the cluster is known")) > 0 })
 	unknown, taken := l.pod("unknown"), l.pod("taken")
 	l.put(server, unknown, map[string]string{"contivpp.io/custom-if": "b1/tap/nowhere"})
 	l.put(server, taken, nil)
@@ -43,7 +43,7 @@ func TestAPodSaysWhyItHasNoNetwork(t *testing.T) {
 	}
 	l.fails(taken)
 	var said map[string]corev1.Event
-	l.eventually("both pods have their event", func() bool {
+	l.eventually("both pods have their Event", func() bool {
 		list := eventsOf(t, server)
 		said = map[string]corev1.Event{}
 		for _, e := range list {
@@ -54,10 +54,10 @@ func TestAPodSaysWhyItHasNoNetwork(t *testing.T) {
 	for p, words := range map[*node.Pod]string{unknown: "nowhere", taken: "making a route in the pod failed: "} {
 		e := said[p.Name]
 		if e.Type != "Warning" || e.Reason != "WeftAddFailed" || string(e.InvolvedObject.UID) != "uid-"+p.Name {
-			t.Errorf("event of %s: %+v", p.Name, e)
+			t.Errorf("Event of %s: %+v", p.Name, e)
 		}
 		if !strings.HasPrefix(e.Message, "interface eth0 of network ") || !strings.Contains(e.Message, words) || strings.Contains(e.Message, p.ContainerID[:12]) {
-			t.Errorf("%s is told %q, want something about %q, and no sandbox", p.Name, e.Message, words)
+			t.Errorf("message of %s is %q, want %q, without the sandbox", p.Name, e.Message, words)
 		}
 	}
 	if !strings.HasSuffix(said[taken.Name].Message, "; everything of it was undone") {
@@ -71,38 +71,38 @@ func TestAPodSaysWhyItHasNoNetwork(t *testing.T) {
 }
 
 // rows: CAL-16
-func TestPodInterfacesFollowPodsAndTheSwitch(t *testing.T) {
+func TestPodInterfacesFollowPodsAndTheirSetting(t *testing.T) {
 	const resource = "podinterfaces.contivpp.io"
 	l, server := clusterLab(t)
-	l.eventually("the cluster is known", func() bool { return len(l.logged("the cluster is known")) > 0 })
+	l.eventually("the agent has the cluster's objects", func() bool { return len(l.logged("the cluster is known")) > 0 })
 	a, b := l.pod("a"), l.pod("b")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
 	l.put(server, b, nil)
-	l.eventually("network blue is there", func() bool { return len(l.logged("(from cluster)")) > 0 })
+	l.eventually("the agent has network blue", func() bool { return len(l.logged("(from cluster)")) > 0 })
 	l.cni("ADD", a, nil)
 	on := &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{PodInterfaces: true}}
 	server.Put("weftconfigs.contivpp.io", on)
 	var got v1.PodInterfaces
-	l.eventually("what a got is told", func() bool { return server.Object(resource, "lab", a.Name, &got) })
+	l.eventually("the PodInterface of a exists", func() bool { return server.Object(resource, "lab", a.Name, &got) })
 	if string(got.Node) != node.Name || got.PodUID != "uid-"+a.Name || got.Sandbox != a.ContainerID || len(got.Interfaces) != 2 || got.Interfaces[1].Network != "blue" {
-		t.Errorf("it got %+v", got)
+		t.Errorf("it is %+v", got)
 	}
 	l.cni("ADD", b, nil)
-	l.eventually("what b got is told", func() bool { return server.Object(resource, "lab", b.Name, &got) })
+	l.eventually("the PodInterface of b exists", func() bool { return server.Object(resource, "lab", b.Name, &got) })
 	l.restartAfter(func(string) error {
 		server.Remove(resource, "lab", a.Name)
 		return nil
 	})
-	l.eventually("after a restart what is missing is told again", func() bool { return server.Object(resource, "lab", a.Name, &got) })
+	l.eventually("a missing PodInterface is created after a restart", func() bool { return server.Object(resource, "lab", a.Name, &got) })
 	l.cni("DEL", a, nil)
-	l.eventually("what is told of a is removed", func() bool { return !server.Object(resource, "lab", a.Name, &got) })
+	l.eventually("the PodInterface of a is deleted", func() bool { return !server.Object(resource, "lab", a.Name, &got) })
 	server.Remove("weftconfigs.contivpp.io", "", "default")
-	l.eventually("without the switch nothing is told", func() bool { return !server.Object(resource, "lab", b.Name, &got) })
+	l.eventually("PodInterfaces are deleted without the setting", func() bool { return !server.Object(resource, "lab", b.Name, &got) })
 	l.cni("DEL", b, nil)
 }
 
-// Annotations of Contiv-VPP, and such with a typing error, were ignored without a word.
-func TestAnUnknownAnnotationIsReportedAsAnEvent(t *testing.T) {
+// Annotations of Contiv-VPP, and misspelt ones, were ignored without a message.
+func TestUnknownAnnotationIsReportedAsAnEvent(t *testing.T) {
 	l, server := clusterLab(t)
 	a := l.pod("a")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if-2": "t1/tap", "contivpp.io/custom-fi": "t1/tap", "contivpp.io/microservice-label": "x"})
@@ -111,7 +111,7 @@ func TestAnUnknownAnnotationIsReportedAsAnEvent(t *testing.T) {
 		"unknown annotation contivpp.io/custom-fi; known are contivpp.io/custom-if, ",
 		"unknown annotation contivpp.io/custom-if-2: list all interfaces in contivpp.io/custom-if, separated by commas",
 	}
-	l.eventually("each is told of", func() bool {
+	l.eventually("each annotation is reported", func() bool {
 		var texts []string
 		for _, e := range eventsOf(t, server) {
 			if e.Reason == "WeftUnknownAnnotation" && e.InvolvedObject.Name == "a" {
@@ -124,7 +124,7 @@ func TestAnUnknownAnnotationIsReportedAsAnEvent(t *testing.T) {
 	l.cni("DEL", a, nil)
 }
 
-func TestALimitOfTheBandwidthIsReportedAsAnEvent(t *testing.T) {
+func TestBandwidthLimitIsReportedAsAnEvent(t *testing.T) {
 	l, server := clusterLab(t)
 	for name, annotations := range map[string]map[string]string{
 		"limited": {"kubernetes.io/ingress-bandwidth": "20M", "kubernetes.io/egress-bandwidth": "10M", "kubernetes.io/other": "x"},
@@ -139,7 +139,7 @@ func TestALimitOfTheBandwidthIsReportedAsAnEvent(t *testing.T) {
 		"limited: annotation kubernetes.io/egress-bandwidth: Weft limits no bandwidth",
 		"limited: annotation kubernetes.io/ingress-bandwidth: Weft limits no bandwidth",
 	}
-	l.eventually("each is told of", func() bool {
+	l.eventually("each annotation is reported", func() bool {
 		var texts []string
 		for _, e := range eventsOf(t, server) {
 			if e.Reason == "WeftBandwidthNotLimited" {
@@ -151,7 +151,7 @@ func TestALimitOfTheBandwidthIsReportedAsAnEvent(t *testing.T) {
 	})
 }
 
-func TestAnEditOfAPodThatRunsIsAnswered(t *testing.T) {
+func TestEditOfARunningPodIsReportedAsAnEvent(t *testing.T) {
 	l, server := clusterLab(t)
 	a := l.pod("a")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "x"})
@@ -165,13 +165,13 @@ func TestAnEditOfAPodThatRunsIsAnswered(t *testing.T) {
 		return texts
 	}
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "y"})                            // not reported
-	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "contivpp.io/service-endpoint-if": "t1"}) // is read at once
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "contivpp.io/service-endpoint-if": "t1"}) // takes effect at once
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap, t2/tap", "other": "y"})
-	l.eventually("who edits is told", func() bool {
+	l.eventually("the edit is reported", func() bool {
 		return slices.Equal(told(), []string{"a: contivpp.io/custom-if takes effect when the pod is created again"})
 	})
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", pod.AnnotationNetworks: "blue"})
-	l.eventually("who edits the selection of networks is told", func() bool {
+	l.eventually("the edit of the selection of networks is reported", func() bool {
 		return slices.Contains(told(), "a: k8s.v1.cni.cncf.io/networks takes effect when the pod is created again")
 	})
 	l.cni("DEL", a, nil)

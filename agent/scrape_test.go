@@ -20,10 +20,10 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// endpointAddress is in a namespace of the test's own.
+// endpointAddress is in a namespace of the test.
 const endpointAddress = "127.0.0.1:9465"
 
-// get asks the endpoint once.
+// get makes one request to the endpoint.
 func get(ctx context.Context, path string) (code int, body string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+endpointAddress+path, nil)
 	if err != nil {
@@ -39,7 +39,7 @@ func get(ctx context.Context, path string) (code int, body string, err error) {
 	return reply.StatusCode, string(text), err
 }
 
-// scrape gives the values of all metrics, by name and labels as they are written.
+// scrape returns the values of all metrics, by name with labels.
 func scrape(ctx context.Context) (map[string]float64, error) {
 	code, body, err := get(ctx, "/metrics")
 	if err != nil || code != http.StatusOK {
@@ -60,7 +60,7 @@ func scrape(ctx context.Context) (map[string]float64, error) {
 	return values, nil
 }
 
-// until asks again and again until what is asked for is so.
+// until repeats ok until it returns no error.
 func until(t *testing.T, what string, ok func() error) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -78,7 +78,7 @@ func until(t *testing.T, what string, ok func() error) {
 	}
 }
 
-// metric waits until a metric has a value that pleases.
+// metric waits until a metric has an accepted value.
 func (l *lab) metric(name string, pleases func(float64) bool) {
 	l.Helper()
 	until(l.T, name, func() error {
@@ -90,22 +90,22 @@ func (l *lab) metric(name string, pleases func(float64) bool) {
 		if !there {
 			beginning, _, _ := strings.Cut(name, "{")
 			isLike := func(other string) bool { return !strings.HasPrefix(other, beginning) }
-			return fmt.Errorf("there is none; there are %v", slices.DeleteFunc(slices.Sorted(maps.Keys(values)), isLike))
+			return fmt.Errorf("missing; similar metrics: %v", slices.DeleteFunc(slices.Sorted(maps.Keys(values)), isLike))
 		}
 		if !pleases(value) {
-			return fmt.Errorf("it is %v", value)
+			return fmt.Errorf("the value is %v", value)
 		}
 		return nil
 	})
 }
 
-// is pleases with one value.
+// is accepts one value.
 func is(want float64) func(float64) bool { return func(have float64) bool { return have == want } }
 
-// atLeast pleases from a value on.
+// atLeast accepts a value and all above.
 func atLeast(want float64) func(float64) bool { return func(have float64) bool { return have >= want } }
 
-// now gives the value of a metric; 0 if there is none.
+// now returns the value of a metric; 0 if it is missing.
 func (l *lab) now(name string) float64 {
 	l.Helper()
 	values, err := scrape(l.Context())
@@ -115,7 +115,7 @@ func (l *lab) now(name string) float64 {
 	return values[name]
 }
 
-// call executes the plugin as cni does, and may fail.
+// call executes the plugin as cni does, but may fail.
 func (l *lab) call(ctx context.Context, verb string, p *node.Pod, netns string) error {
 	cmd := exec.CommandContext(ctx, l.Program("weft-cni"))
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+netns,
@@ -125,7 +125,7 @@ func (l *lab) call(ctx context.Context, verb string, p *node.Pod, netns string) 
 	return errors.Join(err, errorOf(out))
 }
 
-// errorOf is what the plugin printed, if that is no result.
+// errorOf returns the plugin's output unless it is a result.
 func errorOf(out []byte) error {
 	if strings.Contains(string(out), `"code":`) {
 		return errors.New(string(out))
@@ -133,12 +133,12 @@ func errorOf(out []byte) error {
 	return nil
 }
 
-// freeze stops the dataplane's process where it is, until the returned function lets it go on.
+// freeze stops the dataplane's process with SIGSTOP until the returned function is called.
 func (l *lab) freeze() (thaw func()) {
 	l.Helper()
 	pid := l.DataplanePID()
 	if pid == 0 {
-		l.Fatal("there is no dataplane")
+		l.Fatal("no dataplane is running")
 	}
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		l.Fatal(err)

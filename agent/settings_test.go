@@ -15,10 +15,10 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// TestARunningAgentTellsWhatItWasTold reads what weftctl shows as a configuration: it is the one that the agent has.
+// The test parses the output of weftctl as a configuration, and compares it with the agent's file.
 //
 // rows: AWS-36
-func TestARunningAgentTellsWhatItWasTold(t *testing.T) {
+func TestWeftctlShowsTheAgentsConfiguration(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{CoolDown: 1234 * time.Millisecond, AllowIPForwarding: true})
 	shown := func() string {
 		text, err := l.Weftctl(t.Context(), "settings")
@@ -45,5 +45,5 @@ func TestARunningAgentTellsWhatItWasTold(t *testing.T) {
 	if err := l.SetNetworks([]node.Network{{Name: "teal", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.7.0.0/24")}}}); err != nil {
 		t.Fatal(err)
 	}
-	l.eventually("the network that came later is among it", func() bool { return strings.Contains(shown(), `"teal"`) })
+	l.eventually("weftctl shows a network that was added later", func() bool { return strings.Contains(shown(), `"teal"`) })
 }

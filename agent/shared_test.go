@@ -14,8 +14,8 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// A foreign link in the place of the host link keeps pods from the node: the agent must not say that it is ready.
-func TestTheAgentIsNotReadyWithoutItsHostLink(t *testing.T) {
+// A foreign link with the name of the host link cuts pods off from the node: the agent must not be ready.
+func TestAgentIsNotReadyWithoutItsHostLink(t *testing.T) {
 	l := newLab(t, programs.Build(t))
 	if err := l.StopAgent(); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestTheAgentIsNotReadyWithoutItsHostLink(t *testing.T) {
 	if err := netlink.LinkDel(foreign); err != nil {
 		t.Fatal(err)
 	}
-	// A veth whose name was changed may be removed already, to be made again.
+	// The agent may already have deleted a renamed veth, to recreate it.
 	if err := netlink.LinkSetName(link, "weft0"); err != nil && !errors.Is(err, syscall.ENODEV) {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// startHere starts the agent in this process, up to where its upkeep begins. before is called with the agent that has not started.
+// startHere starts the agent in this process, without its background work. before is called with the agent before its start.
 func (l *lab) startHere(before func(a *Agent)) *Agent {
 	l.Helper()
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
@@ -51,7 +51,7 @@ func (l *lab) startHere(before func(a *Agent)) *Agent {
 	return a
 }
 
-// A pod that is added again while its DEL is in the queue would lose its network to that DEL.
+// A queued DEL of a pod that is added again would delete its network.
 func TestQueuedDeletesAreDoneBeforeTheAgentIsReady(t *testing.T) {
 	l := newLab(t, programs.Build(t))
 	a := l.pod("a")
@@ -59,18 +59,18 @@ func TestQueuedDeletesAreDoneBeforeTheAgentIsReady(t *testing.T) {
 	if err := l.StopAgent(); err != nil {
 		t.Fatal(err)
 	}
-	l.cni("DEL", a, nil) // it is queued
+	l.cni("DEL", a, nil) // queued
 	var deleted int
 	started := l.startHere(func(a *Agent) {
 		eventloop.On(a.loop, "test", func(_ context.Context, ev *pod.DeletePod, _ *eventloop.Txn) error {
 			if deleted++; a.health.Holds(health.Started) {
-				t.Errorf("the agent is ready, and still has to do the %s of %s", ev.Reason, ev.Key)
+				t.Errorf("the agent is ready before the %s of %s", ev.Reason, ev.Key)
 			}
 			return nil
 		})
 	})
 	if left := started.pods.Attachments(); deleted != 1 || len(left) > 0 || !started.health.Holds(health.Started) {
-		t.Errorf("%d deletes are done, and there is %v", deleted, left)
+		t.Errorf("%d DELs were executed; attachments: %v", deleted, left)
 	}
 	if n, err := started.queue.Len(); n != 0 || err != nil {
 		t.Errorf("the queue has %d entries (%v)", n, err)
@@ -78,7 +78,7 @@ func TestQueuedDeletesAreDoneBeforeTheAgentIsReady(t *testing.T) {
 }
 
 // The node was rebooted, or the runtime was killed with the pods.
-func TestSandboxesThatVanishedWhileTheAgentWasAwayAreMissedAtItsStart(t *testing.T) {
+func TestSandboxesThatVanishedWhileTheAgentWasDownAreFoundAtItsStart(t *testing.T) {
 	l := newLab(t, programs.Build(t))
 	a, b := l.pod("a"), l.pod("b")
 	l.cni("ADD", a, nil)
@@ -88,11 +88,11 @@ func TestSandboxesThatVanishedWhileTheAgentWasAwayAreMissedAtItsStart(t *testing
 	}
 	started := l.startHere(func(*Agent) {})
 	if n := len(started.pods.Attachments()); n != 2 {
-		t.Errorf("after one poll there are %d attachments, expected both", n)
+		t.Errorf("after one poll there are %d attachments, want both", n)
 	}
 	started.vanished.Poll(t.Context(), started.pods.Attachments())
 	if left := started.pods.Attachments(); len(left) != 1 || left[0].Pod.Name != "b" {
-		t.Errorf("the first poll after the start leaves %v, expected pod b only", left)
+		t.Errorf("the first poll after the start leaves %v, want only pod b", left)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestSandboxesThatVanishAreCollectedWhileTheAgentRuns(t *testing.T) {
 	if err := a.Remove(); err != nil {
 		t.Fatal(err)
 	}
-	l.eventually("the attachment without a network namespace is gone, and the other one stays", func() bool {
+	l.eventually("only the attachment without a network namespace is deleted", func() bool {
 		left, err := l.Weftctl(t.Context(), "attachments")
 		return err == nil && !strings.Contains(left, "lab/a") && strings.Contains(left, "lab/b")
 	})

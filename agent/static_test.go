@@ -18,7 +18,7 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// secondNode is a node without a machine: it keeps its blocks, and gives out their addresses.
+// secondNode simulates another node: it keeps its blocks and allocates their addresses.
 func secondNode(t *testing.T, server *k8stest.Server, name string, pool blocks.Pool) *blockstest.Node {
 	t.Helper()
 	client, err := client.New(server.Connection())
@@ -63,7 +63,7 @@ func secondNode(t *testing.T, server *k8stest.Server, name string, pool blocks.P
 
 const mainAddresses, customOptions = "contivpp.io/ip-addresses", "contivpp.io/custom-if-options"
 
-func TestStaticAddressIsGivenWhicheverNodeHasItsBlock(t *testing.T) {
+func TestStaticAddressIsAllocatedFromTheBlockOfAnyNode(t *testing.T) {
 	server := k8stest.New(t)
 	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24"}})
 	theirs := func(name, cidr string, spec v1.IPBlockSpec) {
@@ -76,7 +76,7 @@ func TestStaticAddressIsGivenWhicheverNodeHasItsBlock(t *testing.T) {
 	secondNode(t, server, "n2", blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/24"), Bits: 26, OnDemand: true})
 	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
 	neighbour(server, "n2", 60001, "10.8.2.0/24")
-	l.eventually("the cluster is known", func() bool { return len(announced(server)) > 0 })
+	l.eventually("the agent has the cluster's objects", func() bool { return len(announced(server)) > 0 })
 
 	// The addresses are in a free block of the pool, in n2's block of the pool, and in n2's block of the network.
 	for name, address := range map[string]string{"a": "10.9.0.200", "b": "10.9.0.70"} {
@@ -97,12 +97,12 @@ func TestStaticAddressIsGivenWhicheverNodeHasItsBlock(t *testing.T) {
 	var b v1.IPBlock
 	lent := []v1.Loan{{Address: "10.9.0.70", Node: node.Name, Namespace: "lab", Pod: "b"}}
 	if !server.Object("ipblocks.contivpp.io", "", "10.9.0.64-26", &b) || b.Spec.Node != "n2" || !slices.Equal(b.Spec.Borrowed, lent) {
-		t.Errorf("of the block of n2 is lent %+v, want %+v", b.Spec.Borrowed, lent)
+		t.Errorf("loans of the block of n2: %+v, want %+v", b.Spec.Borrowed, lent)
 	}
-	l.eventually("the others are told where the borrowed address is", func() bool { return slices.Contains(announced(server), "10.9.0.70/32") })
+	l.eventually("the borrowed address is announced", func() bool { return slices.Contains(announced(server), "10.9.0.70/32") })
 }
 
-func TestStaticAddressOfAnotherNodesPodIsRefusedWithPodAndNode(t *testing.T) {
+func TestErrorOfAStaticAddressInUseNamesPodAndNode(t *testing.T) {
 	server := k8stest.New(t)
 	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24"}})
 	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
@@ -115,7 +115,7 @@ func TestStaticAddressOfAnotherNodesPodIsRefusedWithPodAndNode(t *testing.T) {
 	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
 	l.eventually("n2 has its block", func() bool { return local.LeaseThis("", netip.MustParseAddr("10.9.0.70")) })
 	local.LeaseThis("", netip.MustParseAddr("10.9.0.71"))
-	l.eventually("the cluster is known", func() bool { return len(announced(server)) > 0 })
+	l.eventually("the agent has the cluster's objects", func() bool { return len(announced(server)) > 0 })
 	p := l.pod("a")
 	for address, want := range map[string][]string{
 		"10.9.0.70": {`"code": 101`, "address 10.9.0.70 is held by pod shop/cart-0 on node n2; ask for another address of pool pods, or for none"},
@@ -127,19 +127,19 @@ func TestStaticAddressOfAnotherNodesPodIsRefusedWithPodAndNode(t *testing.T) {
 		said := l.fails(p)
 		for _, part := range want {
 			if !strings.Contains(said, part) {
-				t.Errorf("%s was refused with %s, want %q", address, said, part)
+				t.Errorf("%s: error %s, want %q", address, said, part)
 			}
 		}
 		l.cni("DEL", p, nil)
 	}
 }
 
-func TestPodsReachEachOtherByAddressesThatTheyBroughtToAnL2NetworkWithoutCIDRs(t *testing.T) {
+func TestPodsReachEachOtherWithStaticAddressesOnAnL2NetworkWithoutCIDRs(t *testing.T) {
 	server := k8stest.New(t)
 	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{Name: "bare"}, Spec: v1.CustomNetworkSpec{Type: v1.L2}})
 	l := clusterLabWith(t, server, node.Options{})
 	var own v1.NodeNetwork
-	l.eventually("both networks are the node's", func() bool {
+	l.eventually("the agent has both networks", func() bool {
 		return server.Object("nodenetworks.contivpp.io", "", node.Name, &own) && len(own.Status.Networks) == 2
 	})
 	pods := make(map[string]*node.Pod)
@@ -159,10 +159,10 @@ func TestPodsReachEachOtherByAddressesThatTheyBroughtToAnL2NetworkWithoutCIDRs(t
 	c := l.pod("c")
 	l.put(server, c, map[string]string{customInterfaces: "b1/tap/bare", customOptions: `{"b1":{"ips":["192.168.5.9/24"]}}`})
 	if said := l.fails(c); !strings.Contains(said, `"code": 101`) || !strings.Contains(said, "address 192.168.5.9 is held by pod lab/a on this node") {
-		t.Errorf("a second pod with the address was refused with %s", said)
+		t.Errorf("error of a second pod with the address: %s", said)
 	}
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 {
-		t.Errorf("the resync of the new agent did %v", operations)
+		t.Errorf("operations of the new agent's resync: %v", operations)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-func TestAnAddressOfThePoolThatNobodyHasIsUnreachableAtOnce(t *testing.T) {
+func TestUnusedAddressOfThePoolIsUnreachableAtOnce(t *testing.T) {
 	l := newLab(t, programs.Build(t))
 	p := l.pod("a")
 	l.cni("ADD", p, nil)
@@ -35,7 +35,7 @@ func TestAnAddressOfThePoolThatNobodyHasIsUnreachableAtOnce(t *testing.T) {
 	}
 }
 
-// answerTo sends an echo request, again only as Tries says, and describes what comes back.
+// answerTo sends echo requests, as many as Tries says, and describes the response.
 func answerTo(t *testing.T, netns string, to netip.Addr) string {
 	t.Helper()
 	network, protocol, request := "ip4:icmp", 1, icmp.Type(ipv4.ICMPTypeEcho)
@@ -90,7 +90,7 @@ func failure(t *testing.T, conn *icmp.PacketConn, protocol int) string {
 		switch m.Type {
 		case ipv4.ICMPTypeDestinationUnreachable, ipv4.ICMPTypeTimeExceeded,
 			ipv6.ICMPTypeDestinationUnreachable, ipv6.ICMPTypeTimeExceeded:
-			return fmt.Sprintf("%s %d from %s", m.Type, m.Code, from.(*net.IPAddr).IP) // its zone is the name of another namespace's link
+			return fmt.Sprintf("%s %d from %s", m.Type, m.Code, from.(*net.IPAddr).IP) // its zone is a link of another namespace
 		}
 	}
 }

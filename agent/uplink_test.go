@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// uplinkSaid is what the agent says of its uplink; "": it is well.
+// uplinkSaid returns the message of the uplink condition; "" if it holds.
 func (l *lab) uplinkSaid() string {
 	l.Helper()
 	var reply struct {
@@ -31,12 +31,12 @@ func (l *lab) uplinkSaid() string {
 }
 
 // rows: AWS-12
-func TestANodeWithoutItsUplinkServesPodsAndSaysSo(t *testing.T) {
+func TestNodeWithoutItsUplinkServesPodsAndReportsIt(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{HTTP: endpointAddress})
 	l.metric(`weft_condition{condition="uplink"}`, is(1))
 	if said := l.uplinkSaid(); said != "" {
-		t.Errorf("a node with its uplink says: %s", said)
+		t.Errorf("message of a node with its uplink: %s", said)
 	}
 	l.restartAfter(func(string) error {
 		link, err := netlink.LinkByName("up0")
@@ -46,10 +46,10 @@ func TestANodeWithoutItsUplinkServesPodsAndSaysSo(t *testing.T) {
 		return netlink.LinkDel(link)
 	})
 	if len(l.logged("uplink not found, continuing without it")) != 1 {
-		t.Error("the agent does not say that it ended to wait for the uplink")
+		t.Error("the agent does not log that it continues without the uplink")
 	}
 	if said := l.uplinkSaid(); !strings.Contains(said, "10.200.0.11") {
-		t.Errorf("the missing uplink is reported so: %q", said)
+		t.Errorf("message about the missing uplink: %q", said)
 	}
 	l.metric(`weft_condition{condition="uplink"}`, is(0))
 	l.metric(`weft_condition{condition="started"}`, is(1))
@@ -62,6 +62,6 @@ func TestANodeWithoutItsUplinkServesPodsAndSaysSo(t *testing.T) {
 	uplinkOf(t)
 	l.restartAfter(func(string) error { return nil })
 	if said := l.uplinkSaid(); said != "" {
-		t.Errorf("after a start with the uplink: %s", said)
+		t.Errorf("message after a start with the uplink: %s", said)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-func TestWeftctlShowsWhatEvidenceLacksOfTheEndOfASandbox(t *testing.T) {
+func TestWeftctlGCShowsTheMissingEvidenceOfASandboxsEnd(t *testing.T) {
 	var listed atomic.Pointer[[]*cri.PodSandbox]
 	listed.Store(&[]*cri.PodSandbox{})
 	socket := testcri.Serve(t, &testcri.Runtime{Sandboxes: listed.Load})
@@ -31,11 +31,11 @@ func TestWeftctlShowsWhatEvidenceLacksOfTheEndOfASandbox(t *testing.T) {
 		return out
 	}
 	server.Remove("pods", "lab", "a")
-	l.eventually("kubelet is asked", func() bool { return strings.Contains(gc("--dry-run"), " of 10m0s without a sandbox") })
+	l.eventually("kubelet reports no sandbox", func() bool { return strings.Contains(gc("--dry-run"), " of 10m0s without a sandbox") })
 	listed.Store(&[]*cri.PodSandbox{{Id: b.ContainerID}})
-	l.eventually("the runtime does not have it", func() bool { return strings.Contains(gc(), " of 1m0s without a sandbox") })
+	l.eventually("the runtime reports no sandbox", func() bool { return strings.Contains(gc(), " of 1m0s without a sandbox") })
 	listed.Store(&[]*cri.PodSandbox{{Id: a.ContainerID}, {Id: b.ContainerID}})
-	l.eventually("the runtime has the sandbox", func() bool {
+	l.eventually("the runtime reports the sandbox", func() bool {
 		return strings.Contains(gc("--dry-run"), "kept: the container runtime still has the sandbox")
 	})
 	if out := gc("--force", "weft/"+a.ContainerID+"/eth0"); !strings.Contains(out, "deleted") {

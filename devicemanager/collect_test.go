@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// collect runs so many polls, a long time apart.
+// collect makes a number of polls, far apart in time.
 func (n *node) collect(t *testing.T, poll func(context.Context) error, polls int) {
 	t.Helper()
 	for range polls {
@@ -54,17 +54,17 @@ func TestAllocationIsReleasedWhenKubeletNoLongerListsIt(t *testing.T) {
 		stays  bool
 	}{
 		{name: "of a pod that is there nothing", steps: []step{admit, wait(after), wait(after)}, stays: true},
-		{name: "of a pod that is gone, after two looks", steps: []step{admit, wait(after), remove, wait(after)}},
+		{name: "of a pod that is gone, after two polls", steps: []step{admit, wait(after), remove, wait(after)}},
 		{name: "not after one poll", steps: []step{admit, wait(after), remove}, stays: true},
-		{name: "not after two looks at once", steps: []step{admit, wait(after), remove, wait(after - time.Second)}, stays: true},
+		{name: "not after two polls at once", steps: []step{admit, wait(after), remove, wait(after - time.Second)}, stays: true},
 		{name: "of a pod that was wired", steps: []step{admit, wire, remove, unwire, wait(after)}},
 		{name: "not while an attachment is there", steps: []step{admit, wire, remove, wait(after), wait(after)}, stays: true},
 		{name: "not while kubelet cannot be asked", steps: []step{admit, stop, remove, wait(after), wait(after)}, stays: true},
 		{name: "not because it could not be asked in between", steps: []step{admit, stop, wait(after), start, wait(after)}, stays: true},
 		{name: "not while kubelet waits for an answer", steps: []step{ask, admit, remove, wait(after), wait(after)}, stays: true},
-		{name: "not at once when it has got that", steps: []step{ask, admit, remove, wait(after), answer}, stays: true},
+		{name: "not at once after the answer", steps: []step{ask, admit, remove, wait(after), answer}, stays: true},
 		{name: "not when kubelet lists no pod at all", steps: []step{admit, remove, wait(after), wait(after)}, lonely: true, stays: true},
-		{name: "when it does so for long", steps: []step{admit, remove, wait(10 * after)}, lonely: true},
+		{name: "when it does so for a long time", steps: []step{admit, remove, wait(10 * after)}, lonely: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, func(n *node) { n.config.CollectAfter, n.config.Count = after, 2 })
@@ -74,7 +74,7 @@ func TestAllocationIsReleasedWhenKubeletNoLongerListsIt(t *testing.T) {
 			c := newCollector(n.Manager)
 			for _, step := range tt.steps {
 				step(t, n)
-				_ = c.collect(t.Context()) // it fails while kubelet is stopped
+				_ = c.collect(t.Context()) // an error while kubelet is stopped
 			}
 			n.expectAllocation(t, tt.stays)
 		})

@@ -145,7 +145,7 @@ func (n *node) run(t *testing.T) {
 
 func (n *node) count() int { return n.Manager.config.Count }
 
-// await waits until kubelet has so many allocatable devices.
+// await waits until kubelet has the given number of allocatable devices.
 func (n *node) await(t *testing.T, allocatable int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

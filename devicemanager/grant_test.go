@@ -21,7 +21,7 @@ func wantCode(t *testing.T, err error, code uint, texts ...string) {
 	t.Helper()
 	coded, ok := errors.AsType[*pod.Error](err)
 	if !ok || coded.Code != code {
-		t.Fatalf("error %v, want one of code %d", err, code)
+		t.Fatalf("error %v, want code %d", err, code)
 	}
 	for _, text := range append(texts, "shop/") {
 		if !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "\n") {
@@ -283,7 +283,7 @@ func TestInvalidGrantIsRejected(t *testing.T) {
 		code  uint
 		texts []string
 	}{
-		{"an allocation that is not there", func(ev *pod.AddPod) { ev.Grants[0].Allocation.ID = "gone" }, pod.CodeDeviceMissing,
+		{"an unknown allocation", func(ev *pod.AddPod) { ev.Grants[0].Allocation.ID = "gone" }, pod.CodeDeviceMissing,
 			[]string{"c0", "gone", "create it again"}},
 		{"owners that differ in one container", func(ev *pod.AddPod) {
 			other := ev.Grants[0]

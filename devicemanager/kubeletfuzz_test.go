@@ -63,7 +63,7 @@ func FuzzPreferred(f *testing.F) {
 		}
 		got := preferred(req)
 		if len(got) > max(int(size), len(req.GetMustIncludeDeviceIDs())) {
-			t.Errorf("%d devices, %d were asked for", len(got), size)
+			t.Errorf("%d devices, %d were requested", len(got), size)
 		}
 		for _, d := range req.GetMustIncludeDeviceIDs() {
 			if !slices.Contains(got, d) {

@@ -33,13 +33,13 @@ func TestDevicesReturnAfterKubeletDisruptions(t *testing.T) {
 			soon(t, within, "a registration fails", func() bool { return n.Stats().Registrations["error"] > 0 })
 			return errors.Join(err, n.kubelet.Start())
 		}},
-		{"its directory is made anew", func(t *testing.T, n *node) error {
+		{"its directory is recreated", func(t *testing.T, n *node) error {
 			err := errors.Join(n.kubelet.Stop(), os.Rename(n.kubelet.PluginDir(), n.dir+"/gone"))
 			soon(t, within, "the agent withdraws", func() bool { return !n.Stats().Registered })
 			return errors.Join(err, n.kubelet.Start())
 		}},
 		{"its directory is wiped, then it restarts", func(_ *testing.T, n *node) error { return errors.Join(n.kubelet.Wipe(), n.kubelet.Restart()) }},
-		{"our socket is removed", func(_ *testing.T, n *node) error { return os.Remove(n.kubelet.PluginDir() + "/" + endpoint) }},
+		{"the plugin's socket is removed", func(_ *testing.T, n *node) error { return os.Remove(n.kubelet.PluginDir() + "/" + endpoint) }},
 		{"a foreign process replaces the plugin's socket", func(t *testing.T, n *node) error {
 			other := n.dir + "/other"
 			return errors.Join(os.WriteFile(other, nil, 0o600), os.Rename(other, n.kubelet.PluginDir()+"/"+endpoint))
@@ -103,7 +103,7 @@ func TestAgentWaitsQuietlyWithoutKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.run(t)
-	eventually(t, "it says so", func() bool { return strings.Contains(n.log.String(), "no kubelet found") })
+	eventually(t, "the agent logs it", func() bool { return strings.Contains(n.log.String(), "no kubelet found") })
 	if err := n.kubelet.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -156,10 +156,10 @@ func TestStreamsEndWithTheirKubeletAndWithTheServer(t *testing.T) {
 	eventually(t, "only kubelet's stream is left", func() bool { return count() == 1 })
 	n.stop()
 	if count() != 0 {
-		t.Errorf("%d streams outlive the server", count())
+		t.Errorf("%d streams after the end of the server", count())
 	}
 	if _, err := os.Lstat(n.kubelet.PluginDir() + "/" + endpoint); err == nil {
-		t.Error("the socket outlives the server")
+		t.Error("the socket exists after the end of the server")
 	}
 }
 
@@ -179,7 +179,7 @@ func TestPodsKeepDevicesDuringConcurrentRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	soon(t, within, "the devices are there", func() bool {
+	soon(t, within, "kubelet has the devices", func() bool {
 		_, allocatable := n.kubelet.Capacity(pod.Resource)
 		return allocatable == 5
 	})

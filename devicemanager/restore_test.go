@@ -34,18 +34,18 @@ func TestRebuildUsesOnlyTrustedRecords(t *testing.T) {
 		damage  func(a pod.Allocation) error
 		trusted bool
 	}{
-		{"all as it was", func(pod.Allocation) error { return nil }, true},
+		{"unchanged", func(pod.Allocation) error { return nil }, true},
 		{"without the record", func(a pod.Allocation) error { return os.Remove(recordPath(a.Directory)) }, false},
 		{"with half a record", func(a pod.Allocation) error { return os.Truncate(recordPath(a.Directory), 20) }, false},
-		{"with a record that others may read", func(a pod.Allocation) error { return os.Chmod(recordPath(a.Directory), 0o644) }, false},
+		{"with a record that other users may read", func(a pod.Allocation) error { return os.Chmod(recordPath(a.Directory), 0o644) }, false},
 		{"with a link for a record", func(a pod.Allocation) error { return link(recordPath(a.Directory)) }, false},
-		{"with another's record", func(a pod.Allocation) error {
+		{"with the record of another allocation", func(a pod.Allocation) error {
 			return replace(recordPath(a.Directory), `{"allocation":"ABCDEFGHIJKLMNOPQRST","socket":1,"devices":["memif-0"]}`, 0o600)
 		}, false},
 		{"without the directory", func(a pod.Allocation) error { return os.RemoveAll(a.Directory) }, false},
 		{"without the secret", func(a pod.Allocation) error { return os.Remove(secretPath(a.Directory)) }, false},
 		{"with half a secret", func(a pod.Allocation) error { return replace(secretPath(a.Directory), "short", 0o400) }, false},
-		{"with a secret that others may write", func(a pod.Allocation) error { return os.Chmod(secretPath(a.Directory), 0o666) }, false},
+		{"with a secret that other users may write", func(a pod.Allocation) error { return os.Chmod(secretPath(a.Directory), 0o666) }, false},
 		{"with a link for a secret", func(a pod.Allocation) error { return link(secretPath(a.Directory)) }, false},
 		{"with a directory for a secret", func(a pod.Allocation) error {
 			_ = os.Remove(secretPath(a.Directory))
@@ -200,16 +200,16 @@ func TestRestoreIgnoresInvalidAllocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, bend := range map[string]func(*allocation){
-		"a name with a slash":        func(a *allocation) { a.ID = "x/" + a.ID[2:] },
-		"no secret":                  func(a *allocation) { a.Secret = "" },
-		"another's directory":        func(a *allocation) { a.Directory = "/run/weft/memif/other" },
-		"a directory with detours":   func(a *allocation) { a.Directory = "/run/weft/../" + a.ID },
-		"a relative directory":       func(a *allocation) { a.Directory = a.ID },
-		"a device with a slash":      func(a *allocation) { a.Devices = []string{"../memif-1"} },
-		"a device written elsewise":  func(a *allocation) { a.Devices = []string{"memif-01"} },
-		"a device that no node has":  func(a *allocation) { a.Devices = []string{"memif-1024"} },
-		"a negative user":            func(a *allocation) { a.UID = -1 },
-		"a group beyond all numbers": func(a *allocation) { a.GID = 1<<32 - 1 },
+		"a name with a slash":          func(a *allocation) { a.ID = "x/" + a.ID[2:] },
+		"no secret":                    func(a *allocation) { a.Secret = "" },
+		"another's directory":          func(a *allocation) { a.Directory = "/run/weft/memif/other" },
+		"a directory with detours":     func(a *allocation) { a.Directory = "/run/weft/../" + a.ID },
+		"a relative directory":         func(a *allocation) { a.Directory = a.ID },
+		"a device with a slash":        func(a *allocation) { a.Devices = []string{"../memif-1"} },
+		"a device in another notation": func(a *allocation) { a.Devices = []string{"memif-01"} },
+		"a device that no node has":    func(a *allocation) { a.Devices = []string{"memif-1024"} },
+		"a negative user":              func(a *allocation) { a.UID = -1 },
+		"a group out of range":         func(a *allocation) { a.GID = 1<<32 - 1 },
 	} {
 		a := whole()
 		bend(a)
@@ -266,7 +266,7 @@ func TestOnlyRootMayEnterTheDirectoryOfAllocations(t *testing.T) {
 	}{
 		{"a missing directory is created", func(string) error { return nil }, ""},
 		{"an existing directory is used", func(root string) error { return os.Mkdir(root, 0o700) }, ""},
-		{"an open directory with our files only is restricted", func(root string) error {
+		{"an open directory with only Weft's files is restricted", func(root string) error {
 			return errors.Join(os.Mkdir(root, 0o755), os.Mkdir(root+"/"+id, 0o755), os.WriteFile(root+"/"+id+".json", nil, 0o600))
 		}, ""},
 		{"a directory with foreign files is rejected", func(root string) error { return errors.Join(os.Mkdir(root, 0o755), os.Mkdir(root+"/snap", 0o755)) }, "snap"},

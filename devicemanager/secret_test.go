@@ -84,7 +84,7 @@ func TestSecretsAndIDsAreUniformLettersAndDigits(t *testing.T) {
 	mean := texts * secretLength / len(alphabet)
 	for _, c := range alphabet {
 		if count[c] < mean/2 || count[c] > mean*2 {
-			t.Errorf("%c came %d times, the mean is %d", c, count[c], mean)
+			t.Errorf("%c occurs %d times, the mean is %d", c, count[c], mean)
 		}
 	}
 }
@@ -96,9 +96,9 @@ func (s source) Read(p []byte) (int, error) { return s(p) }
 // TestAllocateFailsWhenRandomSourceIsBroken or repeats itself: a predictable secret is worse than no device.
 func TestAllocateFailsWhenRandomSourceIsBroken(t *testing.T) {
 	for name, from := range map[string]source{
-		"it fails":             func([]byte) (int, error) { return 0, errors.New("no entropy") },
-		"it repeats itself":    func(p []byte) (int, error) { clear(p); return len(p), nil },
-		"it gives no good one": func(p []byte) (int, error) { copy(p, bytes.Repeat([]byte{255}, len(p))); return len(p), nil },
+		"it fails":                  func([]byte) (int, error) { return 0, errors.New("no entropy") },
+		"it repeats itself":         func(p []byte) (int, error) { clear(p); return len(p), nil },
+		"it returns unusable bytes": func(p []byte) (int, error) { copy(p, bytes.Repeat([]byte{255}, len(p))); return len(p), nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, func(n *node) { n.config.Rand = from })

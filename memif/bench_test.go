@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memcpyRing is the least that any ring of packets costs: a copy in and a copy out.
+// memcpyRing is the minimal cost of a ring of packets: a copy in and a copy out.
 type memcpyRing struct {
 	slots [1024][2048]byte
 	at    int
@@ -27,8 +27,8 @@ func (r *memcpyRing) forward(from, to [][]byte) {
 func BenchmarkForward64(b *testing.B)   { benchmarkForward(b, 64) }
 func BenchmarkForward1500(b *testing.B) { benchmarkForward(b, 1500) }
 
-// benchmarkForward sends bursts from a client to the server and back, on one thread: a packet goes through four queues. It
-// reports the thread's own time, whatever else the machine does, and how many times that of a ring which only copies.
+// benchmarkForward sends bursts from a client to the server and back, on one thread: a packet passes four queues. It reports the thread's
+// own time, which does not depend on the machine's load, and its ratio to that of memcpyRing.
 func benchmarkForward(b *testing.B, size int) {
 	const burst = 64
 	runtime.LockOSThread()
@@ -50,7 +50,7 @@ func benchmarkForward(b *testing.B, size int) {
 		n := server.RxQueues()[0].Receive(got)
 		server.TxQueues()[0].Send(got[:n])
 		if m := client.RxQueues()[0].Receive(back); m != burst {
-			b.Fatalf("%d of %d packets came back", m, burst)
+			b.Fatalf("%d of %d packets returned", m, burst)
 		}
 	}
 	took := threadTime(b) - start
@@ -60,7 +60,7 @@ func benchmarkForward(b *testing.B, size int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// threadTime is how long the thread has run.
+// threadTime returns the thread's processor time.
 func threadTime(b *testing.B) time.Duration {
 	b.Helper()
 	var now unix.Timespec
@@ -70,7 +70,7 @@ func threadTime(b *testing.B) time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// BenchmarkRing is what an interrupt costs its sender.
+// BenchmarkRing measures the cost of an interrupt for its sender.
 func BenchmarkRing(b *testing.B) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {

@@ -20,9 +20,9 @@ func TestOnlyStaleSocketsAreReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Listen(path, ListenOptions{}); err == nil {
-		t.Error("took the socket of a listener")
+		t.Error("replaced the socket of a listener")
 	}
-	first.file = nil // it leaves its file behind, as one that is killed
+	first.file = nil // keeps its file, as a killed process does
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestOnlyStaleSocketsAreReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
-		t.Errorf("the file is left: %v", err)
+		t.Errorf("the file exists: %v", err)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -64,16 +64,16 @@ func TestModeOfSocketFollowsFromItsDirectory(t *testing.T) {
 	}
 }
 
-// otherUser may write in the directory of the sockets of the tests below, as a pod may with devices.memif.writable.
+// otherUser may write in the directory of the tests' sockets, as a pod may with devices.memif.writable.
 const otherUser = 1234
 
-// hostileDirectory is a directory that otherUser owns. The file beside it is root's alone.
+// hostileDirectory makes a directory that otherUser owns, and a file beside it that only root can read.
 func hostileDirectory(t *testing.T) (directory, victim string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs to be root: the attacker is another user")
 	}
-	parent, err := os.MkdirTemp("", "memif") // t.TempDir is one that other users cannot enter
+	parent, err := os.MkdirTemp("", "memif") // other users cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,14 +86,14 @@ func hostileDirectory(t *testing.T) (directory, victim string) {
 	return directory, victim
 }
 
-// narrowUmask makes that the mode of a socket's file does not follow from the socket's own: then it was set by path.
+// narrowUmask sets a umask with which Listen has to change the mode of the socket's file.
 func narrowUmask(t *testing.T) {
 	t.Helper()
 	was := unix.Umask(0o077)
 	t.Cleanup(func() { unix.Umask(was) })
 }
 
-// attack repeats f as otherUser until it is stopped.
+// attack repeats f as otherUser until stop is called.
 func attack(f func()) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -118,11 +118,11 @@ func mustStayPrivate(t *testing.T, victim string) {
 	t.Helper()
 	info, err := os.Lstat(victim)
 	if err != nil || info.Mode() != 0o600 {
-		t.Fatalf("the file of root is %v now, %v: its mode was changed through a link", info.Mode(), err)
+		t.Fatalf("the file of root is now %v, %v: its mode was changed through a link", info.Mode(), err)
 	}
 }
 
-// Finding 8: the mode was set by the path of the socket, which the owner of the directory had replaced by a link by then.
+// Finding 8: the mode was set by the socket's path, which the directory's owner had replaced by a link.
 func TestFinding8ListenDoesNotChangeModesThroughLinks(t *testing.T) {
 	directory, victim := hostileDirectory(t)
 	narrowUmask(t)
@@ -147,12 +147,12 @@ func TestFinding8ListenDoesNotChangeModesThroughLinks(t *testing.T) {
 	}
 	stop()
 	if replaced == 0 {
-		t.Error("the attacker replaced no socket: this proves nothing")
+		t.Error("the attacker replaced no socket: the test proves nothing")
 	}
 }
 
-// Finding 8: the private directory is in one that another user owns, and may be replaced by a link or moved away.
-func TestFinding8ListenIsNotLedOutByItsPrivateDirectory(t *testing.T) {
+// Finding 8: another user owns the parent of the private directory, and can replace it by a link or move it.
+func TestFinding8ListenDoesNotLeaveItsDirectoryThroughLinks(t *testing.T) {
 	directory, victim := hostileDirectory(t)
 	outside := filepath.Dir(victim)
 	narrowUmask(t)
@@ -174,14 +174,14 @@ func TestFinding8ListenIsNotLedOutByItsPrivateDirectory(t *testing.T) {
 	}
 	stop()
 	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 1 {
-		t.Errorf("outside there is %v, %v", entries, err)
+		t.Errorf("outside of the directory: %v, %v", entries, err)
 	}
 	if replaced == 0 {
-		t.Error("the attacker replaced no directory: this proves nothing")
+		t.Error("the attacker replaced no directory: the test proves nothing")
 	}
 }
 
-// Finding 8, step by step: what the owner of the directory does between two steps leads none of them out of it.
+// Finding 8, step by step: changes of the directory's owner between two steps do not lead a step out of the directory.
 func TestFinding8EachStepOfListenStaysInItsDirectory(t *testing.T) {
 	directory, victim := hostileDirectory(t)
 	narrowUmask(t)
@@ -213,7 +213,7 @@ func TestFinding8EachStepOfListenStaysInItsDirectory(t *testing.T) {
 		t.Errorf("published over a link: %v", err)
 	}
 	if err := removeStale(held, "memif.sock"); !errors.Is(err, unix.EADDRINUSE) {
-		t.Errorf("took a link for a stale socket: %v", err)
+		t.Errorf("replaced a link as if it were a stale socket: %v", err)
 	}
 	must(os.Remove(path))
 	must(private.publish(held, "memif.sock"))
@@ -226,11 +226,11 @@ func TestFinding8EachStepOfListenStaysInItsDirectory(t *testing.T) {
 		t.Errorf("the link of the directory's owner: %v", err)
 	}
 	if left, err := os.ReadDir(filepath.Dir(victim)); err != nil || len(left) != 1 {
-		t.Errorf("outside there is %v, %v", left, err)
+		t.Errorf("outside of the directory: %v, %v", left, err)
 	}
 }
 
-// Finding 8: a link in the place of a stale socket leads to a listener of root's, which was connected to.
+// Finding 8: Listen connected to a root-owned listener through a link that replaced a stale socket.
 func TestFinding8ListenDoesNotConnectThroughLinks(t *testing.T) {
 	directory, _ := hostileDirectory(t)
 	elsewhere := filepath.Join(t.TempDir(), "theirs")
@@ -240,7 +240,7 @@ func TestFinding8ListenDoesNotConnectThroughLinks(t *testing.T) {
 	}
 	path, stale, link := filepath.Join(directory, "memif.sock"), filepath.Join(directory, "stale"), filepath.Join(directory, "link")
 	abandon(t, stale)
-	if err := os.Chown(stale, otherUser, otherUser); err != nil { // only its owner may link a socket
+	if err := os.Chown(stale, otherUser, otherUser); err != nil { // only its owner may make a hard link
 		t.Fatal(err)
 	}
 	swapped := 0
@@ -258,17 +258,17 @@ func TestFinding8ListenDoesNotConnectThroughLinks(t *testing.T) {
 	}
 	stop()
 	if hasClient(t, theirs) {
-		t.Error("a listener of root's was connected to through a link")
+		t.Error("connected to a root-owned listener through a link")
 	}
 	if err := theirs.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if swapped == 0 {
-		t.Error("the attacker replaced nothing: this proves nothing")
+		t.Error("the attacker replaced nothing: the test proves nothing")
 	}
 }
 
-// hasClient reports whether a client waits to be accepted, even one that has hung up.
+// hasClient reports whether a client waits to be accepted, even if it has disconnected.
 func hasClient(t *testing.T, l *net.UnixListener) bool {
 	t.Helper()
 	raw, err := l.SyscallConn()
@@ -285,7 +285,7 @@ func hasClient(t *testing.T, l *net.UnixListener) bool {
 	return err == nil
 }
 
-// abandon leaves a socket file on which no process listens.
+// abandon leaves a socket file without a listener.
 func abandon(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -298,7 +298,7 @@ func abandon(t *testing.T, path string) {
 	}
 }
 
-func TestSocketHasItsModeAndGroupWhateverTheUmask(t *testing.T) {
+func TestSocketHasItsModeAndGroupWithAnyUmask(t *testing.T) {
 	directory, _ := hostileDirectory(t)
 	narrowUmask(t)
 	if err := unix.Chmod(directory, unix.S_ISGID|0o750); err != nil {

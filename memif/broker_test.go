@@ -28,14 +28,14 @@ func newBroker(t *testing.T) *Broker {
 	return b
 }
 
-// alive is the process, once there is one: a signal to process 0 would be one to the tests.
+// alive returns the process id, when there is one: signals to process 0 would reach the tests.
 func (b *Broker) alive(t *testing.T) (pid int) {
 	t.Helper()
 	eventually(t, "a broker process", func() bool { pid = b.PID(); return pid > 0 })
 	return pid
 }
 
-// kill ends the process and waits for the next one.
+// kill kills the process and waits for the next one.
 func (b *Broker) kill(t *testing.T) {
 	t.Helper()
 	before := b.alive(t)
@@ -58,7 +58,7 @@ func bothWays(t *testing.T, a, b *Conn) {
 	}
 }
 
-func TestConnectionsOutliveTheBrokerProcess(t *testing.T) {
+func TestConnectionsSurviveTheBrokerProcess(t *testing.T) {
 	b := newBroker(t)
 	l := newLab(t, ListenOptions{Broker: b})
 	l.add(t, hostileConfig)
@@ -74,14 +74,14 @@ func TestConnectionsOutliveTheBrokerProcess(t *testing.T) {
 	_ = await(t, l.disconnected, "end of the connection")
 	server.Release()
 	l.stillServes(t)
-	eventually(t, "the broker forgets its clients", func() bool {
+	eventually(t, "the broker has no clients", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.clients) == 0
 	})
 }
 
-func TestAServerEndsAConnectionWhoseBrokerProcessWasKilled(t *testing.T) {
+func TestServerEndsAConnectionWhoseBrokerProcessWasKilled(t *testing.T) {
 	b := newBroker(t)
 	l := newLab(t, ListenOptions{Broker: b})
 	i := l.add(t, hostileConfig)
@@ -90,13 +90,13 @@ func TestAServerEndsAConnectionWhoseBrokerProcessWasKilled(t *testing.T) {
 	i.Disconnect("moved")
 	<-client.Gone()
 	if got := reasonFrom(client.Err()); got != "moved" {
-		t.Errorf("the client was told %q", got)
+		t.Errorf("the client got %q", got)
 	}
 	_ = await(t, l.disconnected, "end of the connection")
 }
 
-// A process may end between the server's last message of a handshake and the moment from which the connection is resumed.
-func TestAConnectionThatCannotBeResumedEnds(t *testing.T) {
+// A process may die between the server's last message of a handshake and the time when the connection can be resumed.
+func TestConnectionThatCannotBeResumedEnds(t *testing.T) {
 	b := newBroker(t)
 	l := newLab(t, ListenOptions{Broker: b})
 	l.addReleasing(t, hostileConfig)
@@ -112,8 +112,8 @@ func TestAConnectionThatCannotBeResumedEnds(t *testing.T) {
 	l.stillServes(t)
 }
 
-// A relay that comes when the connection has just ended is closed, or the process would keep the client.
-func TestAClientGoesWhereItsConnectionEndsWhileTheBrokerProcessIsAway(t *testing.T) {
+// A relay that arrives just after the end of the connection is closed; otherwise the process would keep the client.
+func TestClientIsRemovedWhenItsConnectionEndsWithoutABrokerProcess(t *testing.T) {
 	b := newBroker(t)
 	l := newLab(t, ListenOptions{Broker: b})
 	i := l.addReleasing(t, hostileConfig)
@@ -131,14 +131,14 @@ func TestAClientGoesWhereItsConnectionEndsWhileTheBrokerProcessIsAway(t *testing
 		client.Release()
 		_ = await(t, l.disconnected, "end of the connection")
 	}
-	eventually(t, "the broker forgets its clients", func() bool {
+	eventually(t, "the broker has no clients", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.clients) == 0
 	})
 }
 
-func TestAListenerIsClosedWhileTheBrokerProcessIsAway(t *testing.T) {
+func TestListenerIsClosedWithoutABrokerProcess(t *testing.T) {
 	b := newBroker(t)
 	l := newLab(t, ListenOptions{Broker: b})
 	if err := unix.Kill(b.alive(t), unix.SIGKILL); err != nil {
@@ -151,14 +151,14 @@ func TestAListenerIsClosedWhileTheBrokerProcessIsAway(t *testing.T) {
 	if kind, _ := waiting.firstAnswer(); kind != 0 {
 		t.Errorf("answered %d", kind)
 	}
-	eventually(t, "the broker forgets the listener", func() bool {
+	eventually(t, "the broker has no listener", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.listeners) == 0
 	})
 }
 
-// lingering is a TCP socket whose last close takes an hour: its peer reads nothing.
+// lingering returns a TCP socket whose last close takes an hour, because its peer does not read.
 func lingering(t *testing.T) (fd int) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -178,7 +178,7 @@ func lingering(t *testing.T) (fd int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = peer.(*net.TCPConn).SetLinger(0); _ = peer.Close() }) // resets, which ends the wait
+	t.Cleanup(func() { _ = peer.(*net.TCPConn).SetLinger(0); _ = peer.Close() }) // a reset, which ends the close
 	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}); err != nil {
 		t.Fatal(err)
 	}
@@ -191,15 +191,15 @@ func lingering(t *testing.T) (fd int) {
 	return fd
 }
 
-// giveLast holds the broker process up while f passes descriptors and closes its own, so that those of the process are the last. The
-// signal ends what threads of the process wait for.
+// giveLast suspends the broker process while f passes descriptors and closes its own, so that the process has the last references. The
+// signal at the end interrupts blocked threads of the process.
 func (b *Broker) giveLast(t *testing.T, f func()) {
 	t.Helper()
 	pid := b.alive(t)
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the broker process stands still", func() bool {
+	eventually(t, "the broker process is suspended", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err == nil && strings.Contains(string(stat), ") T ")
 	})
@@ -209,15 +209,15 @@ func (b *Broker) giveLast(t *testing.T, f func()) {
 	}
 }
 
-// sayWithLingering passes a descriptor that does not close.
+// sayWithLingering passes a descriptor whose close blocks.
 func (l *liar) sayWithLingering(kind messageType) {
 	fd := lingering(l.t)
 	l.say(newMessage(kind), fd)
 	_ = unix.Close(fd)
 }
 
-// finding 1a
-func TestADescriptorThatDoesNotCloseHoldsNothingUp(t *testing.T) {
+// Finding 1a.
+func TestDescriptorWhoseCloseBlocksDoesNotBlockTheServer(t *testing.T) {
 	for name, broker := range map[string]func(*testing.T) *Broker{
 		"without a broker": func(*testing.T) *Broker { return nil },
 		"with a broker":    newBroker,
@@ -252,8 +252,8 @@ func TestADescriptorThatDoesNotCloseHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// finding 1b
-func TestDescriptorsThatDoNotCloseTakeBoundedThreads(t *testing.T) {
+// Finding 1b.
+func TestDescriptorsWhoseCloseBlocksTakeABoundedNumberOfThreads(t *testing.T) {
 	const pending, attempts = 4, 40
 	b := newBroker(t)
 	other := newLab(t, ListenOptions{Broker: b})
@@ -263,20 +263,20 @@ func TestDescriptorsThatDoNotCloseTakeBoundedThreads(t *testing.T) {
 	b.giveLast(t, func() {
 		for range attempts {
 			liar := newLiar(t, l.Path())
-			liar.say(newMessage(connectMessage), -1) // wrong
+			liar.say(newMessage(connectMessage), -1) // unexpected
 			liar.sayWithLingering(ackMessage)
 			_ = liar.socket.Close()
 		}
 	})
-	eventually(t, "the broker process is stuck", func() bool { return closing(t, b.alive(t)) == pending })
+	eventually(t, "the threads of the broker process are blocked", func() bool { return closing(t, b.alive(t)) == pending })
 	for range 10 {
 		other.stillServes(t)
 	}
 	if n := closing(t, b.alive(t)); n > pending {
-		t.Errorf("%d threads of the broker process wait for a descriptor to close, want at most %d", n, pending)
+		t.Errorf("%d threads of the broker process are blocked in close, want at most %d", n, pending)
 	}
 	if n := closing(t, os.Getpid()); n > 0 {
-		t.Errorf("%d threads of this process wait for a descriptor to close", n)
+		t.Errorf("%d threads of this process are blocked in close", n)
 	}
 	if err := unix.Kill(b.alive(t), unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -284,7 +284,7 @@ func TestDescriptorsThatDoNotCloseTakeBoundedThreads(t *testing.T) {
 	other.stillServes(t)
 }
 
-// closing is how many threads of a process are in close.
+// closing returns the number of a process's threads in close.
 func closing(t *testing.T, pid int) (n int) {
 	t.Helper()
 	calls, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
@@ -299,7 +299,7 @@ func closing(t *testing.T, pid int) (n int) {
 	return n
 }
 
-// A client that connects again and again is slowed down, and the others are not. The time has a lower bound only.
+// A client that reconnects all the time is delayed, and others are not. The test checks only a lower bound of the time.
 func TestClientsAreAcceptedAtABoundedRate(t *testing.T) {
 	const more = 50
 	l := newLab(t, ListenOptions{Broker: newBroker(t)})
@@ -316,13 +316,13 @@ func TestClientsAreAcceptedAtABoundedRate(t *testing.T) {
 	}
 }
 
-// hogArgument makes this program a process that uses up its user's descriptors in flight.
+// hogArgument makes this program a process that uses up its user's in-flight descriptors.
 const hogArgument = "memif-hog"
 
-// hogDescriptors is more than a broker process may have open, which is what the kernel compares with.
+// hogDescriptors is above the limit of open files of a broker process, which the kernel applies to in-flight descriptors.
 const hogDescriptors = 20000
 
-// hog sends descriptors that it never receives, until the kernel refuses more. It says so, and waits for the end of its input.
+// hog sends descriptors that no process receives, until the kernel refuses more. It prints that, and waits for the end of its input.
 func hog() error {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: hogDescriptors, Max: hogDescriptors}); err != nil {
 		return err
@@ -331,7 +331,7 @@ func hog() error {
 	if err != nil {
 		return err
 	}
-	rights := make([]int, 250) // the most that a message has is 253
+	rights := make([]int, 250) // a message has at most 253
 	for i := range rights {
 		rights[i] = int(null.Fd())
 	}
@@ -354,7 +354,7 @@ func hog() error {
 	}
 }
 
-// startHog runs hog as a user until the test ends.
+// startHog runs hog as another user until the test ends.
 func startHog(t *testing.T, user uint32) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", hogArgument)
@@ -373,13 +373,13 @@ func startHog(t *testing.T, user uint32) {
 	}
 	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
 	if line, err := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(line) != "full" {
-		t.Fatalf("the process that uses up descriptors said %q: %v", line, err)
+		t.Fatalf("output of the process that uses up descriptors: %q: %v", line, err)
 	}
 }
 
-// The kernel counts descriptors in flight for each user, and refuses more. A pod whose user is the broker process's could keep all
-// clients of the node from connecting.
-func TestAPodCannotUseUpTheDescriptorsInFlightOfTheBrokerProcess(t *testing.T) {
+// The kernel limits in-flight descriptors for each user. A pod with the user of the broker process could prevent all clients of the node
+// from connecting.
+func TestPodCannotUseUpTheInFlightDescriptorsOfTheBrokerProcess(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}

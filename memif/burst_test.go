@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// taken is a packet received in one of the ways that there are.
+// taken is a received packet, by any of the receive functions.
 type taken func(q *RxQueue, into *[]byte) bool
 
 var receivers = map[string]taken{
@@ -33,9 +33,9 @@ var receivers = map[string]taken{
 	},
 }
 
-// TestWhatGoesInComesOut sends packets of 1 byte to 64 KiB in any mix through rings of any size and buffers of any size:
-// all that fit come out, in order, unchanged, whichever way they are read.
-func TestWhatGoesInComesOut(t *testing.T) {
+// Packets of 1 byte to 64 KiB in any mix pass rings and buffers of any size: all that fit arrive in order and unchanged, with each
+// receive function.
+func TestPacketsPassARingUnchangedAndInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := layout{
 			toServer: 1, toClient: 1,
@@ -79,7 +79,7 @@ func exchange(t *rapid.T, l layout, w way) {
 	}
 }
 
-// holds says whether the empty ring has room for a packet.
+// holds reports whether a packet fits into the empty ring.
 func (l layout) holds(p []byte) bool {
 	return (len(p)+int(l.bufferSize)-1)/int(l.bufferSize) <= 1<<l.log2
 }
@@ -104,7 +104,7 @@ func TestReservedBufferIsSentAsCommitted(t *testing.T) {
 		server.memory.guarded = guarded
 		for _, w := range ways(server, client) {
 			if b := w.tx.Reserve(129); b != nil {
-				t.Errorf("%s: lent more than a buffer", w.name)
+				t.Errorf("%s: reserved more than a buffer", w.name)
 			}
 			for range 2 {
 				b := w.tx.Reserve(100)
@@ -112,7 +112,7 @@ func TestReservedBufferIsSentAsCommitted(t *testing.T) {
 				w.tx.Commit(60)
 			}
 			if w.tx.Reserve(1) != nil {
-				t.Errorf("%s: lent of a full ring", w.name)
+				t.Errorf("%s: reserved in a full ring", w.name)
 			}
 			w.tx.Flush()
 			got := buffers(3)
@@ -123,8 +123,8 @@ func TestReservedBufferIsSentAsCommitted(t *testing.T) {
 	}
 }
 
-// Who receives into larger buffers than packets may be long is not given longer ones.
-func TestPacketLongerThanTheLongestIsDroppedAlone(t *testing.T) {
+// A receiver with larger buffers does not get packets above the maximum length.
+func TestOnlyPacketsAboveTheMaximumLengthAreDropped(t *testing.T) {
 	server, client := heapPair(layout{toServer: 1, toClient: 1, log2: 4, bufferSize: 128})
 	for _, w := range ways(server, client) {
 		w.rx.maxPacket = 64
@@ -136,7 +136,7 @@ func TestPacketLongerThanTheLongestIsDroppedAlone(t *testing.T) {
 	}
 }
 
-func TestPacketLongerThanItsBufferIsDroppedAlone(t *testing.T) {
+func TestOnlyPacketsLongerThanTheBufferAreDropped(t *testing.T) {
 	server, client := heapPair(layout{toServer: 1, toClient: 1, log2: 4, bufferSize: 128})
 	for _, w := range ways(server, client) {
 		w.tx.Send([][]byte{make([]byte, 10), make([]byte, 100), make([]byte, 300), make([]byte, 11)})
@@ -153,7 +153,7 @@ func TestBurstsAllocateNothing(t *testing.T) {
 	for _, guarded := range []bool{false, true} {
 		server.memory.guarded = guarded
 		for _, w := range ways(server, client) {
-			w.tx.Reserve(1) // makes what guarded queues lend
+			w.tx.Reserve(1) // allocates the buffers of guarded queues
 			w.rx.Peek(nil)
 			for name, f := range map[string]func(){"receive": burstThrough(t, w, sent), "peek": peekThrough(t, w, sent)} {
 				allocatesNothing(t, fmt.Sprintf("%s, guarded %v, %s", w.name, guarded, name), f)
@@ -194,7 +194,7 @@ func peekThrough(t *testing.T, w way, sent [][]byte) func() {
 	}
 }
 
-func TestRingingAddsOneAndAllocatesNothing(t *testing.T) {
+func TestNotifyingAddsOneAndAllocatesNothing(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)
@@ -210,6 +210,6 @@ func TestRingingAddsOneAndAllocatesNothing(t *testing.T) {
 	notifyByWrite(fd)
 	var count [8]byte
 	if _, err := unix.Read(fd, count[:]); err != nil || binary.NativeEndian.Uint64(count[:]) != runs+2 {
-		t.Errorf("rang %d times of %d, %v", binary.NativeEndian.Uint64(count[:]), runs+2, err)
+		t.Errorf("the counter is %d, want %d, %v", binary.NativeEndian.Uint64(count[:]), runs+2, err)
 	}
 }

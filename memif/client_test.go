@@ -38,7 +38,7 @@ func deadline(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestSleepingReaderIsWoken lets the server send now and then, with pauses in which the reader falls asleep and without.
+// The server sends with pauses in which the reader falls asleep, and without.
 func TestSleepingReaderIsWoken(t *testing.T) {
 	for _, spin := range []time.Duration{-1, time.Microsecond, 50 * time.Microsecond} {
 		t.Run(spin.String(), func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestWriterWaitsForRoom(t *testing.T) {
 		wrote <- err
 	}()
 	got, all := buffers(10), 0
-	eventually(t, "all are received", func() bool {
+	eventually(t, "all packets are received", func() bool {
 		all += server.RxQueues()[0].Receive(got)
 		return all == 14
 	})
@@ -103,7 +103,7 @@ func TestWriterWaitsForRoom(t *testing.T) {
 	}
 }
 
-func TestClientConnectsAgain(t *testing.T) {
+func TestClientReconnects(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	connected, gone, failed := make(chan Info, 10), make(chan error, 10), make(chan error, 1000)
 	events := ClientEvents{
@@ -137,7 +137,7 @@ func TestClientConnectsAgain(t *testing.T) {
 		return l, i
 	}
 	l, _ := serveOnce("other")
-	eventually(t, "it is told why not", func() bool { return reasonFrom(<-failed) == "incorrect secret" })
+	eventually(t, "the client gets the reason", func() bool { return reasonFrom(<-failed) == "incorrect secret" })
 	_ = l.Close()
 	l, i := serveOnce("sesame")
 	client := await(t, dialled, "client")
@@ -150,7 +150,7 @@ func TestClientConnectsAgain(t *testing.T) {
 	_ = l.Close()
 	_ = await(t, gone, "end of the second connection")
 	if err := client.WritePacket(t.Context(), []byte{1}); !errors.Is(err, ErrNotConnected) {
-		t.Errorf("wrote without connection: %v", err)
+		t.Errorf("wrote without a connection: %v", err)
 	}
 	l, _ = serveOnce("sesame")
 	await(t, connected, "third connection")
@@ -160,7 +160,7 @@ func TestClientConnectsAgain(t *testing.T) {
 	_ = l.Close()
 }
 
-func TestReaderOutlivesTheConnection(t *testing.T) {
+func TestReaderSurvivesTheEndOfTheConnection(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	i := l.add(t, Config{})
 	client, server := dialLab(t, l, ClientConfig{}, ClientEvents{})
@@ -221,7 +221,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestFewerQueuesAndSlotsThanWanted(t *testing.T) {
+func TestFewerQueuesAndSlotsThanRequested(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, Config{RxQueues: 2, TxQueues: 3, RingSize: 256})
 	server, client := connectPair(t, l, ClientConfig{RxQueues: 9, TxQueues: 9, RingSize: 4096})
@@ -270,10 +270,10 @@ func TestPacketsBothWays(t *testing.T) {
 	l.add(t, Config{ID: 7, Secret: "open sesame", Name: "node"})
 	server, client := connectPair(t, l, ClientConfig{ID: 7, Secret: "open sesame", Name: "pod", Program: "test"})
 	if i := server.Info(); i.PeerInterface != "pod" || i.Peer != "test" || i.RingSize != 1024 || i.BufferSize != 2048 || i.Guarded {
-		t.Errorf("server knows %+v", i)
+		t.Errorf("the server's interface is %+v", i)
 	}
 	if i := client.Info(); i.PeerInterface != "node" || i.Peer != "weft" || i.RingSize != 1024 {
-		t.Errorf("client knows %+v", i)
+		t.Errorf("the client's interface is %+v", i)
 	}
 	for name, way := range map[string]struct {
 		tx *TxQueue
@@ -299,8 +299,8 @@ func TestPacketsBothWays(t *testing.T) {
 	}
 }
 
-// TestBothRolesAtOnce lets four goroutines use a connection over heap memory, where the race detector sees what they
-// share: each of two directions has one who sends and one who receives, with interrupts asked for and not.
+// Four goroutines use a connection over heap memory, where the race detector sees their accesses: a sender and a receiver in each of two
+// directions, with interrupts and without.
 func TestBothRolesAtOnce(t *testing.T) {
 	for _, bufferSize := range []uint32{64, 2048} {
 		t.Run(fmt.Sprintf("buffers of %d", bufferSize), func(t *testing.T) {
@@ -369,7 +369,7 @@ func readable(t *testing.T, fd int) bool {
 	return n == 1
 }
 
-// TestServerSleepsAndIsWoken goes the path of a worker: no ring while it polls, one when it sleeps, none lost in between.
+// The server works as a worker does: it gets no notification while it polls, one when it sleeps, and misses no packet in between.
 func TestServerSleepsAndIsWoken(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, Config{})
@@ -385,14 +385,14 @@ func TestServerSleepsAndIsWoken(t *testing.T) {
 	}
 	tx.Send(packets(1, 64))
 	if readable(t, w.FD()) || tx.Stats().Rings != 0 {
-		t.Error("rung while polling")
+		t.Error("notified while polling")
 	}
 	if !rx.Arm() {
-		t.Error("armed without seeing what waits")
+		t.Error("Arm does not report the waiting packets")
 	}
 	rx.Receive(buffers(1))
 	if rx.Arm() {
-		t.Error("sees packets where none wait")
+		t.Error("packets reported although none wait")
 	}
 	for range 3 {
 		tx.Send(packets(1, 64))
@@ -413,6 +413,6 @@ func TestServerSleepsAndIsWoken(t *testing.T) {
 	rx.Arm()
 	tx.Send(packets(1, 64))
 	if readable(t, w.FD()) {
-		t.Error("rung after Disarm or Remove")
+		t.Error("notified after Disarm or Remove")
 	}
 }

@@ -13,7 +13,7 @@ const someDescriptions = `{"version":1,"interfaces":[{"name":"m1","id":1,"networ
 	"mac":"02:00:00:00:00:07","mtu":1450,"addresses":["10.5.0.7/24","fd00::7/64"],"gateways":["10.5.0.1"],"ringSize":256,
 	"bufferSize":1024,"rxQueues":2,"txQueues":3,"ofLater":true},{"name":"m2","id":2,"role":"server","mode":"ip"}]}`
 
-// container makes the directory that a container finds, and the variables.
+// container makes a container's directory and environment variables.
 func container(t *testing.T, secret, description string) (socket string) {
 	t.Helper()
 	directory := t.TempDir()
@@ -30,7 +30,7 @@ func container(t *testing.T, secret, description string) (socket string) {
 	return socket
 }
 
-func TestWhatAContainerFinds(t *testing.T) {
+func TestReadEnvironmentOfAContainer(t *testing.T) {
 	socket := container(t, "from the file\n", someDescriptions)
 	e, err := ReadEnvironment()
 	if err != nil {
@@ -56,7 +56,7 @@ func TestWhatAContainerFinds(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithTheEnvironmentIsSaid(t *testing.T) {
+func TestReadEnvironmentReportsInvalidValues(t *testing.T) {
 	for name, c := range map[string]struct{ description, want string }{
 		"no file":          {"", "interfaces.json"},
 		"no JSON":          {"{", "parse"},

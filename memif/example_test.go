@@ -22,12 +22,12 @@ func ExampleFromEnv() {
 		if err != nil {
 			return
 		}
-		// A connection that ended meanwhile is made anew by itself: the packet is lost, as on a cable.
+		// A connection that ends is made again automatically; a packet in between is lost.
 		_ = clients[0].WritePacket(ctx, packet[:n])
 	}
 }
 
-// A dataplane serves one interface and polls it until the client goes.
+// A dataplane serves one interface and polls it until the client disconnects.
 func ExampleListen() {
 	connected, gone := make(chan *memif.Conn), make(chan *memif.Conn, 1)
 	listener, err := memif.Listen("/run/example/memif.sock", memif.ListenOptions{Name: "example"})
@@ -53,7 +53,7 @@ func ExampleListen() {
 	for {
 		select {
 		case <-gone:
-			conn.Release() // no goroutine uses the queues now
+			conn.Release() // after the last use of its queues
 			return
 		default:
 		}

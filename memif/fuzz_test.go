@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzHandshake feeds a server any sequence of messages, with descriptors of each kind: it must neither panic nor keep
-// what it was sent.
+// FuzzHandshake sends a server any sequence of messages, with descriptors of each kind: it must neither panic nor leak descriptors or
+// memory.
 func FuzzHandshake(f *testing.F) {
 	add := func(parts ...*message) {
 		var b []byte
@@ -56,7 +56,7 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// descriptorFor makes one of a kind.
+// descriptorFor returns a descriptor of a kind.
 func descriptorFor(kind byte) int {
 	fd := -1
 	switch kind % 4 {
@@ -69,7 +69,7 @@ func descriptorFor(kind byte) int {
 	return fd
 }
 
-// FuzzDescriptors lets a server use rings with anything in them: it must stay within the region.
+// FuzzDescriptors lets a server use rings with any content: it must stay within the region.
 func FuzzDescriptors(f *testing.F) {
 	f.Add(make([]byte, 64), uint16(4), uint16(4))
 	f.Add(bytes.Repeat([]byte{1, 0, 0, 0, 64, 0, 0, 0}, 8), uint16(8), uint16(8))
@@ -90,7 +90,7 @@ func FuzzDescriptors(f *testing.F) {
 		}
 		if server.addRx(newRing{log2: l.log2}, -1, 5000) != nil ||
 			server.addTx(newRing{log2: l.log2, offset: uint32(l.ringOffset(1))}, -1, 5000) != nil {
-			t.Fatal("rings are refused")
+			t.Fatal("the rings were refused")
 		}
 		server.rx[0].Peek(make([]Packet, 2))
 		server.rx[0].Receive(buffers(8))
@@ -111,13 +111,13 @@ func FuzzParseDescriptions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		all, err := ParseDescriptions(data)
 		if err != nil && all != nil {
-			t.Error("gave something with an error")
+			t.Error("returned packets with an error")
 		}
 	})
 }
 
-// FuzzGreeting lets a client talk to a server that sends anything. A connection that comes about has no more than was
-// asked for and offered, and no descriptor is left behind.
+// FuzzGreeting connects a client to a server that sends anything. A resulting connection has no more queues and slots than requested and
+// offered, and no descriptor is leaked.
 func FuzzGreeting(f *testing.F) {
 	var whole []byte
 	add := func(m *message) { whole = append(append(whole, 0, messageSize), m[:]...) }
@@ -147,7 +147,7 @@ func FuzzGreeting(f *testing.F) {
 			offer := decodeHello((*message)(sent[0]))
 			if len(conn.tx) > min(2, int(offer.maxToServer)+1) || len(conn.rx) > min(2, int(offer.maxToClient)+1) ||
 				conn.tx[0].ring.size > 1<<min(6, offer.maxRingLog2) {
-				t.Errorf("%d and %d queues of %d slots, offered was %+v", len(conn.tx), len(conn.rx), conn.tx[0].ring.size, offer)
+				t.Errorf("%d and %d queues of %d slots, the offer was %+v", len(conn.tx), len(conn.rx), conn.tx[0].ring.size, offer)
 			}
 		}
 		_, _ = client.Close(), server.Close()
@@ -158,8 +158,8 @@ func FuzzGreeting(f *testing.F) {
 	})
 }
 
-// FuzzRelay lets a broker process relay anything that a client sends: the Broker gets whole messages with shared memory, an
-// eventfd or /dev/null, a mark for each other one, and the end.
+// FuzzRelay lets a broker process relay anything that a client sends: the Broker gets complete messages with shared memory, an eventfd or
+// /dev/null, a mark for each other descriptor, and the end.
 func FuzzRelay(f *testing.F) {
 	for kind := range byte(8) {
 		f.Add(append([]byte{kind, messageSize}, make([]byte, messageSize)...))
@@ -182,7 +182,7 @@ func FuzzRelay(f *testing.F) {
 			}
 			closeAll(fds)
 			if len(m.body) == 0 && len(fds) == 0 {
-				break // the end of a SOCK_SEQPACKET; with descriptors Go sends an octet
+				break // the end of a SOCK_SEQPACKET; Go sends a byte with descriptors
 			}
 			want = append(want, m.relayed())
 		}
@@ -205,8 +205,7 @@ func FuzzRelay(f *testing.F) {
 	})
 }
 
-// FuzzNotes gives both ends of a broker's channel any notes. What is taken is what was sent, and no descriptor is left
-// behind.
+// FuzzNotes sends any notes to both ends of a broker's channel. They arrive unchanged, and no descriptor is leaked.
 func FuzzNotes(f *testing.F) {
 	for kind := noteListen; kind <= noteUnlistened; kind++ {
 		f.Add(append([]byte{2, noteSize}, note{kind: kind, listener: 1, client: 1, pending: 1}.encode()...), true)
@@ -278,13 +277,13 @@ func FuzzServersRings(f *testing.F) {
 	})
 }
 
-// peerMessage is what a fuzzed peer sends: one octet for the descriptors, one for the size, and so many octets.
+// peerMessage is a message of a fuzzed peer: a byte for the descriptors, a byte for the size, and that number of bytes.
 type peerMessage struct {
 	kinds byte
 	body  []byte
 }
 
-// parsePeer reads as many messages as a socket's buffer holds.
+// parsePeer parses as many messages as fit into a socket's buffer.
 func parsePeer(data []byte) (all []peerMessage) {
 	for len(data) >= 2 && len(all) < 40 {
 		size := min(int(data[1]), len(data)-2)
@@ -294,7 +293,7 @@ func parsePeer(data []byte) (all []peerMessage) {
 	return all
 }
 
-// descriptors are none to two of the kinds of descriptorFor, or ends of pipes.
+// descriptors returns up to two descriptors of the kinds of descriptorFor, or ends of pipes.
 func (m peerMessage) descriptors() (fds []int) {
 	for _, kind := range []byte{m.kinds & 7, m.kinds >> 4 & 7} {
 		switch fd := descriptorFor(kind); {
@@ -315,7 +314,7 @@ func (m peerMessage) descriptors() (fds []int) {
 	return fds
 }
 
-// eventfds are up to three.
+// eventfds returns up to three eventfds.
 func (m peerMessage) eventfds() (fds []int) {
 	for range m.kinds & 3 {
 		fds = append(fds, descriptorFor(0))
@@ -329,7 +328,7 @@ type relayedMessage struct {
 	kind string
 }
 
-// relayed is the model of what a broker process makes of a message.
+// relayed is the model of a broker process's relay of a message.
 func (m peerMessage) relayed() relayedMessage {
 	fds := m.descriptors()
 	defer closeAll(fds)
@@ -346,18 +345,18 @@ func (m peerMessage) relayed() relayedMessage {
 	return relayedMessage{m.body, "memory"}
 }
 
-// receiveRelayed reads a relay until the client has gone.
+// receiveRelayed reads a relay until the client has disconnected.
 func receiveRelayed(t *testing.T, broker *net.UnixConn) (all []relayedMessage) {
 	for {
 		buf, oob := make([]byte, messageSize+1), make([]byte, controlRoom)
 		n, oobn, _, _, err := broker.ReadMsgUnix(buf, oob)
 		fds := descriptors(oob[:oobn])
 		if err != nil || len(fds) > 1 {
-			t.Fatalf("%d descriptors, %v: the end was not told", len(fds), err)
+			t.Fatalf("%d descriptors, %v: the end was not signalled", len(fds), err)
 		}
 		if n == len(relayGone) {
 			if _, _, _, _, err := broker.ReadMsgUnix(buf, oob); !errors.Is(err, io.EOF) {
-				t.Errorf("something follows the end: %v", err)
+				t.Errorf("a message after the end: %v", err)
 			}
 			return all
 		}
@@ -387,7 +386,7 @@ func kindOf(t *testing.T, fd int) string {
 	return "foreign"
 }
 
-// sendAll sends what a peer says, without waiting, and returns the bodies.
+// sendAll sends a peer's messages, without waiting, and returns the bodies.
 func sendAll(t *testing.T, peer *net.UnixConn, data []byte) (bodies [][]byte) {
 	for _, m := range parsePeer(data) {
 		fds := m.descriptors()
@@ -400,7 +399,7 @@ func sendAll(t *testing.T, peer *net.UnixConn, data []byte) (bodies [][]byte) {
 	return bodies
 }
 
-// rightsOf is nil for none: with a control message Go sends an octet in place of an empty message.
+// rightsOf returns nil for no descriptors: with a control message Go sends a byte instead of an empty message.
 func rightsOf(fds []int) []byte {
 	if len(fds) == 0 {
 		return nil

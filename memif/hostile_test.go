@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// liar is a client that sends what it is told to.
+// liar is a client that can send any message.
 type liar struct {
 	t *testing.T
 	control
@@ -37,7 +37,7 @@ func (l *liar) leave() {
 	l.fds = nil
 }
 
-// answer is the next message's type, and its reason if it is a disconnect; "" at the end of the connection.
+// answer returns the next message's type, and its reason if it is a disconnect; "" at the end of the connection.
 func (l *liar) answer() (messageType, string) {
 	l.t.Helper()
 	_ = l.socket.SetReadDeadline(time.Now().Add(patience))
@@ -48,7 +48,7 @@ func (l *liar) answer() (messageType, string) {
 	return m.kind(), m.text(6, reasonSize)
 }
 
-// say sends messages without waiting for the answers: the server may have hung up.
+// say sends messages without waiting for answers: the server may have disconnected.
 func (l *liar) say(m *message, fd int) { _ = l.send(m, fd) }
 
 func (l *liar) memfd(size int64, flags int) int {
@@ -74,14 +74,14 @@ func (l *liar) eventfd() int {
 	return fd
 }
 
-// start is the INIT that is right for hostileConfig.
+// start returns a valid INIT for hostileConfig.
 func start() initiation {
 	return initiation{version: version, id: 1, secret: secretFieldOf([]byte(hostileConfig.Secret)), name: "liar"}
 }
 
 var hostileConfig = Config{ID: 1, Secret: "0123456789abcdefghijklm", RxQueues: 2, TxQueues: 2, RingSize: 1024}
 
-// firstAnswer is the first that is not hello or an acknowledgement.
+// firstAnswer returns the first answer that is neither hello nor an acknowledgement.
 func (l *liar) firstAnswer() (messageType, string) {
 	l.t.Helper()
 	for {
@@ -92,7 +92,7 @@ func (l *liar) firstAnswer() (messageType, string) {
 	}
 }
 
-// honest goes through the handshake with one region of fd and a ring in each direction.
+// honest makes a complete handshake with one region of fd and a ring in each direction.
 func (l *liar) honest(fd int, size uint64) {
 	l.t.Helper()
 	if err := l.memory.add(fd, size); err != nil {
@@ -114,7 +114,7 @@ func (l *liar) ring(i int) ring {
 	return newRingAt(unsafe.Add(l.memory.regions[0].base, uintptr(hostileLayout.ringOffset(i))), hostileLayout.log2)
 }
 
-// openDescriptors is how many this process has.
+// openDescriptors returns the number of this process's descriptors.
 func openDescriptors(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
@@ -124,11 +124,11 @@ func openDescriptors(t *testing.T) int {
 	return len(all)
 }
 
-// settledDescriptors is openDescriptors when none has come or gone for a while: a connection that has ended is closed a moment later.
+// settledDescriptors is openDescriptors once the number has not changed for some time: ended connections are closed asynchronously.
 func settledDescriptors(t *testing.T) int {
 	t.Helper()
 	before := openDescriptors(t)
-	eventually(t, "no descriptor comes or goes", func() bool {
+	eventually(t, "the number of descriptors is stable", func() bool {
 		<-time.After(50 * time.Millisecond)
 		last := before
 		before = openDescriptors(t)
@@ -137,7 +137,7 @@ func settledDescriptors(t *testing.T) int {
 	return before
 }
 
-// mappings is how many regions of the tests' liars and clients are mapped.
+// mappings returns the number of mapped regions of the tests' clients.
 func mappings(t *testing.T) int {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")
@@ -153,7 +153,7 @@ func mappings(t *testing.T) int {
 	return n
 }
 
-// eventually waits for what other goroutines bring about.
+// eventually waits for a condition that other goroutines bring about.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -167,11 +167,11 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// stillServes fails the test unless an honest client can use the interface.
+// stillServes fails the test unless a valid client can use the interface.
 func (l *lab) stillServes(t *testing.T) {
 	t.Helper()
 	var client *Conn
-	eventually(t, "an honest client connects", func() bool {
+	eventually(t, "a valid client connects", func() bool {
 		var err error
 		client, err = Connect(t.Context(), ClientConfig{Socket: l.Path(), ID: 1, Secret: hostileConfig.Secret})
 		if err != nil && !errors.As(err, new(*DisconnectError)) {

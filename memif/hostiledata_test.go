@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostilePair is a connection of a liar that went through the handshake honestly.
+// hostilePair is a connection of a liar after a valid handshake.
 func hostilePair(t *testing.T, flags int) (*lab, *liar, *Conn) {
 	t.Helper()
 	l := newLab(t, ListenOptions{})
@@ -24,7 +24,7 @@ func hostilePair(t *testing.T, flags int) (*lab, *liar, *Conn) {
 	return l, liar, c
 }
 
-func TestLiesInDescriptorsCostTheirPacket(t *testing.T) {
+func TestInvalidDescriptorsDropOnlyTheirPacket(t *testing.T) {
 	_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
 	size := uint32(hostileLayout.size())
 	out, rx := liar.ring(0), server.RxQueues()[0]
@@ -37,8 +37,8 @@ func TestLiesInDescriptorsCostTheirPacket(t *testing.T) {
 		{length: 1, offset: 0xffffffff},
 		{length: 0},
 		{length: 5000},
-		{length: 64, offset: size - 64}, // the truth
-		{flags: chained, length: 64},    // whose end is not published
+		{length: 64, offset: size - 64}, // valid
+		{flags: chained, length: 64},    // its end is not published
 	}
 	for i, d := range lies {
 		out.place(uint16(i), d)
@@ -57,8 +57,8 @@ func TestLiesInDescriptorsCostTheirPacket(t *testing.T) {
 	}
 }
 
-// Finding 5: what is dropped is work too.
-func TestRejectedSlotsAreWork(t *testing.T) {
+// Finding 5: dropped packets count against the limit of a call.
+func TestRejectedSlotsCountAgainstTheLimitOfACall(t *testing.T) {
 	for _, peek := range []bool{false, true} {
 		_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
 		out, rx := liar.ring(0), server.RxQueues()[0]
@@ -75,17 +75,17 @@ func TestRejectedSlotsAreWork(t *testing.T) {
 				t.Errorf("received %d", n)
 			}
 			if dropped := rx.Stats().BadRegion; dropped != uint64(2*slotsEach*call) {
-				t.Errorf("%d slots were looked at in %d calls for 2 packets each", dropped, call)
+				t.Errorf("a call with room for 2 packets looked at %d slots (call %d)", dropped, call)
 			}
 		}
 		if rx.Waiting() != 0 {
-			t.Error("slots are left")
+			t.Error("slots remain")
 		}
 	}
 }
 
-// Finding 5: a peer whose descriptors go on being wrong is hung up on.
-func TestAPeerWhoseDescriptorsGoOnBeingWrongIsDisconnected(t *testing.T) {
+// Finding 5: a peer that keeps sending invalid descriptors is disconnected.
+func TestPeerThatKeepsSendingInvalidDescriptorsIsDisconnected(t *testing.T) {
 	for name, c := range map[string]struct {
 		good int // of 16 packets
 		ends bool
@@ -106,7 +106,7 @@ func TestAPeerWhoseDescriptorsGoOnBeingWrongIsDisconnected(t *testing.T) {
 				}
 			}
 			if got := server.Err(); errors.Is(got, ErrDescriptors) != c.ends {
-				t.Errorf("ended with %v", got)
+				t.Errorf("the server's reason is %v", got)
 			}
 			if c.ends {
 				if kind, reason := liar.firstAnswer(); kind != disconnectMessage || reason != ErrDescriptors.Error() {
@@ -117,7 +117,7 @@ func TestAPeerWhoseDescriptorsGoOnBeingWrongIsDisconnected(t *testing.T) {
 	}
 }
 
-// liesInIndexes end a connection.
+// liesInIndexes are invalid indexes, which end a connection.
 func liesInIndexes() map[string]func(*liar, *Conn) {
 	return map[string]func(*liar, *Conn){
 		"more packets than slots": func(l *liar, c *Conn) {
@@ -169,13 +169,13 @@ func liesInIndexes() map[string]func(*liar, *Conn) {
 	}
 }
 
-func TestLiesInIndexesEndTheConnection(t *testing.T) {
+func TestInvalidIndexesEndTheConnection(t *testing.T) {
 	for name, lie := range liesInIndexes() {
 		t.Run(name, func(t *testing.T) {
 			l, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
 			lie(liar, server)
 			if server.Err() == nil {
-				t.Fatal("the connection goes on")
+				t.Fatal("the connection has not ended")
 			}
 			if n := server.TxQueues()[0].Send(packets(1, 64)) + server.RxQueues()[0].Receive(buffers(1)); n != 0 {
 				t.Errorf("moved %d packets after the end", n)
@@ -184,7 +184,7 @@ func TestLiesInIndexesEndTheConnection(t *testing.T) {
 			if kind, reason := liar.firstAnswer(); kind != disconnectMessage || reason == "" {
 				t.Errorf("answered %d %q", kind, reason)
 			}
-			// The memory is there until the owner says that he is done; then the interface takes the next client.
+			// The memory stays mapped until the owner releases the connection; then the interface accepts the next client.
 			server.TxQueues()[0].Free()
 			server.Release()
 			c, err := Connect(t.Context(), ClientConfig{Socket: l.Path(), ID: 1, Secret: hostileConfig.Secret})
@@ -198,17 +198,17 @@ func TestLiesInIndexesEndTheConnection(t *testing.T) {
 	}
 }
 
-func TestSealedMemoryCannotBeCut(t *testing.T) {
+func TestSealedMemoryCannotBeTruncated(t *testing.T) {
 	_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
 	if server.Info().Guarded {
 		t.Error("guarded")
 	}
 	if err := unix.Ftruncate(liar.fds[0], 0); err == nil {
-		t.Error("the region could be cut")
+		t.Error("the region could be truncated")
 	}
 }
 
-func TestMemoryThatIsCutEndsTheConnection(t *testing.T) {
+func TestTruncatedMemoryEndsTheConnection(t *testing.T) {
 	for name, touch := range map[string]func(*Conn){
 		"receive": func(c *Conn) { c.RxQueues()[0].Receive(buffers(1)) },
 		"peek":    func(c *Conn) { c.RxQueues()[0].Peek(make([]Packet, 1)) },
@@ -232,13 +232,13 @@ func TestMemoryThatIsCutEndsTheConnection(t *testing.T) {
 			out.setHead(2)
 			rx, tx := server.RxQueues()[0], server.TxQueues()[0]
 			if rx.Peek(make([]Packet, 1)) != 1 || tx.Reserve(10) == nil || !tx.Append(make([]byte, 64)) || tx.Reserve(10) == nil {
-				t.Fatal("the memory is of no use before")
+				t.Fatal("the memory is unusable before the truncation")
 			}
 			if err := unix.Ftruncate(liar.fds[0], 0); err != nil {
 				t.Fatal(err)
 			}
 			touch(server)
-			if server.Err() != ErrFault { //nolint:errorlint // it is not wrapped
+			if server.Err() != ErrFault { //nolint:errorlint // not wrapped
 				t.Fatalf("ended with %v", server.Err())
 			}
 			_ = await(t, l.disconnected, "end of the connection")
@@ -259,7 +259,7 @@ func (l *lab) stillServesAgain(t *testing.T) {
 	c.Release()
 }
 
-func TestMemoryThatWasCutInTheHandshakeIsRefused(t *testing.T) {
+func TestMemoryTruncatedDuringTheHandshakeIsRefused(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.addReleasing(t, hostileConfig)
 	liar := newLiar(t, l.Path())
@@ -283,8 +283,8 @@ func TestMemoryThatWasCutInTheHandshakeIsRefused(t *testing.T) {
 	l.stillServes(t)
 }
 
-// TestBellCannotBlock fills the counter of an eventfd and makes writing to it wait: a notifier must not block on it.
-func TestBellCannotBlock(t *testing.T) {
+// The eventfd's counter is full and writes to it would block; the notifier must not block.
+func TestNotifierDoesNotBlock(t *testing.T) {
 	_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
 	eventfd := liar.fds[2]
 	if _, err := unix.Write(eventfd, []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}); err != nil {

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lie is what no honest client does, and what it is answered.
+// lie is an invalid handshake and the expected reason.
 type lie struct {
 	tell   func(*liar)
 	reason string
 }
 
-// liedSize is that of the region in most lies.
+// liedSize is the size of the region in most lies.
 const liedSize = 1 << 20
 
-// afterInit begins truly.
+// afterInit returns a lie that begins with a valid INIT.
 func afterInit(lies func(*liar)) func(*liar) {
 	return func(l *liar) {
 		l.say(start().encode(), -1)
@@ -137,9 +137,8 @@ func liesInRings() map[string]lie {
 	}
 }
 
-// TestLiesInTheHandshake sends what no honest client would; each costs its own connection, with the reason said, and
-// leaves neither descriptor nor mapping behind.
-func TestLiesInTheHandshake(t *testing.T) {
+// Each invalid handshake ends only its own connection, with a reason, and leaves neither descriptor nor mapping behind.
+func TestInvalidHandshakesAreRefusedWithAReason(t *testing.T) {
 	lies := map[string]lie{}
 	for _, some := range []map[string]lie{liesInInit(), liesInMessages(), liesInRegions(), liesInRings()} {
 		maps.Copy(lies, some)
@@ -208,7 +207,7 @@ func TestTenThousandConnects(t *testing.T) {
 	l.stillServes(t)
 }
 
-func TestSilentClientIsHungUpOn(t *testing.T) {
+func TestSilentClientIsDisconnected(t *testing.T) {
 	l := newLab(t, ListenOptions{HandshakeTimeout: 500 * time.Millisecond, MaxPending: 1})
 	l.addReleasing(t, hostileConfig)
 	newLiar(t, l.Path())
@@ -216,8 +215,8 @@ func TestSilentClientIsHungUpOn(t *testing.T) {
 	l.stillServes(t)
 }
 
-// finding 3: where asynchronous I/O is exhausted a server has no way to notify that a client cannot block.
-func TestNoClientIsServedWithoutAWayToNotifyIt(t *testing.T) {
+// Finding 3: if asynchronous I/O is exhausted, a server cannot notify without the risk that a client blocks it.
+func TestClientIsRefusedWithoutAsynchronousIOForNotifications(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.addReleasing(t, hostileConfig)
 	l.stillServes(t)
@@ -238,8 +237,8 @@ func TestNoClientIsServedWithoutAWayToNotifyIt(t *testing.T) {
 	l.stillServes(t)
 }
 
-// finding 11g: a program that is restarted may connect before the end of its former connection was processed.
-func TestARestartedProgramWaitsForTheEndOfItsFormerConnection(t *testing.T) {
+// Finding 11g: a restarted program may connect before the server has processed the end of its former connection.
+func TestRestartedProgramWaitsForTheEndOfItsFormerConnection(t *testing.T) {
 	for name, broker := range map[string]func(*testing.T) *Broker{
 		"without a broker": func(*testing.T) *Broker { return nil },
 		"with a broker":    newBroker,
@@ -260,7 +259,7 @@ func TestARestartedProgramWaitsForTheEndOfItsFormerConnection(t *testing.T) {
 			await(t, l.connected, "connection")
 			former.Close()
 			former.Release()
-			<-ending // and the memory is still in use
+			<-ending // the memory is still in use
 			result := make(chan error)
 			var next *Conn
 			go func() {
@@ -268,7 +267,7 @@ func TestARestartedProgramWaitsForTheEndOfItsFormerConnection(t *testing.T) {
 				next, err = Connect(context.Background(), config)
 				result <- err
 			}()
-			eventually(t, "the next one shakes hands", func() bool {
+			eventually(t, "the next client starts its handshake", func() bool {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				return len(l.handshakes) > 0

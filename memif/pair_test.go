@@ -40,10 +40,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long a test waits for what must happen.
+// patience is the timeout for conditions.
 const patience = time.Minute
 
-// lab is a listener with a socket of its own, and what it told.
+// lab is a listener on a socket of its own, with its events.
 type lab struct {
 	*Listener
 	connected    chan *Conn
@@ -67,7 +67,7 @@ func newLab(t *testing.T, o ListenOptions) *lab {
 	return l
 }
 
-// add puts an interface on the socket whose connections come on l.connected; the receiver releases them.
+// add adds an interface to the socket; its connections arrive on l.connected, and the receiver releases them.
 func (l *lab) add(t *testing.T, c Config) *Interface {
 	t.Helper()
 	return l.addWith(t, c, func(*Conn) {})
@@ -104,7 +104,7 @@ func await[T any](t *testing.T, from <-chan T, what string) T {
 	}
 }
 
-// connectPair makes both ends of a connection, until the test ends.
+// connectPair makes both ends of a connection, which lasts until the test ends.
 func connectPair(t *testing.T, l *lab, c ClientConfig) (server, client *Conn) {
 	t.Helper()
 	c.Socket = l.Path()

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRingsAndBuffersInSeveralRegions is the layout of clients that hand out their own packet memory without copying:
-// rings in the first region, buffers anywhere in the others.
+// The layout of clients that use their own packet memory without copying: rings in the first region, buffers anywhere in the others.
 func TestRingsAndBuffersInSeveralRegions(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, hostileConfig)
@@ -68,7 +67,7 @@ func TestRingsAndBuffersInSeveralRegions(t *testing.T) {
 	}
 }
 
-// bytes is what a descriptor of the client's points at.
+// bytes returns the memory of a descriptor of the client.
 func (l *liar) bytes(d descriptor) []byte {
 	at, verdict := l.memory.at(d)
 	if verdict != good {
@@ -77,9 +76,9 @@ func (l *liar) bytes(d descriptor) []byte {
 	return unsafe.Slice((*byte)(at), d.length)
 }
 
-func TestClientEndsWhatAServerLiesAbout(t *testing.T) {
+func TestClientEndsTheConnectionOfAnInvalidServer(t *testing.T) {
 	for name, lie := range map[string]func(server, client *Conn){
-		"packets that were not asked for": func(server, client *Conn) {
+		"packets without a request": func(server, client *Conn) {
 			server.tx[0].ring.setTail(17)
 			client.rx[0].Receive(buffers(1))
 		},
@@ -89,20 +88,20 @@ func TestClientEndsWhatAServerLiesAbout(t *testing.T) {
 			server.tx[0].ring.setTail(2)
 			client.rx[0].Receive(buffers(4))
 		},
-		"slots freed that were not sent": func(server, client *Conn) {
+		"slots freed that were not used": func(server, client *Conn) {
 			server.rx[0].ring.setTail(1)
 			client.tx[0].Send(packets(1, 64))
 		},
 	} {
 		server, client := heapPair(layout{toServer: 1, toClient: 1, log2: 4, bufferSize: 2048})
 		lie(server, client)
-		if client.Err() != ErrIndex { //nolint:errorlint // it is not wrapped
+		if client.Err() != ErrIndex { //nolint:errorlint // not wrapped
 			t.Errorf("%s: %v", name, client.Err())
 		}
 	}
 }
 
-// allocated is how many bytes of a file have pages.
+// allocated returns the size of a file's allocated pages.
 func allocated(t *testing.T, fd int) int64 {
 	t.Helper()
 	var stat unix.Stat_t
@@ -112,8 +111,8 @@ func allocated(t *testing.T, fd int) int64 {
 	return stat.Blocks * blockSize
 }
 
-// finding 4: a client kept the memory of each of its connections, and its pages stayed accounted to the server.
-func TestMemoryThatAClientKeepsIsEmptiedAfterItsConnection(t *testing.T) {
+// Finding 4: a client kept the memory of each of its connections, and the pages stayed accounted to the server.
+func TestMemoryOfAnEndedConnectionIsEmptied(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, hostileConfig)
 	client := newLiar(t, l.Path())
@@ -138,8 +137,8 @@ func TestMemoryThatAClientKeepsIsEmptiedAfterItsConnection(t *testing.T) {
 	eventually(t, "the memory is emptied", func() bool { return allocated(t, fd) == 0 })
 }
 
-// A client that reads its rings before the server's reason must not find zeros there.
-func TestMemoryIsNotEmptiedBeforeTheClientWasTold(t *testing.T) {
+// The client must not find zeros in its rings before it gets the server's reason.
+func TestMemoryIsNotEmptiedBeforeTheClientGetsTheReason(t *testing.T) {
 	for name, options := range map[string]ListenOptions{"without a broker": {}, "with a broker": {Broker: newBroker(t)}} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, options)
@@ -155,11 +154,11 @@ func TestMemoryIsNotEmptiedBeforeTheClientWasTold(t *testing.T) {
 			_ = await(t, l.disconnected, "end of the connection")
 			for kind, reason := client.answer(); kind != disconnectMessage; kind, reason = client.answer() {
 				if kind == 0 {
-					t.Fatalf("hung up on without a reason: %s", reason)
+					t.Fatalf("disconnected without a reason: %s", reason)
 				}
 			}
 			if allocated(t, fd) == 0 {
-				t.Error("emptied before the client hung up")
+				t.Error("emptied before the client disconnected")
 			}
 			client.socket.Close()
 			eventually(t, "the memory is emptied", func() bool { return allocated(t, fd) == 0 })
@@ -167,7 +166,7 @@ func TestMemoryIsNotEmptiedBeforeTheClientWasTold(t *testing.T) {
 	}
 }
 
-func TestMemoryOfAClientThatDoesNotHangUpIsEmptied(t *testing.T) {
+func TestMemoryOfAClientThatDoesNotDisconnectIsEmptied(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	i := l.addReleasing(t, hostileConfig)
 	client := newLiar(t, l.Path())
@@ -178,8 +177,8 @@ func TestMemoryOfAClientThatDoesNotHangUpIsEmptied(t *testing.T) {
 	eventually(t, "the memory is emptied", func() bool { return allocated(t, fd) == 0 })
 }
 
-// A client that has paid for all its pages, such as the packet memory of a program, keeps what is in them.
-func TestMemoryWithAllItsPagesIsLeftAsItIs(t *testing.T) {
+// A client that allocated all its pages, for example a program's packet memory, keeps its data.
+func TestFullyAllocatedMemoryIsKept(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, hostileConfig)
 	client := newLiar(t, l.Path())
@@ -203,8 +202,8 @@ func TestMemoryWithAllItsPagesIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-// Memory without rings may be a program's own, which other connections of it use.
-func TestMemoryWithoutRingsIsLeftAsItIs(t *testing.T) {
+// Memory without rings may belong to a program that uses it for other connections.
+func TestMemoryWithoutRingsIsKept(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, hostileConfig)
 	client := newLiar(t, l.Path())
@@ -233,12 +232,12 @@ func TestMemoryWithoutRingsIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-func TestAClientLeavesNoMorePagesToTheServerThanItsRingsNeed(t *testing.T) {
+func TestClientLeavesTheServerOnlyThePagesThatItsRingsNeed(t *testing.T) {
 	const size = 1 << 22
 	config := hostileConfig
 	config.RxQueues, config.TxQueues, config.RingSize = 1, 1, 16
 	if most := config.maxSparse(); most >= size {
-		t.Fatalf("%d bytes are allowed", most)
+		t.Fatalf("the limit is %d bytes", most)
 	}
 	for name, c := range map[string]struct {
 		pages  bool
@@ -268,7 +267,7 @@ func TestAClientLeavesNoMorePagesToTheServerThanItsRingsNeed(t *testing.T) {
 	}
 }
 
-// heapPair is both ends of a connection over memory of the heap, which the race detector watches and checkptr bounds.
+// heapPair returns both ends of a connection over heap memory, which the race detector and checkptr check.
 func heapPair(l layout) (server, client *Conn) {
 	words := make([]uint64, (l.size()+7)/8)
 	base := unsafe.Pointer(unsafe.SliceData(words))
@@ -308,7 +307,7 @@ func ways(server, client *Conn) []way {
 	}
 }
 
-// fillPattern makes packet number n of a stream recognisable at each byte.
+// fillPattern fills packet n of a stream such that each byte can be checked.
 func fillPattern(b []byte, n int) {
 	for i := range b {
 		b[i] = byte(n*31 + i + i>>8)
@@ -324,7 +323,7 @@ func hasPattern(b []byte, n int) bool {
 	return true
 }
 
-func TestAddressesInARing(t *testing.T) {
+func TestLayoutOfARing(t *testing.T) {
 	if got := ringBytes(1024); got != 128+1024*16 {
 		t.Errorf("a ring of 1024 slots takes %d bytes", got)
 	}

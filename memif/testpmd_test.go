@@ -16,27 +16,26 @@ import (
 	"github.com/weftnet/weft/test/peers"
 )
 
-// testpmdStart is how long DPDK may take to be there.
+// testpmdStart is the timeout of DPDK's start.
 const testpmdStart = time.Minute
 
 var testpmds atomic.Int64
 
-// requireTestpmd finds DPDK's testpmd. Without it the test is skipped, or fails if the environment's WEFT_REQUIRE, a list with
-// commas, holds dpdk.
+// requireTestpmd finds DPDK's testpmd. Without it the test is skipped, or fails if the comma-separated list WEFT_REQUIRE contains dpdk.
 func requireTestpmd(t *testing.T) peers.Program {
 	t.Helper()
 	p, err := peers.Testpmd()
 	switch {
 	case err == nil:
 	case slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), "dpdk"):
-		t.Fatalf("required (WEFT_REQUIRE) and not to be had: %v", err)
+		t.Fatalf("required (WEFT_REQUIRE) and not available: %v", err)
 	default:
 		t.Skipf("needed: %v", err)
 	}
 	return p
 }
 
-// testpmd is one that runs. kill ends it without a farewell.
+// testpmd is a running testpmd. kill ends it with SIGKILL.
 type testpmd struct {
 	commands io.Writer
 	said     *said
@@ -44,7 +43,7 @@ type testpmd struct {
 	ended    <-chan struct{}
 }
 
-// said is what a program prints, for those who read it meanwhile.
+// said collects a program's output for concurrent readers.
 type said struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -62,7 +61,7 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
-// startTestpmd starts one that is a client and sends back what it receives.
+// startTestpmd starts a testpmd that is a client and echoes packets.
 func startTestpmd(t *testing.T, options string, arguments ...string) *testpmd {
 	t.Helper()
 	program := requireTestpmd(t)
@@ -107,12 +106,12 @@ func startTestpmd(t *testing.T, options string, arguments ...string) *testpmd {
 	return p
 }
 
-// stop is the first command, and returns when it is done: when testpmd leaves the rings alone. DPDK's driver unmaps them when
-// the other end hangs up, although they are in use.
+// stop is the first command, and returns when testpmd no longer uses the rings: DPDK's driver unmaps them when the other end
+// disconnects, even if they are in use.
 func (p *testpmd) stop(t *testing.T) {
 	t.Helper()
 	_, _ = io.WriteString(p.commands, "stop\n")
-	const prompts = 2 // for this command, and for the next
+	const prompts = 2 // of this command, and the next
 	eventually(t, "testpmd stops", func() bool { return strings.Count(p.said.String(), "testpmd> ") == prompts })
 }
 
@@ -121,8 +120,8 @@ func (p *testpmd) restartPort() {
 	_, _ = io.WriteString(p.commands, "port stop 0\nport start 0\nstart\n")
 }
 
-// echo sends packets to the other end, which sends them back, and judges what comes: the same, in order. Both ends look all the
-// time, so that on a busy machine all takes long; what is waited for is that there is always more.
+// echo sends packets to the other end, which echoes them, and compares: they must arrive unchanged and in order. Both ends poll, so this
+// takes long on a busy machine; echo fails only when no more packets arrive.
 func echo(t *testing.T, c *Conn, count int) {
 	t.Helper()
 	rx, tx := c.RxQueues()[0], c.TxQueues()[0]
@@ -140,7 +139,7 @@ func echo(t *testing.T, c *Conn, count int) {
 		tx.Flush()
 		for _, b := range got[:rx.Receive(got)] {
 			if len(b) != size(back) || !hasPattern(b, back) {
-				t.Fatalf("packet %d came back as another of %d bytes", back, len(b))
+				t.Fatalf("echo of packet %d has other data and %d bytes", back, len(b))
 			}
 			back++
 			last = time.Now()
@@ -149,7 +148,7 @@ func echo(t *testing.T, c *Conn, count int) {
 			got[i] = got[i][:0]
 		}
 		if time.Since(last) > testpmdStart {
-			t.Fatalf("%d of %d packets came back; %v; %+v %+v", back, sent, c.Err(), rx.Stats(), tx.Stats())
+			t.Fatalf("%d of %d packets were echoed; %v; %+v %+v", back, sent, c.Err(), rx.Stats(), tx.Stats())
 		}
 	}
 }
@@ -169,7 +168,7 @@ func (p *testpmd) await(t *testing.T, l *lab) *Conn {
 	}
 }
 
-func TestTestpmd(t *testing.T) {
+func TestTestpmdConnectsAndEchoes(t *testing.T) {
 	requireTestpmd(t)
 	for _, zeroCopy := range []bool{false, true} {
 		for log2 := 8; log2 <= 12; log2++ {
@@ -216,7 +215,7 @@ func TestTestpmdWithWrongSecretIsRefused(t *testing.T) {
 	}
 }
 
-func TestTestpmdAndServerOutliveEachOther(t *testing.T) {
+func TestTestpmdAndServerSurviveEachOther(t *testing.T) {
 	requireTestpmd(t)
 	l := newLab(t, ListenOptions{})
 	i := l.add(t, Config{})

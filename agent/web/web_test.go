@@ -96,7 +96,7 @@ func TestEndpointRetriesAnAddressInUse(t *testing.T) {
 	stop()
 	again, err := net.Listen("tcp", address)
 	if err != nil {
-		t.Fatalf("the port is still taken: %v", err)
+		t.Fatalf("the port is still in use: %v", err)
 	}
 	_ = again.Close()
 }
