@@ -11,14 +11,14 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// awaiting is an ADD whose IPAM plugin asks by the interface.
+// awaiting returns an ADD whose IPAM plugin asks through the interface.
 func awaiting(name, kind, network string) *pod.AddPod {
 	ev := delegate(name, "net1", kind, network)
 	ev.Requested.AwaitsAddresses = true
 	return ev
 }
 
-// addressed gives an attachment, as it is kept, an address and routes.
+// addressed adds an address and routes to a stored attachment.
 func addressed(a *pod.Attachment, prefix, gateway string, routes ...pod.Route) *pod.AddressPod {
 	copied := *a
 	copied.Interfaces = slices.Clone(a.Interfaces)
@@ -38,7 +38,7 @@ func lan(antiSpoof bool) pod.Network {
 	return network
 }
 
-func TestAnInterfaceGetsItsAddressesWhenItIsThere(t *testing.T) {
+func TestExistingInterfaceGetsItsAddresses(t *testing.T) {
 	for _, kind := range []string{pod.TypeTap, pod.TypeVeth} {
 		n := newNode(t, four).run(t)
 		n.set(t, lan(true))
@@ -61,7 +61,7 @@ func TestAnInterfaceGetsItsAddressesWhenItIsThere(t *testing.T) {
 		}
 		i := given.Attachment.Interfaces[0]
 		if got := fmt.Sprint(i.Addresses, i.Gateways, i.Routes); got != "[10.9.0.2/24] [10.9.0.1] [{10.99.0.0/16 10.9.0.7} {0.0.0.0/0 10.9.0.1}]" {
-			t.Errorf("the interface has %s", got)
+			t.Errorf("addresses of the interface: %s", got)
 		}
 		n = n.restarted(t)
 		n.delete(t, ev)
@@ -71,7 +71,7 @@ func TestAnInterfaceGetsItsAddressesWhenItIsThere(t *testing.T) {
 	}
 }
 
-func TestAddressesThatCannotBeChangeNothing(t *testing.T) {
+func TestInvalidAddressesChangeNothing(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, lan(false), custom("routed", pod.L3, "10.6.0.0/24"))
 	ev := awaiting("a", "", "lan")
@@ -98,7 +98,7 @@ func TestAddressesThatCannotBeChangeNothing(t *testing.T) {
 	refuses(gone, "there is no interface that awaits addresses")
 }
 
-func TestOnlyWhatOthersHearCanAwaitAddresses(t *testing.T) {
+func TestOnlyInterfacesWithAnL2NetworkCanAwaitAddresses(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, lan(false), custom("bridge", pod.L2, "10.5.0.0/24"), custom("routed", pod.L3, "10.6.0.0/24"))
 	const text = "interface net1: an IPAM plugin that asks by the interface needs a tap or veth on a network of type L2 without cidrs, and network %s is none"

@@ -23,7 +23,7 @@ var (
 	cluster6 = ipam.Pool{Name: "cluster6", Prefix: netip.MustParsePrefix("2001:db8:1::/64"), Blocks: true}
 )
 
-// inCluster is a node that gives out addresses of blocks.
+// inCluster is the configuration of a node that allocates addresses of blocks.
 func inCluster(pools ...ipam.Pool) ipnet.Config {
 	return ipnet.Config{Networks: networks.Config{Pools: pools, Blocks: true, Tunnel: networks.TunnelVXLAN4}}
 }
@@ -41,7 +41,7 @@ func (n *node) give(t rapid.TB, blocks ...pod.Block) *pod.SetBlocks {
 	return ev
 }
 
-// mainAddress is the first address of a pod's main interface.
+// mainAddress returns the first address of a pod's main interface.
 func mainAddress(a *pod.Attachment) string { return a.Interfaces[0].Addresses[0].Addr().String() }
 
 func TestValuesOfANodeWithBlocks(t *testing.T) {
@@ -57,12 +57,12 @@ func TestValuesOfANodeWithBlocks(t *testing.T) {
 
 	a := n.add(t, sandbox("a"))
 	if got := mainAddress(a); got != "10.1.5.1" {
-		t.Errorf("the pod has %s", got)
+		t.Errorf("address of the pod: %s", got)
 	}
 	withPod, changes := list(t, n.committer.Values()), len(n.committer.Changes())
 	n.give(t, block("", "10.1.6.0/26"), block("", "10.1.5.0/26"), block("", "2001:db8:1::40/122"), block("", "2001:db8:1::80/122"))
 	if keys := n.keysSince(changes); len(keys) > 0 {
-		t.Errorf("one more block changes %v", keys)
+		t.Errorf("another block changes %v", keys)
 	}
 	again := n.restarted(t)
 	if got := list(t, again.committer.Values()); got != withPod {
@@ -72,14 +72,14 @@ func TestValuesOfANodeWithBlocks(t *testing.T) {
 		a = again.add(t, sandbox(fmt.Sprint("p", i)))
 	}
 	if got := mainAddress(a); got != "10.1.5.63" {
-		t.Errorf("the last of the first block is %s", got)
+		t.Errorf("the last address of the first block is %s", got)
 	}
 	if got := mainAddress(again.add(t, sandbox("next"))); got != "10.1.6.0" {
-		t.Errorf("the first of the next block is %s", got)
+		t.Errorf("the first address of the next block is %s", got)
 	}
 }
 
-func TestABlockGoesWhenNobodyHasAnAddressOfIt(t *testing.T) {
+func TestBlockIsReleasedWhenNoAddressOfItIsInUse(t *testing.T) {
 	n := nodeOf(t, inCluster(cluster4)).run(t)
 	n.give(t, block("", "10.1.5.0/30"), block("", "10.1.6.0/30"))
 	for i := range 3 {
@@ -87,7 +87,7 @@ func TestABlockGoesWhenNobodyHasAnAddressOfIt(t *testing.T) {
 	}
 	ev := sandbox("a")
 	if got := mainAddress(n.add(t, ev)); got != "10.1.6.0" {
-		t.Fatalf("the pod has %s", got)
+		t.Fatalf("address of the pod: %s", got)
 	}
 	own := block("", "10.1.5.0/30")
 	drains := func(want bool) {
@@ -97,12 +97,12 @@ func TestABlockGoesWhenNobodyHasAnAddressOfIt(t *testing.T) {
 		}
 		n = n.restarted(t)
 	}
-	drains(true) // it is used
+	drains(true) // an address is in use
 	if err := n.refuses(t, sandbox("b")); !strings.Contains(err.Error(), "pool exhausted: all addresses of pool cluster4 are held, 4 by this node") {
 		t.Errorf("error %v", err)
 	}
 	n.delete(t, ev)
-	drains(true) // it cools down
+	drains(true) // an address is cooling down
 	n.now = n.now.Add(coolDown)
 	drains(false)
 	if _, there := n.Networks.Allocator("").Block(netip.MustParsePrefix("10.1.6.0/30")); there || len(n.kept().Blocks) != 1 {
@@ -114,15 +114,15 @@ func TestABlockGoesWhenNobodyHasAnAddressOfIt(t *testing.T) {
 		}
 	}
 	if got := n.give(t).Draining; len(got) != 1 {
-		t.Errorf("the block of the node's own address goes; draining %v", got)
+		t.Errorf("the block of the node's own address is released; draining %v", got)
 	}
 	n.give(t, own, block("", "10.1.6.0/30"))
 	if got := mainAddress(n.add(t, sandbox("c"))); got != "10.1.6.0" {
-		t.Errorf("a block that is back gives %s", got)
+		t.Errorf("address of a returned block: %s", got)
 	}
 }
 
-func TestANetworksBlocksWaitForIt(t *testing.T) {
+func TestBlocksOfAnUnknownNetworkWaitForIt(t *testing.T) {
 	for _, kind := range []pod.NetworkType{pod.L2, pod.L3} {
 		t.Run(string(kind), func(t *testing.T) {
 			n := nodeOf(t, inCluster(cluster4)).run(t)
@@ -148,7 +148,7 @@ func TestANetworksBlocksWaitForIt(t *testing.T) {
 	}
 }
 
-func TestBlocksThatAreNotGivenOutAreNamed(t *testing.T) {
+func TestRefusedBlocksAreNamed(t *testing.T) {
 	n := nodeOf(t, inCluster(cluster4, ipam.Pool{Name: "own", Prefix: netip.MustParsePrefix("10.7.0.0/24")})).run(t)
 	ev := n.give(t, block("", "10.1.5.0/26"), block("", "10.1.5.0/28"), block("", "10.9.0.0/26"), block("", "10.7.0.0/26"))
 	want := map[string]string{
@@ -164,7 +164,7 @@ func TestBlocksThatAreNotGivenOutAreNamed(t *testing.T) {
 	}
 }
 
-func TestAPodAsksForAnAddressOfAnotherNode(t *testing.T) {
+func TestPodRequestsAnAddressOfAnotherNode(t *testing.T) {
 	n := nodeOf(t, inCluster(cluster4)).run(t)
 	if err := n.refuses(t, sandbox("early")); !strings.Contains(err.Error(), "this node has no block of it") {
 		t.Errorf("error %v", err)
@@ -181,7 +181,7 @@ func TestAPodAsksForAnAddressOfAnotherNode(t *testing.T) {
 		t.Errorf("lent %s", lent)
 	}
 	if got := mainAddress(n.add(t, sandbox("a"))); got != "10.1.5.2" {
-		t.Errorf("the pod has %s", got)
+		t.Errorf("address of the pod: %s", got)
 	}
 	n.Networks.Allocator("default").Return(netip.MustParseAddr("10.1.5.1"))
 	if b, _ := n.Networks.Allocator("default").Block(netip.MustParsePrefix("10.1.5.0/26")); b.Stats.Used != 1 || b.Stats.Cooling != 1 || b.Stats.Free != 60 {
@@ -189,9 +189,8 @@ func TestAPodAsksForAnAddressOfAnotherNode(t *testing.T) {
 	}
 }
 
-// TestBlocksAndNodesStandThoughTheyAreNotDurableYet makes durable steps fail: events that may be done in part are not undone, and
-// what was not saved is saved with the next one.
-func TestBlocksAndNodesStandThoughTheyAreNotDurableYet(t *testing.T) {
+// Durable steps fail: the changes of these events are kept, and the next durable step saves them.
+func TestChangesOfBlocksAndNodesAreKeptWhenTheDurableStepFails(t *testing.T) {
 	n := nodeOf(t, inCluster(cluster4, cluster6)).run(t)
 	n.set(t, vni(custom("blue", pod.L3, "10.5.0.0/24"), 500))
 	n.give(t, block("", "10.1.5.0/26"), block("", "10.1.6.0/26"))
@@ -220,6 +219,6 @@ func TestBlocksAndNodesStandThoughTheyAreNotDurableYet(t *testing.T) {
 		t.Errorf("after a restart\n%s\nwant\n%s", got, want)
 	}
 	if b, there := again.Networks.Allocator("").Block(netip.MustParsePrefix("10.1.6.0/26")); there {
-		t.Errorf("the block that went is back: %+v", b)
+		t.Errorf("the released block is back: %+v", b)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// knownTo are the neighbours of a loopback, by address.
+// knownTo returns the neighbours of a loopback, by address.
 func (n *node) knownTo(loopback string) string {
 	var lines []string
 	for key, value := range n.committer.Values() {
@@ -22,7 +22,7 @@ func (n *node) knownTo(loopback string) string {
 	return strings.Join(lines, ", ")
 }
 
-func TestTheGatewayOfABridgeKnowsItsPodsAndNobodyElse(t *testing.T) {
+func TestGatewayOfABridgeKnowsOnlyItsPods(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, custom("red", pod.L2, "10.5.0.0/24", "fd00:5::/64"), custom("bare", pod.L2))
 	options := `{"x":{"mac":"02:00:00:00:00:07","ips":["10.5.0.9","fd00:5::9"]}}`
@@ -42,17 +42,17 @@ func TestTheGatewayOfABridgeKnowsItsPodsAndNobodyElse(t *testing.T) {
 		{"the pod's newer sandbox has its addresses", func() { n.add(t, newer) }, known("08")},
 		{"a restart", func() { n = n.restarted(t) }, known("08")},
 		{"the older sandbox is gone", func() { n.delete(t, older) }, known("08")},
-		{"the newer one is gone", func() { n.delete(t, newer) }, ""},
+		{"the newer sandbox is gone", func() { n.delete(t, newer) }, ""},
 	}
 	for _, s := range steps {
 		s.do()
 		if got := n.knownTo("weft-gw-red"); got != s.want {
-			t.Errorf("%s: the gateway knows %q, want %q", s.name, got, s.want)
+			t.Errorf("%s: neighbours of the gateway: %q, want %q", s.name, got, s.want)
 		}
 	}
 }
 
-func TestNothingLetsPacketsInBeforeTheirSourcesAreKnown(t *testing.T) {
+func TestInterfaceForwardsOnlyAfterItsSourceFilterIsApplied(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	for _, name := range []string{"open", "closed"} {
 		l3, l2 := custom(name+"3", pod.L3, "10.5.0.0/24", "fd00:5::/64"), custom(name+"2", pod.L2, "10.6.0.0/24")
@@ -72,7 +72,7 @@ func TestNothingLetsPacketsInBeforeTheirSourcesAreKnown(t *testing.T) {
 				judged, lets = v.AntiSpoofed, v.Interface == i.Object
 			}
 			if lets && judged != want {
-				t.Errorf("%s: judged %t, and its interface is %t", key, judged, want)
+				t.Errorf("%s: filtered %t, and its interface %t", key, judged, want)
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func networksOf(n *node) []pod.Network {
 	return networks
 }
 
-func TestOnlyPodsOfLayer2NetworksWithCIDRsAreGuarded(t *testing.T) {
+func TestOnlyPodsOfLayer2NetworksWithCIDRsHaveTheGuardACL(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	n.set(t, append(networksOf(n), custom("addressed", pod.L2, "10.6.0.0/24"), custom("bare", pod.L2), custom("routed", pod.L3, "10.5.0.0/24"))...)
 	a := n.add(t, asking("a", "a/tap/addressed, b/tap/bare, c/tap/routed, d/tap/stub, e/veth/addressed", ""))
@@ -100,7 +100,7 @@ func TestOnlyPodsOfLayer2NetworksWithCIDRsAreGuarded(t *testing.T) {
 		case wire.InterfaceACL:
 			count++
 			if !guarded[v.Interface] {
-				t.Errorf("%s is guarded", key)
+				t.Errorf("%s has the guard ACL", key)
 			}
 			if _, planned := n.committer.Values()[wire.ACLKey(v.ACL)]; !planned {
 				t.Errorf("%s has no %s", key, v.ACL)
@@ -112,6 +112,6 @@ func TestOnlyPodsOfLayer2NetworksWithCIDRsAreGuarded(t *testing.T) {
 		}
 	}
 	if count != 2 {
-		t.Errorf("%d interfaces are guarded, want 2", count)
+		t.Errorf("%d interfaces have the guard ACL, want 2", count)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-func TestPodBringsItsAddressesToAnL2NetworkWithoutCIDRs(t *testing.T) {
+func TestStaticAddressOnAnL2NetworkWithoutCIDRs(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, custom("bare", pod.L2))
 	a := n.add(t, asking("a", "t1/tap/bare", `{"t1":{"ips":["192.168.5.9/24","fd05::9/64"]}}`))
@@ -18,14 +18,14 @@ func TestPodBringsItsAddressesToAnL2NetworkWithoutCIDRs(t *testing.T) {
 	main := delegate("b", "net1", "", "bare")
 	main.Requested.Addresses = prefixes("192.168.5.10/24")
 	if got := n.add(t, main).Interfaces[0].Addresses; !reflect.DeepEqual(got, prefixes("192.168.5.10/24")) {
-		t.Errorf("a delegate has %v", got)
+		t.Errorf("addresses of a delegate: %v", got)
 	}
 	n = n.restarted(t)
 	checkRefusal(t, n.refuses(t, asking("c", "t1/tap/bare", `{"t1":{"ips":["192.168.5.9/24"]}}`)), pod.CodeAddressInUse,
 		"interface t1: address 192.168.5.9 is held by pod default/a on this node (weft/c0ffee-a/eth0/t1)")
 }
 
-func TestAddressThatAnL2NetworkWithoutCIDRsCannotTakeIsRefused(t *testing.T) {
+func TestInvalidStaticAddressOnAnL2NetworkWithoutCIDRsIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, interfaces, options string
 		code                      uint
@@ -50,7 +50,7 @@ func TestAddressThatAnL2NetworkWithoutCIDRsCannotTakeIsRefused(t *testing.T) {
 	}
 }
 
-func TestNewSandboxOfAPodTakesOverTheAddressThatItBrought(t *testing.T) {
+func TestNewSandboxOfAPodTakesOverItsStaticAddress(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, custom("bare", pod.L2))
 	of := func(container string) *pod.AddPod {
@@ -61,14 +61,14 @@ func TestNewSandboxOfAPodTakesOverTheAddressThatItBrought(t *testing.T) {
 	n.add(t, of("old"))
 	young := of("young")
 	if a := n.add(t, young); len(a.Interfaces[1].Addresses) != 1 {
-		t.Errorf("the new sandbox has %v", a.Interfaces[1].Addresses)
+		t.Errorf("addresses of the new sandbox: %v", a.Interfaces[1].Addresses)
 	}
 	if len(young.HandedOver) != 1 || len(young.HandedOver[0].Interfaces[1].Addresses) != 0 {
-		t.Errorf("handed over was %+v", young.HandedOver)
+		t.Errorf("handed over: %+v", young.HandedOver)
 	}
 }
 
-// prefixes are addresses, with the longest length where the text has none.
+// prefixes parses addresses; without a length it is the maximum.
 func prefixes(texts ...string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, text := range texts {

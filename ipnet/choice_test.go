@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// choosing is a node whose pools are for different pods.
+// choosing is the configuration of a node with pools for different pods.
 func choosing(t *testing.T) *node {
 	t.Helper()
 	pool := func(name, prefix string) ipam.Pool {
@@ -36,7 +36,7 @@ func choosing(t *testing.T) *node {
 }
 
 // rows: CAL-18, IPM-09
-func TestThePoolIsThatOfThePodThenItsNamespaceThenTheNodeThenAny(t *testing.T) {
+func TestPoolIsChosenByPodThenNamespaceThenNode(t *testing.T) {
 	tests := []struct {
 		name, namespace, pools string
 		nodePools              []string
@@ -45,9 +45,9 @@ func TestThePoolIsThatOfThePodThenItsNamespaceThenTheNodeThenAny(t *testing.T) {
 		{"no default", "default", "", nil, "all six"},
 		{"the node", "default", "", []string{"node"}, "node six"},
 		{"the namespace before the node", "lab", "", []string{"node"}, "space six"},
-		{"a pool for the namespace alone", "team", "", []string{"node"}, "theirs six"},
+		{"a pool for one namespace", "team", "", []string{"node"}, "theirs six"},
 		{"the pod before all", "lab", `["asked"]`, []string{"node"}, "asked six"},
-		{"each family for itself", "lab", `["six2"]`, []string{"node"}, "space six2"},
+		{"each family separately", "lab", `["six2"]`, []string{"node"}, "space six2"},
 		{"the order of the names", "default", `["node","asked","six2","six"]`, nil, "node six2"},
 	}
 	for _, tt := range tests {
@@ -66,7 +66,7 @@ func TestThePoolIsThatOfThePodThenItsNamespaceThenTheNodeThenAny(t *testing.T) {
 }
 
 // rows: CAL-18, CAL-20, IPM-09
-func TestAPoolThatCannotBeIsNamed(t *testing.T) {
+func TestErrorOfAnUnusablePoolNamesIt(t *testing.T) {
 	tests := []struct {
 		name, namespace, pools, addresses string
 		code                              uint
@@ -76,9 +76,9 @@ func TestAPoolThatCannotBeIsNamed(t *testing.T) {
 		{"disabled", "default", `["off"]`, "", pod.CodeUnknownNetwork, "contivpp.io/ip-pools: pool off is disabled"},
 		{"another namespace's", "default", `["theirs"]`, "", pod.CodeUnknownNetwork, `pool theirs is not for namespace "default"`},
 		{"disabled, of the namespace", "broken", "", "", pod.CodeUnknownNetwork, "namespace broken: pool off is disabled"},
-		{"no list", "default", `all`, "", pod.CodeInvalidAnnotation, "expected a JSON list"},
+		{"not a list", "default", `all`, "", pod.CodeInvalidAnnotation, "expected a JSON list"},
 		{"an address of a disabled pool", "default", "", `["10.5.0.3"]`, pod.CodeUnknownNetwork, "address 10.5.0.3: pool off is disabled"},
-		{"an address of another namespace's", "default", "", `["10.6.0.3"]`, pod.CodeUnknownNetwork, "address 10.6.0.3: pool theirs is not for"},
+		{"an address of another namespace's pool", "default", "", `["10.6.0.3"]`, pod.CodeUnknownNetwork, "address 10.6.0.3: pool theirs is not for"},
 		{"an address of no pool", "default", "", `["10.9.0.3"]`, pod.CodeUnknownNetwork, "address 10.9.0.3 is in no pool"},
 		{"no addresses", "default", "", `10.1.0.3`, pod.CodeInvalidAnnotation, "annotation contivpp.io/ip-addresses: expected a JSON list"},
 	}
@@ -94,12 +94,12 @@ func TestAPoolThatCannotBeIsNamed(t *testing.T) {
 }
 
 // rows: IPM-09
-func TestWithoutAnEnabledPoolThereIsNoAddress(t *testing.T) {
+func TestAddFailsWithoutAnEnabledPool(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{{Name: "off", Prefix: four.Prefix, Disabled: true}}}}).run(t)
 	checkRefusal(t, n.refuses(t, sandbox("a")), pod.CodeUnknownNetwork, `no pool of the node is enabled for namespace "default"`)
 }
 
-func TestADisabledPoolKeepsWhatItGave(t *testing.T) {
+func TestDisabledPoolKeepsItsLeases(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	a := n.add(t, sandbox("a"))
 	off := four
@@ -111,11 +111,11 @@ func TestADisabledPoolKeepsWhatItGave(t *testing.T) {
 		}
 	}
 	if got := n.add(t, sandbox("b")).Interfaces[0].Pools; fmt.Sprint(got) != "[default6]" {
-		t.Errorf("the next pod's pools are %v", got)
+		t.Errorf("pools of the next pod: %v", got)
 	}
 }
 
-func TestTheRuntimesAddressesComeBeforeTheAnnotations(t *testing.T) {
+func TestAddressesOfTheRuntimePrecedeThoseOfAnnotations(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	ev := sandbox("a")
 	ev.Annotations = map[string]string{pod.AnnotationIPs: `["10.1.0.7","2001:db8:1::7"]`}
@@ -125,7 +125,7 @@ func TestTheRuntimesAddressesComeBeforeTheAnnotations(t *testing.T) {
 	}
 }
 
-// static is an ADD of a sandbox of pod a that asks for one address.
+// static returns an ADD of a sandbox of pod a with a requested address.
 func static(container, address string) *pod.AddPod {
 	ev := sandbox("a")
 	ev.Key.ContainerID, ev.Netns.Path = container, "/run/netns/"+container
@@ -134,7 +134,7 @@ func static(container, address string) *pod.AddPod {
 }
 
 // rows: CAL-19, IPM-18
-func TestAnAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
+func TestAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	old, young := static("old", "10.1.0.7"), static("young", "10.1.0.7")
 	n.add(t, old)
@@ -149,7 +149,7 @@ func TestAnAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 		t.Helper()
 		route := n.committer.Values()["vpp.route/weft:pods/ip4/10.1.0.7/32"].(wire.Route)
 		if route.Paths[0].Interface != a.Interfaces[0].Object {
-			t.Errorf("%s: the address leads to %s, want %s", when, route.Paths[0].Interface, a.Interfaces[0].Object)
+			t.Errorf("%s: the address is routed to %s, want %s", when, route.Paths[0].Interface, a.Interfaces[0].Object)
 		}
 		for _, l := range ofPods(second(n.Networks.Addresses())) {
 			if l.Address.String() == "10.1.0.7" && (l.Holder != young.Key.String() || l.State != ipam.Used) {
@@ -174,11 +174,11 @@ func TestAnAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 func second[A, B any](_ A, b B) B { return b }
 
 // rows: CAL-19, CIL-02
-func TestAnAddressIsNotHandedOverToAnother(t *testing.T) {
+func TestAddressIsNotHandedOverToAnotherPod(t *testing.T) {
 	for name, change := range map[string]func(*pod.AddPod){
 		"another pod":              func(ev *pod.AddPod) { ev.ID.Name = "b" },
 		"one of another namespace": func(ev *pod.AddPod) { ev.ID.Namespace = "other" },
-		"one made again":           func(ev *pod.AddPod) { ev.ID.UID = "uid-2" },
+		"one recreated":            func(ev *pod.AddPod) { ev.ID.UID = "uid-2" },
 		"no pod":                   func(ev *pod.AddPod) { ev.ID = pod.ID{} },
 		"the same sandbox":         func(ev *pod.AddPod) { ev.Key.ContainerID, ev.Key.IfName = "old", "net1" },
 	} {
@@ -188,8 +188,8 @@ func TestAnAddressIsNotHandedOverToAnother(t *testing.T) {
 			ev := static("young", "10.1.0.7")
 			change(ev)
 			code, holder := pod.CodeAddressInUse, "pod default/a on this node (weft/old/eth0)"
-			if name == "one made again" {
-				code, holder = pod.CodeTryAgain, "weft/old/eth0" // the old one's DEL comes soon
+			if name == "one recreated" {
+				code, holder = pod.CodeTryAgain, "weft/old/eth0" // the old one's DEL is expected soon
 			}
 			checkRefusal(t, n.refuses(t, ev), code, "address 10.1.0.7 is held by "+holder)
 		})
@@ -197,7 +197,7 @@ func TestAnAddressIsNotHandedOverToAnother(t *testing.T) {
 }
 
 // rows: IPM-18
-func TestAPodThatWasMadeAgainGetsItsAddressWhenTheOldOneIsUnwired(t *testing.T) {
+func TestRecreatedPodGetsItsAddressAfterTheDELOfTheOldOne(t *testing.T) {
 	n := newNode(t, four).run(t)
 	old, young := static("old", "10.1.0.7"), static("young", "10.1.0.7")
 	young.ID.UID = "uid-2"
@@ -207,11 +207,11 @@ func TestAPodThatWasMadeAgainGetsItsAddressWhenTheOldOneIsUnwired(t *testing.T) 
 		"address 10.1.0.7 is held by weft/old/eth0, of the earlier pod of this name, which is not unwired yet; try again")
 	n.delete(t, old)
 	if got := mainAddress(n.add(t, young)); got != "10.1.0.7" {
-		t.Errorf("the pod has %s", got)
+		t.Errorf("address of the pod: %s", got)
 	}
 }
 
-func TestACoolingAddressIsGivenToWhoAsksForIt(t *testing.T) {
+func TestCoolingAddressIsAllocatedOnRequest(t *testing.T) {
 	n := newNode(t, four).run(t)
 	ev := static("old", "10.1.0.7")
 	n.add(t, ev)
@@ -222,7 +222,7 @@ func TestACoolingAddressIsGivenToWhoAsksForIt(t *testing.T) {
 	}
 }
 
-// foreign is an ADD whose main interface has addresses of another plugin.
+// foreign returns an ADD whose main interface has addresses of another plugin.
 func foreign(name string, prefixes ...string) *pod.AddPod {
 	ev := sandbox(name)
 	for _, p := range prefixes {
@@ -232,7 +232,7 @@ func foreign(name string, prefixes ...string) *pod.AddPod {
 	return ev
 }
 
-func TestAForeignAddressIsTheMainInterfacesOnly(t *testing.T) {
+func TestForeignAddressIsOnlyForTheMainInterface(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	before := list(t, n.committer.Values())
 	ev := foreign("a", "fd00:7::5/64", "10.7.0.5/24")
@@ -262,11 +262,11 @@ func TestAForeignAddressIsTheMainInterfacesOnly(t *testing.T) {
 }
 
 // rows: CAL-20
-func TestAForeignAddressOfOurPoolsIsNobodyElses(t *testing.T) {
+func TestForeignAddressInAPoolIsNotAllocatedAgain(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.add(t, foreign("a", "10.1.0.2/24"))
 	if got := n.add(t, sandbox("b")).Interfaces[0].Addresses[0].String(); got != "10.1.0.3/32" {
-		t.Errorf("the next pod gets %s", got)
+		t.Errorf("address of the next pod: %s", got)
 	}
 	n = n.restarted(t)
 	checkRefusal(t, n.refuses(t, foreign("c", "10.1.0.3/24")), pod.CodeAddressInUse, "address 10.1.0.3 is held by pod default/b on this node (weft/c0ffee-b/eth0)")
@@ -280,7 +280,7 @@ func TestAForeignAddressOfOurPoolsIsNobodyElses(t *testing.T) {
 }
 
 // rows: CAL-21
-func TestForeignAddressesThatCannotBeAPodsAreRefused(t *testing.T) {
+func TestInvalidForeignAddressesAreRefused(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"fe80::5/64": "cannot be a pod's", "224.0.0.1/4": "cannot be a pod's", "127.0.0.1/8": "cannot be a pod's", "::/0": "cannot be a pod's",
 		"::ffff:10.7.0.5/120": "cannot be a pod's", "10.7.0.5/24": "several addresses of one family", "fd00::5/64": "the node has no pool of ip6",
@@ -318,7 +318,7 @@ func TestIPAMConfigurationChoosesThePools(t *testing.T) {
 			got = append(got, p.String())
 		}
 		if strings.Join(got, " ") != tt.want {
-			t.Errorf("of the pools %q: %v, want %s", tt.pools, got, tt.want)
+			t.Errorf("with pools %q: %v, want %s", tt.pools, got, tt.want)
 		}
 	}
 	checkRefusal(t, n.refuses(t, of("x", "nope")), pod.CodeUnknownNetwork, `pool of the IPAM configuration: there is no pool "nope"; there are [a b six]`)

@@ -37,12 +37,12 @@ func TestRecordOfTheMainInterface(t *testing.T) {
 		t.Errorf("main interface\n%+v, want\n%+v", main, want)
 	}
 	if values := list(t, n.committer.Values()); strings.Count(values, `"mac":"0a:00:00:00:00:01"`) < 4 {
-		t.Errorf("the MAC asked for is not that of the pod's end everywhere:\n%s", values)
+		t.Errorf("a value lacks the requested MAC:\n%s", values)
 	}
 }
 
 // rows: CAL-25
-func TestRefusedPodsLeaveNothingAndSayWhy(t *testing.T) {
+func TestRefusedPodsLeaveNothingAndHaveAReason(t *testing.T) {
 	requested := func(addresses ...string) pod.Requested {
 		var r pod.Requested
 		for _, a := range addresses {
@@ -62,10 +62,10 @@ func TestRefusedPodsLeaveNothingAndSayWhy(t *testing.T) {
 		{"an address of no pool", asking(requested("10.9.0.1")), pod.CodeUnknownNetwork, "address 10.9.0.1 is in no pool"},
 		{"a reserved address", asking(requested("10.1.0.15")), pod.CodeUnknownNetwork, "address 10.1.0.15 of pool default4 is reserved"},
 		{"two addresses of a family", asking(requested("10.1.0.4", "10.1.0.5")), pod.CodeInvalidConfig, "more than one address of a family"},
-		{"one good address and one bad", asking(requested("10.1.0.5", "2001:db8:1::1")), pod.CodeAddressInUse, "address 2001:db8:1::1 is held by node"},
+		{"a valid address and one in use", asking(requested("10.1.0.5", "2001:db8:1::1")), pod.CodeAddressInUse, "address 2001:db8:1::1 is held by node"},
 		{"an invalid MAC", asking(pod.Requested{MAC: "no mac"}), pod.CodeInvalidConfig, "MAC asked for: address no mac: invalid MAC address"},
 		{"a multicast MAC", asking(pod.Requested{MAC: "01:00:5e:00:00:01"}), pod.CodeInvalidConfig, "unicast"},
-		{"a MAC of no octet set", asking(pod.Requested{MAC: "00:00:00:00:00:00"}), pod.CodeInvalidConfig, "unicast"},
+		{"a zero MAC", asking(pod.Requested{MAC: "00:00:00:00:00:00"}), pod.CodeInvalidConfig, "unicast"},
 		{"another pod's MAC names it", asking(pod.Requested{MAC: "0a:00:00:00:00:01"}), pod.CodeAddressInUse, "held by pod default/first (weft/c0ffee-first/eth0)"},
 	}
 	for _, tt := range tests {
@@ -90,7 +90,7 @@ func checkRefusal(t *testing.T, err error, code uint, parts ...string) {
 	t.Helper()
 	refusal, ok := errors.AsType[*pod.Error](err)
 	if !ok || refusal.Code != code {
-		t.Fatalf("error %v, want one of code %d", err, code)
+		t.Fatalf("error %v, want code %d", err, code)
 	}
 	for _, part := range parts {
 		if !strings.Contains(refusal.Error(), part) || strings.Contains(refusal.Error(), "\n") {
@@ -100,7 +100,7 @@ func checkRefusal(t *testing.T, err error, code uint, parts ...string) {
 }
 
 // rows: CAL-25
-func TestTheGatewaysMACIsNoPods(t *testing.T) {
+func TestGatewaysMACIsRefused(t *testing.T) {
 	n := newNode(t, four).run(t)
 	ev := sandbox("a")
 	gateway := strings.Replace(n.add(t, ev).Interfaces[0].MAC, "02:", "06:", 1)
@@ -111,7 +111,7 @@ func TestTheGatewaysMACIsNoPods(t *testing.T) {
 }
 
 // rows: AWS-19
-func TestExhaustedPoolSaysWhetherWaitingHelps(t *testing.T) {
+func TestErrorOfAnExhaustedPoolSaysWhetherWaitingHelps(t *testing.T) {
 	small := ipam.Pool{Name: "small", Prefix: netip.MustParsePrefix("10.2.0.0/30")}
 	n := newNode(t, small).run(t)
 	first, second := sandbox("first"), sandbox("second")
@@ -143,7 +143,7 @@ func TestRepeatedAddChangesNothing(t *testing.T) {
 	}
 }
 
-func TestASecondSandboxOfAPodStandsBesideTheFirst(t *testing.T) {
+func TestSecondSandboxOfAPodExistsBesideTheFirst(t *testing.T) {
 	n := newNode(t, four).run(t)
 	first, second := sandbox("a"), sandbox("a")
 	second.Key.ContainerID = "newer"
@@ -157,12 +157,12 @@ func TestASecondSandboxOfAPodStandsBesideTheFirst(t *testing.T) {
 	values := n.committer.Values()
 	for _, key := range n.Pods.Objects(young) {
 		if values[key] == nil {
-			t.Errorf("the late DEL of the old sandbox took %s of the new one", key)
+			t.Errorf("the late DEL of the old sandbox deleted %s of the new one", key)
 		}
 	}
 }
 
-func TestASecondInterfaceKeepsTheNamespaceTheyShare(t *testing.T) {
+func TestDELOfOneInterfaceKeepsObjectsOfAnotherInTheNamespace(t *testing.T) {
 	n := newNode(t, four).run(t)
 	first, second := sandbox("a"), sandbox("a")
 	second.Key.IfName = "net1"
@@ -172,18 +172,18 @@ func TestASecondInterfaceKeepsTheNamespaceTheyShare(t *testing.T) {
 	values := n.committer.Values()
 	for _, key := range n.Pods.Objects(young) {
 		if values[key] == nil {
-			t.Errorf("DEL of one interface took %s of the other", key)
+			t.Errorf("the DEL of one interface deleted %s of the other", key)
 		}
 	}
 	n.delete(t, second)
 	for _, key := range n.Pods.Objects(young) {
 		if n.committer.Values()[key] != nil {
-			t.Errorf("%s is left", key)
+			t.Errorf("%s is left over", key)
 		}
 	}
 }
 
-func TestANewNamespaceAtThePathOfAnOldOneDisplacesIt(t *testing.T) {
+func TestNewNamespaceAtThePathOfAnOldOneReplacesItsAttachment(t *testing.T) {
 	n := newNode(t, four).run(t)
 	first, second := sandbox("a"), sandbox("a")
 	second.Key.ContainerID = "newer"
@@ -198,7 +198,7 @@ func TestANewNamespaceAtThePathOfAnOldOneDisplacesIt(t *testing.T) {
 		t.Errorf("undone: before\n%s\nafter\n%s", before, after)
 	}
 	n.fail = false
-	n.now = n.now.Add(time.Second) // a restart tells them apart by their age
+	n.now = n.now.Add(time.Second) // a restart distinguishes them by age
 	young := n.add(t, second)
 	n.checkDisplaced(t, old, young)
 
@@ -212,7 +212,7 @@ func TestANewNamespaceAtThePathOfAnOldOneDisplacesIt(t *testing.T) {
 	n.delete(t, second)
 	for _, key := range n.Pods.Objects(young) {
 		if n.committer.Values()[key] != nil {
-			t.Errorf("%s is left", key)
+			t.Errorf("%s is left over", key)
 		}
 	}
 }

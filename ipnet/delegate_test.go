@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// delegated is an ADD by order of another plugin, in the sandbox of that name.
+// delegated returns an ADD that another plugin delegates, in the sandbox of that name.
 func delegated(ev *pod.AddPod) *pod.AddPod {
 	ev.Mode, ev.Key.IfName = pod.ModeDelegate, "net1"
 	return ev
@@ -28,7 +28,7 @@ const (
 	to4     = "[{10.1.0.1/32 invalid IP} {10.1.0.0/28 10.1.0.1}"
 )
 
-func TestADelegateLeavesTheDefaultRouteToOthers(t *testing.T) {
+func TestDelegateGetsNoDefaultRoute(t *testing.T) {
 	withDefault := foreign("a", "10.7.0.5/24")
 	withDefault.Requested.Delegation.Routes = routes("0.0.0.0/0")
 	tests := []struct {
@@ -37,8 +37,8 @@ func TestADelegateLeavesTheDefaultRouteToOthers(t *testing.T) {
 		add    *pod.AddPod
 		want   string
 	}{
-		{"beside nothing of Weft's", nil, sandbox("a"), toPools},
-		{"beside an interface that leads to the pools", sandbox("a"), sandbox("a"), "[]"},
+		{"without another interface of Weft", nil, sandbox("a"), toPools},
+		{"beside an interface with a route to the pools", sandbox("a"), sandbox("a"), "[]"},
 		{"beside one of another network", chained(asking("a", "x/tap/stub", "")), sandbox("a"), toPools},
 		{"in another sandbox", sandbox("bb"), sandbox("a"), toPools},
 		{"with addresses of another plugin", nil, foreign("a", "10.7.0.5/24"), to4 + "]"},
@@ -66,7 +66,7 @@ func chained(ev *pod.AddPod) *pod.AddPod {
 	return ev
 }
 
-func TestAnInterfaceBesideADelegateIsNoSecondWay(t *testing.T) {
+func TestInterfaceBesideADelegateHasNoDuplicateRoute(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.add(t, delegated(sandbox("a")))
 	a := n.add(t, chained(asking("a", "x/tap", "")))
@@ -75,7 +75,7 @@ func TestAnInterfaceBesideADelegateIsNoSecondWay(t *testing.T) {
 	}
 }
 
-func TestADelegateIsReconstructedAsItWas(t *testing.T) {
+func TestDelegateIsReconstructedUnchanged(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	var found []attach.Found
 	primary, beside := n.add(t, sandbox("a")), n.add(t, delegated(sandbox("a")))
@@ -94,7 +94,7 @@ func TestADelegateIsReconstructedAsItWas(t *testing.T) {
 	}
 }
 
-func TestTheRoutesOfAForeignPluginAreThePods(t *testing.T) {
+func TestPodHasTheRoutesOfAForeignPlugin(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	n.set(t, custom("blue", pod.L3, "10.99.0.0/16"))
 	ev := foreign("a", "10.7.0.5/24")

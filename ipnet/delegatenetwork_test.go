@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// delegate is an ADD by order of another plugin, of an interface of that name, type and network.
+// delegate returns an ADD that another plugin delegates, of an interface with that name, type and network.
 func delegate(name, ifName, kind, network string) *pod.AddPod {
 	ev := sandbox(name)
 	ev.Mode, ev.Key.IfName, ev.Key.Network = pod.ModeDelegate, ifName, "nad-"+ifName
@@ -23,7 +23,7 @@ func delegate(name, ifName, kind, network string) *pod.AddPod {
 	return ev
 }
 
-func TestADelegateIsWhatItsConfigurationSays(t *testing.T) {
+func TestDelegateFollowsItsConfiguration(t *testing.T) {
 	for _, tt := range []struct{ kind, network, want string }{
 		{"", "", "tap  [10.1.0.2/32] [10.1.0.1] [{10.1.0.1/32 invalid IP} {10.1.0.0/28 10.1.0.1}]"},
 		{"veth", "", "veth  [10.1.0.2/32] [10.1.0.1] [{10.1.0.1/32 invalid IP} {10.1.0.0/28 10.1.0.1}]"},
@@ -46,7 +46,7 @@ func TestADelegateIsWhatItsConfigurationSays(t *testing.T) {
 	}
 }
 
-func TestADelegatesConfigurationIsHeldToWhatIsThere(t *testing.T) {
+func TestDelegatesConfigurationIsValidated(t *testing.T) {
 	n := newNode(t, four).run(t)
 	closed := custom("shop", pod.L2, "10.5.0.0/24")
 	closed.Namespaces = []string{"shop"}
@@ -61,7 +61,7 @@ func TestADelegatesConfigurationIsHeldToWhatIsThere(t *testing.T) {
 	}
 }
 
-// memifs says what of the sandbox's memifs the container's program is told.
+// memifs returns the sandbox's memifs in the list of the container's program.
 func (n *node) memifs(t *testing.T, container string) string {
 	t.Helper()
 	f, there := n.committer.Values()[wire.FileKey("/run/weft/memif/allocation-of-"+container+"/interfaces.json")].(wire.File)
@@ -80,7 +80,7 @@ func (n *node) memifs(t *testing.T, container string) string {
 	return fmt.Sprint(list.Interfaces)
 }
 
-// Multus calls for each network of its own, and kubelet has one allocation for a container: these attachments share it.
+// Multus makes an ADD for each network, and kubelet makes one allocation for a container: the attachments share it.
 func TestAttachmentsOfASandboxShareTheSocketsOfItsContainers(t *testing.T) {
 	n := newNode(t, four).run(t)
 	main := asking("a", "m0/memif", "")
@@ -107,12 +107,12 @@ func TestAttachmentsOfASandboxShareTheSocketsOfItsContainers(t *testing.T) {
 	} {
 		step.do()
 		if vnf, side := n.memifs(t, "vnf"), n.memifs(t, "side"); vnf != step.vnf || side != step.side {
-			t.Errorf("vnf is told %s and side %s, want %s and %s", vnf, side, step.vnf, step.side)
+			t.Errorf("list of vnf %s and of side %s, want %s and %s", vnf, side, step.vnf, step.side)
 		}
 	}
 }
 
-func TestADeviceThatSomebodyChoseIsThePods(t *testing.T) {
+func TestPodGetsTheDeviceThatItsConfigurationNames(t *testing.T) {
 	n := newNode(t, four).run(t)
 	foreign := delegate("a", "net1", "memif", "")
 	foreign.Requested.DeviceID = "memif-77"
@@ -127,7 +127,7 @@ func TestADeviceThatSomebodyChoseIsThePods(t *testing.T) {
 	checkRefusal(t, n.refuses(t, other), pod.CodeInvalidAnnotation, "interfaces net1 and net2 of container vnf share a socket")
 }
 
-func TestADelegateOfACustomNetworkIsReconstructedAsItWas(t *testing.T) {
+func TestDelegateOfACustomNetworkIsReconstructedUnchanged(t *testing.T) {
 	blue := custom("blue", pod.L3, "10.6.0.0/24")
 	n := newNode(t, four).run(t)
 	n.set(t, blue)
@@ -142,7 +142,7 @@ func TestADelegateOfACustomNetworkIsReconstructedAsItWas(t *testing.T) {
 	}
 }
 
-func TestASelectedInterfaceSaysByWhichDefinition(t *testing.T) {
+func TestSelectedInterfaceNamesItsDefinition(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, custom("blue", pod.L2, "10.5.0.0/24"))
 	ev := asking("a", "t1/tap/blue", "")

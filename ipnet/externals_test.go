@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// external is an interface to the outside.
+// external returns an external interface.
 func external(name, network, link string, addresses ...string) pod.External {
 	e := pod.External{Name: name, Node: "self", Network: network, Interface: link}
 	for _, a := range addresses {
@@ -31,7 +31,7 @@ func inVLAN(id int, e pod.External) pod.External {
 	return e
 }
 
-// open makes interfaces those to the outside, and returns why some are not.
+// open sets the external interfaces, and returns the refused ones with reasons.
 func (n *node) open(t rapid.TB, externals ...pod.External) map[string]string {
 	t.Helper()
 	ev := &pod.SetExternals{Externals: externals, From: "test"}
@@ -41,7 +41,7 @@ func (n *node) open(t rapid.TB, externals ...pod.External) map[string]string {
 	return ev.Refused
 }
 
-// outsideNode has a bridged and a routed network, and one pod on both.
+// outsideNode makes a node with a bridged and a routed network, and one pod on both.
 func outsideNode(t *testing.T) *node {
 	t.Helper()
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}}, Mesh: mesh.Config{Uplink: "eth9", HostLink: "host0"}}).run(t)
@@ -52,7 +52,7 @@ func outsideNode(t *testing.T) *node {
 	return n
 }
 
-func TestValuesOfAnInterfaceToTheOutside(t *testing.T) {
+func TestValuesOfAnExternalInterface(t *testing.T) {
 	for name, e := range map[string]pod.External{
 		"external-L2":      external("out", "blue", "eth1"),
 		"external-L2-vlan": inVLAN(5, external("out", "blue", "eth1")),
@@ -71,7 +71,7 @@ func TestValuesOfAnInterfaceToTheOutside(t *testing.T) {
 			changes := len(n.committer.Changes())
 			n.open(t, e)
 			if keys := n.keysSince(changes); len(keys) > 0 {
-				t.Errorf("the same again changed %v", keys)
+				t.Errorf("the same interfaces changed %v", keys)
 			}
 			again := n.restarted(t)
 			if got, want := list(t, again.committer.Values()), list(t, after); got != want {
@@ -90,7 +90,7 @@ func TestValuesOfAnInterfaceToTheOutside(t *testing.T) {
 	}
 }
 
-func TestAPodThatComesLaterIsLedOutsideToo(t *testing.T) {
+func TestPodAddedAfterAnExternalInterfaceUsesIt(t *testing.T) {
 	early, late := outsideNode(t), outsideNode(t)
 	red := external("out", "red", "eth1", "192.0.2.1/24", "2001:db8:2::1/64")
 	b := asking("b", "r1/tap/red", "")
@@ -99,39 +99,39 @@ func TestAPodThatComesLaterIsLedOutsideToo(t *testing.T) {
 	late.add(t, asking("b", "r1/tap/red", ""))
 	late.open(t, red)
 	if got, want := list(t, late.committer.Values()), list(t, early.committer.Values()); got != want {
-		t.Errorf("the interface after the pod:\n%s\nwant what the pod after the interface makes\n%s", got, want)
+		t.Errorf("interface added after the pod:\n%s\nwant the same as for a pod added after the interface\n%s", got, want)
 	}
 	early.delete(t, b)
 	for key := range early.committer.Values() {
 		if strings.Contains(key, "c0ffee-b") {
-			t.Errorf("%s stays without its pod", key)
+			t.Errorf("%s exists without its pod", key)
 		}
 	}
 }
 
-func TestInterfacesThatCannotBeConnectedCostNobodyElse(t *testing.T) {
+func TestInvalidExternalInterfacesDoNotAffectOthers(t *testing.T) {
 	out, trunk := external("out", "red", "eth1", "192.0.2.1/24"), inVLAN(7, external("trunk", "blue", "eth2"))
 	for _, tt := range []struct {
 		name string
 		e    pod.External
 		want string
 	}{
-		{"no such network", external("x", "green", "eth3"), `there is no network "green" on this node yet`},
+		{"an unknown network", external("x", "green", "eth3"), `there is no network "green" on this node yet`},
 		{"the network stub", external("x", "stub", "eth3"), "the network stub is attached to nothing"},
 		{"no name", external("x", "blue", ""), `"" is not the name of a link`},
-		{"a name of no link", external("x", "blue", "eth3.with.a.long.name"), "is not the name of a link"},
+		{"an invalid link name", external("x", "blue", "eth3.with.a.long.name"), "is not the name of a link"},
 		{"the node's link to the dataplane", external("x", "blue", "host0"), "interface host0 is Weft's own"},
 		{"a link of Weft's", external("x", "blue", "weft0123456789a"), "interface weft0123456789a is Weft's own"},
 		{"the uplink", external("x", "blue", "eth9"), "interface eth9 is the node's uplink"},
 		{"a VLAN of the uplink", inVLAN(3, external("x", "blue", "eth9")), ""},
-		{"a VLAN that cannot be", inVLAN(4095, external("x", "blue", "eth3")), "VLAN 4095 is not within 1 and 4094"},
-		{"another's interface", external("x", "red", "eth1", "198.51.100.1/24"), "interface eth1 is that of external interface out"},
-		{"another's VLAN", inVLAN(7, external("x", "blue", "eth2")), "VLAN 7 of interface eth2 is that of external interface trunk"},
+		{"an invalid VLAN", inVLAN(4095, external("x", "blue", "eth3")), "VLAN 4095 is not within 1 and 4094"},
+		{"an interface in use", external("x", "red", "eth1", "198.51.100.1/24"), "interface eth1 is that of external interface out"},
+		{"a VLAN in use", inVLAN(7, external("x", "blue", "eth2")), "VLAN 7 of interface eth2 is that of external interface trunk"},
 		{"another VLAN", inVLAN(8, external("x", "blue", "eth2")), ""},
 		{"all frames of a trunk", external("x", "blue", "eth2"), "of a bridged network it is the only one, or all have a VLAN"},
 		{"a VLAN beside a routed network's interface", inVLAN(8, external("x", "blue", "eth1")), ""},
 		{"addresses on a bridged network", external("x", "blue", "eth3", "198.51.100.1/24"), "network blue is bridged"},
-		{"none on a routed one", external("x", "red", "eth3"), "network red is routed: the interface needs an address"},
+		{"no address on a routed network", external("x", "red", "eth3"), "network red is routed: the interface needs an address"},
 		{"addresses of its pods", external("x", "red", "eth3", "10.6.0.250/30"), "10.6.0.250/30 overlaps 10.6.0.0/24, addresses of pods"},
 		{"addresses around its pods'", external("x", "red", "eth3", "10.6.1.1/8"), "10.6.1.1/8 overlaps 10.6.0.0/24, addresses of pods"},
 		{"addresses of pods of network default", external("x", "default", "eth3", "10.1.0.3/28"), "overlaps 10.1.0.0/28, addresses of pods"},
@@ -139,8 +139,8 @@ func TestInterfacesThatCannotBeConnectedCostNobodyElse(t *testing.T) {
 		{"the pool of another network", external("x", "red", "eth3", "10.1.0.3/28"), ""},
 		{"addresses of another interface", external("x", "red", "eth3", "192.0.2.9/25"), "192.0.2.9/25 overlaps 192.0.2.0/24, those of external interface out"},
 		{"the same on another network", external("x", "default", "eth3", "192.0.2.9/25"), ""},
-		{"twice the same", external("x", "red", "eth3", "198.51.100.1/24", "198.51.100.2/24"), "another address of its own"},
-		{"link-local ones", external("x", "red", "eth3", "fe80::7/64"), "fe80::7/64 is no address that others could reach"},
+		{"two addresses of a family", external("x", "red", "eth3", "198.51.100.1/24", "198.51.100.2/24"), "another address of its own"},
+		{"a link-local address", external("x", "red", "eth3", "fe80::7/64"), "fe80::7/64 is no address that others could reach"},
 		{"the network default", external("x", "default", "eth3", "198.51.100.1/24"), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -159,20 +159,20 @@ func TestInterfacesThatCannotBeConnectedCostNobodyElse(t *testing.T) {
 				}
 			}
 			if tt.want != "" && len(after) != len(before) {
-				t.Errorf("what is refused made\n%s", list(t, without(after, before)))
+				t.Errorf("the refused interface made\n%s", list(t, without(after, before)))
 			}
 		})
 	}
 }
 
-func TestOneFamilyOnlyIsSaid(t *testing.T) {
+func TestMissingFamilyIsReported(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}).run(t)
 	if refused := n.open(t, external("x", "default", "eth3", "2001:db8:2::1/64")); refused["x"] != "network default has no ip6" {
 		t.Errorf("refused %v", refused)
 	}
 }
 
-func TestAnInterfaceThatIsThereTwiceIsLeftOut(t *testing.T) {
+func TestDuplicateExternalInterfaceIsRefused(t *testing.T) {
 	n := outsideNode(t)
 	before := list(t, n.committer.Values())
 	if refused := n.open(t, external("x", "blue", "eth1"), external("x", "blue", "eth2")); refused["x"] != "it is there twice" {
@@ -183,7 +183,7 @@ func TestAnInterfaceThatIsThereTwiceIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestAnInterfaceGoesAndComesWithItsNetwork(t *testing.T) {
+func TestExternalInterfaceFollowsItsNetwork(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}).run(t)
 	bare := list(t, n.committer.Values())
 	out := external("out", "red", "eth1", "192.0.2.1/24")
@@ -196,11 +196,11 @@ func TestAnInterfaceGoesAndComesWithItsNetwork(t *testing.T) {
 	}
 	connected := list(t, n.committer.Values())
 	for name, networks := range map[string][]pod.Network{
-		"the network goes": {}, "it is bridged now": {custom("red", pod.L2)}, "its pods have these addresses now": {custom("red", pod.L3, "192.0.0.0/16")},
+		"the network is deleted": {}, "it becomes bridged": {custom("red", pod.L2)}, "its pods get overlapping addresses": {custom("red", pod.L3, "192.0.0.0/16")},
 	} {
 		n.set(t, networks...)
 		if keys := n.Externals.Objects("out"); len(keys) > 0 || len(n.saver.Bucket("externals")) > 0 {
-			t.Errorf("%s: it is still connected by %v", name, keys)
+			t.Errorf("%s: it is still connected with %v", name, keys)
 		}
 		if len(networks) == 0 && list(t, n.committer.Values()) != bare {
 			t.Errorf("%s: left behind\n%s", name, list(t, n.committer.Values()))
@@ -208,12 +208,12 @@ func TestAnInterfaceGoesAndComesWithItsNetwork(t *testing.T) {
 		n.set(t, custom("red", pod.L3, "10.6.0.0/24"))
 		n.open(t, out)
 		if again := list(t, n.committer.Values()); len(n.Externals.Objects("out")) == 0 || len(again) != len(connected) {
-			t.Errorf("%s, and comes back: values\n%s\nwant\n%s", name, again, connected)
+			t.Errorf("%s, and is undone: values\n%s\nwant\n%s", name, again, connected)
 		}
 	}
 }
 
-func TestNamesOfInterfacesToTheOutsideFit(t *testing.T) {
+func TestNamesOfExternalInterfacesFit(t *testing.T) {
 	n := outsideNode(t)
 	long := strings.Repeat("e", 252)
 	if refused := n.open(t, inVLAN(1, external(long+"a", "blue", "eth1")), inVLAN(2, external(long+"b", "blue", "eth1"))); len(refused) > 0 {
@@ -234,7 +234,7 @@ func TestNamesOfInterfacesToTheOutsideFit(t *testing.T) {
 	}
 }
 
-// chosen are those of these indexes that there are.
+// chosen returns the existing elements with these indexes.
 func chosen[T any](of []T, which []int) (some []T) {
 	for _, i := range which {
 		if i < len(of) {
@@ -244,9 +244,8 @@ func chosen[T any](of []T, which []int) (some []T) {
 	return some
 }
 
-// TestExternalsAreWhatAFreshNodeWouldMake changes networks, pods and interfaces in any order, and compares with a node that
-// is told all at once.
-func TestExternalsAreWhatAFreshNodeWouldMake(t *testing.T) {
+// Networks, pods and interfaces change in any order; the result equals that of a new node with the final state.
+func TestExternalsDoNotDependOnTheOrderOfChanges(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}}}).run(t)
 		networks := []pod.Network{custom("blue", pod.L2), custom("red", pod.L3, "10.6.0.0/24"), custom("pink", pod.L3, "2001:db8:6::/64")}
@@ -273,11 +272,11 @@ func TestExternalsAreWhatAFreshNodeWouldMake(t *testing.T) {
 		fresh.set(r, set...)
 		again := fresh.open(r, open...)
 		if fmt.Sprint(refused) != fmt.Sprint(again) || len(n.Externals.All()) != len(fresh.Externals.All()) {
-			r.Errorf("refused %v, by a fresh node %v", refused, again)
+			r.Errorf("refused %v, by a new node %v", refused, again)
 		}
 		for _, e := range fresh.Externals.All() {
 			if fmt.Sprint(n.Externals.Objects(e.Name)) != fmt.Sprint(fresh.Externals.Objects(e.Name)) {
-				r.Errorf("%s has %v, on a fresh node %v", e.Name, n.Externals.Objects(e.Name), fresh.Externals.Objects(e.Name))
+				r.Errorf("%s has %v, on a new node %v", e.Name, n.Externals.Objects(e.Name), fresh.Externals.Objects(e.Name))
 			}
 		}
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// summary is what a pod has, one line an interface.
+// summary describes a pod's interfaces, one per line.
 func summary(a *pod.Attachment) string {
 	var lines []string
 	for _, i := range a.Interfaces {
@@ -24,7 +24,7 @@ func summary(a *pod.Attachment) string {
 }
 
 // rows: MEM-01
-func TestAllInterfacesAreMadeInTheOrderAskedFor(t *testing.T) {
+func TestInterfacesAreMadeInTheRequestedOrder(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	n.set(t, custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L2, "10.5.0.0/24"), custom("bare", pod.L2))
 	a := n.add(t, asking("a", "z/veth/blue, y/tap, x/tap/stub, w/tap/bare",
@@ -42,28 +42,28 @@ w tap bare 1500 [] []`
 	}
 	b := n.add(t, asking("b", "q/tap/red", ""))
 	if got := b.Interfaces[1].Addresses[0].String(); got != "10.5.0.2/24" {
-		t.Errorf("on a network of the same addresses: %s", got)
+		t.Errorf("on a network with the same addresses: %s", got)
 	}
 }
 
-func TestAnExtraInterfaceThatCannotBeLeavesNothingAndSaysWhy(t *testing.T) {
+func TestInvalidExtraInterfaceLeavesNothingAndHasAReason(t *testing.T) {
 	tests := []struct {
 		name, interfaces, options string
 		code                      uint
 		want                      string
 	}{
-		{"no such type", "m1/vhost", "", pod.CodeInvalidAnnotation, `item "m1/vhost": the type must be`},
-		{"no such network", "x1/tap,x2/tap/green", "", pod.CodeUnknownNetwork, `interface x2: there is no network "green"; there are default, stub, blue, secret`},
+		{"an unknown type", "m1/vhost", "", pod.CodeInvalidAnnotation, `item "m1/vhost": the type must be`},
+		{"an unknown network", "x1/tap,x2/tap/green", "", pod.CodeUnknownNetwork, `interface x2: there is no network "green"; there are default, stub, blue, secret`},
 		{"a network of another namespace", "x1/tap/secret", "", pod.CodeUnknownNetwork, `network secret does not admit pods of namespace "default"; these do: default, stub, blue`},
 		{"an MTU above the network's", "x1/tap/blue", `{"x1":{"mtu":1401}}`, pod.CodeInvalidAnnotation, "MTU 1401 is not within 1280 to 1400, which network blue allows"},
-		{"an MTU that IPv6 cannot bear", "x1/tap/blue", `{"x1":{"mtu":1279}}`, pod.CodeInvalidAnnotation, "MTU 1279 is not within 1280 to 1400"},
+		{"an MTU below IPv6's minimum", "x1/tap/blue", `{"x1":{"mtu":1279}}`, pod.CodeInvalidAnnotation, "MTU 1279 is not within 1280 to 1400"},
 		{"an MTU above the node's", "x1/tap", `{"x1":{"mtu":1501}}`, pod.CodeInvalidAnnotation, "1280 to 1500, which network default allows"},
 		{"an address of another pod", "x1/tap/blue", `{"x1":{"ips":["10.5.0.7"]}}`, pod.CodeAddressInUse, "interface x1: address 10.5.0.7 is held by pod default/first on this node (weft/c0ffee-first/eth0/x1)"},
 		{"the gateway's address", "x1/tap/blue", `{"x1":{"ips":["10.5.0.1"]}}`, pod.CodeAddressInUse, "10.5.0.1 is held by node"},
-		{"an address outside", "x1/tap/blue", `{"x1":{"ips":["10.1.0.5"]}}`, pod.CodeUnknownNetwork, "interface x1: address 10.1.0.5 is in no pool"},
-		{"an address where there are none", "x1/tap/stub", `{"x1":{"ips":["10.1.0.5"]}}`, pod.CodeUnknownNetwork, "network stub has no addresses"},
+		{"an address outside of the network", "x1/tap/blue", `{"x1":{"ips":["10.1.0.5"]}}`, pod.CodeUnknownNetwork, "interface x1: address 10.1.0.5 is in no pool"},
+		{"an address on a network without addresses", "x1/tap/stub", `{"x1":{"ips":["10.1.0.5"]}}`, pod.CodeUnknownNetwork, "network stub has no addresses"},
 		{"another pod's MAC", "x1/tap/blue", `{"x1":{"mac":"02:00:00:00:00:07"}}`, pod.CodeAddressInUse, "interface x1: MAC 02:00:00:00:00:07 asked for is held by pod default/first"},
-		{"one MAC twice", "x1/tap,x2/tap", `{"x1":{"mac":"02:00:00:00:00:08"},"x2":{"mac":"02:00:00:00:00:08"}}`, pod.CodeAddressInUse, "interface x2: MAC 02:00:00:00:00:08 is that of interface x1"},
+		{"a duplicate MAC", "x1/tap,x2/tap", `{"x1":{"mac":"02:00:00:00:00:08"},"x2":{"mac":"02:00:00:00:00:08"}}`, pod.CodeAddressInUse, "interface x2: MAC 02:00:00:00:00:08 is that of interface x1"},
 		{"a network's gateway's MAC", "x1/tap", `{"x1":{"mac":"06:e2:71:a9:69:51"}}`, pod.CodeAddressInUse, "is the gateway's"},
 		{"more queues of a tap than the node allows", "x1/tap", `{"x1":{"rxQueues":5}}`, pod.CodeInvalidAnnotation, "interface x1: rxQueues 5 is more than this node allows, which is 4"},
 		{"more queues of a veth", "x1/veth", `{"x1":{"rxQueues":4,"txQueues":5}}`, pod.CodeInvalidAnnotation, "interface x1: txQueues 5 is more than this node allows, which is 4"},
@@ -87,7 +87,7 @@ func TestAnExtraInterfaceThatCannotBeLeavesNothingAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestTheLastInterfaceThatFailsTakesTheOthersWithIt(t *testing.T) {
+func TestFailureOfTheLastInterfaceUndoesTheOthers(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	n.set(t, custom("blue", pod.L3, "10.5.0.0/24"), custom("tiny", pod.L2, "10.6.0.0/30"))
 	n.add(t, asking("first", "x1/tap/tiny", ""))
@@ -95,7 +95,7 @@ func TestTheLastInterfaceThatFailsTakesTheOthersWithIt(t *testing.T) {
 	checkRefusal(t, err, pod.CodePoolExhausted, "interface x3: pool exhausted: all addresses of pool tiny:ip4 are held, 1 by this node; delete pods of network tiny, or give it larger cidrs")
 }
 
-func TestSeveralInterfacesOnOneNetworkHaveOneWayThere(t *testing.T) {
+func TestOnlyTheFirstOfSeveralInterfacesOnOneNetworkHasItsRoutes(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, custom("blue", pod.L3, "10.5.0.0/24"))
 	a := n.add(t, asking("a", "x1/tap/blue,x2/veth/blue", ""))
@@ -105,7 +105,7 @@ func TestSeveralInterfacesOnOneNetworkHaveOneWayThere(t *testing.T) {
 }
 
 // rows: CAL-25
-func TestSourcesAreCheckedWhereTheNetworkSaysSo(t *testing.T) {
+func TestAntiSpoofingFollowsTheNetwork(t *testing.T) {
 	routed, bare := custom("routed", pod.L3, "10.5.0.0/24"), custom("bare", pod.L2)
 	bridged, open := custom("bridged", pod.L2, "10.6.0.0/24"), custom("open", pod.L3, "10.7.0.0/24")
 	routed.AntiSpoof, bare.AntiSpoof, bridged.AntiSpoof = true, true, true
@@ -126,7 +126,7 @@ func TestSourcesAreCheckedWhereTheNetworkSaysSo(t *testing.T) {
 				got = fmt.Sprint(rules.Rules)
 			}
 			if got != want[i.Name] {
-				t.Errorf("%s: %s may send from %s, want %s", when, i.Name, got, want[i.Name])
+				t.Errorf("%s: allowed sources of %s: %s, want %s", when, i.Name, got, want[i.Name])
 			}
 		}
 	}
@@ -137,13 +137,13 @@ func TestSourcesAreCheckedWhereTheNetworkSaysSo(t *testing.T) {
 	check("after the networks changed")
 }
 
-func TestTheChainedModeMakesNoMainInterface(t *testing.T) {
+func TestChainedModeMakesNoMainInterface(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	before := list(t, n.committer.Values())
 	none := sandbox("none")
 	none.Mode = pod.ModeChained
 	if a := n.add(t, none); len(a.Interfaces) != 0 || list(t, n.committer.Values()) != before {
-		t.Errorf("nothing was asked for, but the pod has %v", summary(a))
+		t.Errorf("interfaces without a request: %v", summary(a))
 	}
 	ev := asking("a", "x1/tap,x2/veth", "")
 	ev.Mode = pod.ModeChained
@@ -155,7 +155,7 @@ func TestTheChainedModeMakesNoMainInterface(t *testing.T) {
 	}
 	if got := fmt.Sprint(a.Interfaces[0].Routes, a.Interfaces[1].Routes); got !=
 		"[{10.1.0.1/32 invalid IP} {10.1.0.0/28 10.1.0.1} {2001:db8:1::/64 fe80::1}] []" {
-		t.Errorf("routes %s: only the first leads to the pods, and none to everywhere", got)
+		t.Errorf("routes %s: want routes to the pods on the first only, and no default route", got)
 	}
 	n = n.restarted(t)
 	err := n.refuses(t, asking("b", "eth0/tap", ""))
@@ -167,7 +167,7 @@ func TestTheChainedModeMakesNoMainInterface(t *testing.T) {
 	}
 }
 
-func TestAnotherAttachmentOfTheSandboxDoesNotMakeThemAgain(t *testing.T) {
+func TestSecondAttachmentOfASandboxDoesNotMakeExtraInterfacesAgain(t *testing.T) {
 	n := newNode(t, four).run(t)
 	first, second := asking("a", "x1/tap,x2/tap/stub", ""), asking("a", "x1/tap,x2/tap/stub", "")
 	second.Key.IfName, second.Mode = "net1", pod.ModeDelegate
@@ -205,8 +205,8 @@ func TestAddressesOnlyForAnotherPluginsInterface(t *testing.T) {
 	}
 }
 
-// TestNoValueOfANetworkNamesAnothersObjects wires pods on networks of the same addresses.
-func TestNoValueOfANetworkNamesAnothersObjects(t *testing.T) {
+// The networks have the same addresses.
+func TestValuesOfANetworkNameOnlyItsOwnObjects(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}}}).run(t)
 	networks := []pod.Network{
 		custom("blue", pod.L3, "10.5.0.0/24", "fd00:5::/64"), custom("red", pod.L3, "10.5.0.0/24", "fd00:5::/64"),
@@ -226,7 +226,7 @@ func TestNoValueOfANetworkNamesAnothersObjects(t *testing.T) {
 	}
 }
 
-// checkNames sees to it that no value of a pod names an object of another network than its own.
+// checkNames fails if a value of a pod names an object of another network than its own.
 func (n *node) checkNames(t *testing.T, a *pod.Attachment, own string, objects map[string][]string) {
 	t.Helper()
 	for _, key := range n.Pods.Objects(a) {

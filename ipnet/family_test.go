@@ -6,8 +6,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// VPP lets an interface borrow from a loopback of both families only if it is in that loopback's VRFs of both.
-func TestWhoBorrowsIsInAllVRFsOfTheDonor(t *testing.T) {
+// VPP allows a donor loopback with addresses of both families only in both of the loopback's VRFs.
+func TestUnnumberedInterfaceIsInAllVRFsOfItsDonor(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	a := n.add(t, foreign("a", "10.7.0.5/32"))
 	object := a.Interfaces[0].Object

@@ -33,9 +33,9 @@ var (
 
 const coolDown = 30 * time.Second
 
-var errLater = errors.New("a later handler says no")
+var errLater = errors.New("a later handler fails")
 
-// node is a network behind a loop of its own, with a pod manager before it and one handler after it.
+// node is a Network with its own event loop, with a pod manager before it and one handler after it.
 type node struct {
 	*ipnet.Network
 	config    ipnet.Config
@@ -43,7 +43,7 @@ type node struct {
 	committer *eventlooptest.Committer
 	saver     *eventlooptest.Saver
 	now       time.Time
-	fail      bool // the handler after the network refuses
+	fail      bool // the handler after the network fails
 }
 
 func newNode(t testing.TB, pools ...ipam.Pool) *node {
@@ -63,12 +63,12 @@ func nodeOf(t testing.TB, config ipnet.Config) *node {
 	return n
 }
 
-// run starts the loop; every event is verified: a rebuild of all that is desired must find what updates left.
+// run starts the loop; every event is verified: a rebuild of all desired values must equal the result of the updates.
 func (n *node) run(t testing.TB) *node {
 	t.Helper()
 	n.loop = eventloop.New(eventloop.Config{
 		Committer: n.committer, Saver: n.saver, Verify: true,
-		OnVerify: func(found []string) { t.Errorf("a resync differs from what updates left: %v", found) },
+		OnVerify: func(found []string) { t.Errorf("a resync differs from the updates: %v", found) },
 	})
 	eventloop.On(n.loop, "pods", func(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
 		if !ev.Repeated {
@@ -111,7 +111,7 @@ func (n *node) delete(t rapid.TB, ev *pod.AddPod) {
 	}
 }
 
-// set makes networks those of the node and returns why some were left as they were.
+// set replaces the networks of the node and returns the refused changes with reasons.
 func (n *node) set(t rapid.TB, networks ...pod.Network) map[string]string {
 	t.Helper()
 	ev := &pod.SetNetworks{Networks: networks, From: "test"}
@@ -121,13 +121,13 @@ func (n *node) set(t rapid.TB, networks ...pod.Network) map[string]string {
 	return ev.Refused
 }
 
-// refuses tries to add a pod and returns why it cannot be; nothing has changed then.
+// refuses tries to add a pod and returns the error; it fails the test if the ADD succeeds or changes something.
 func (n *node) refuses(t testing.TB, ev *pod.AddPod) error {
 	t.Helper()
 	before := n.state(t)
 	_, err := n.loop.Do(context.Background(), ev)
 	if err == nil {
-		t.Fatalf("%s: was not refused", ev)
+		t.Fatalf("%s: succeeded", ev)
 	}
 	if after := n.state(t); after != before {
 		t.Errorf("%s: refused (%v), but before\n%s\nafter\n%s", ev, err, before, after)
@@ -135,7 +135,7 @@ func (n *node) refuses(t testing.TB, ev *pod.AddPod) error {
 	return err
 }
 
-// kept is what the saver has, as a restarted agent reads it.
+// kept returns the saved state, as a restarted agent reads it.
 func (n *node) kept() ipnet.Saved {
 	var kept ipnet.Saved
 	for _, a := range inOrder(n.saver.Bucket("attachments")) {
@@ -163,7 +163,7 @@ func (n *node) kept() ipnet.Saved {
 	return kept
 }
 
-// ofPods leaves the node's own leases out: they are claimed anew at each start.
+// ofPods removes the node's own leases, which are allocated again at each start.
 func ofPods(leases []ipam.Lease) []ipam.Lease {
 	return slices.DeleteFunc(leases, func(l ipam.Lease) bool { return l.State == ipam.Internal })
 }
@@ -176,7 +176,7 @@ func inOrder(bucket map[string]any) []any {
 	return values
 }
 
-// state is all that an event can change: values, leases, and what is durable.
+// state returns everything that an event can change: values, leases, and the saved state.
 func (n *node) state(t rapid.TB) string {
 	t.Helper()
 	stats, leases := n.Networks.Addresses()
@@ -187,7 +187,7 @@ func (n *node) state(t rapid.TB) string {
 	return all + fmt.Sprint(stats, leases)
 }
 
-// list shows values as lines "key value", by key.
+// list returns values as lines "key value", sorted by key.
 func list(t rapid.TB, values map[string]any) string {
 	t.Helper()
 	var b strings.Builder
@@ -201,7 +201,7 @@ func list(t rapid.TB, values map[string]any) string {
 	return b.String()
 }
 
-// custom is a network with these CIDRs.
+// custom returns a network with these CIDRs.
 func custom(name string, kind pod.NetworkType, cidrs ...string) pod.Network {
 	n := pod.Network{Name: name, Type: kind}
 	for _, c := range cidrs {
@@ -210,7 +210,7 @@ func custom(name string, kind pod.NetworkType, cidrs ...string) pod.Network {
 	return n
 }
 
-// asking is an ADD of the pod with that name, which wants these extra interfaces.
+// asking returns an ADD of the pod with that name, which requests these extra interfaces.
 func asking(name, interfaces, options string) *pod.AddPod {
 	ev := sandbox(name)
 	if strings.Contains(interfaces, "/memif") {
@@ -220,7 +220,7 @@ func asking(name, interfaces, options string) *pod.AddPod {
 	return ev
 }
 
-// grant is what kubelet gave a container: so many devices on that socket.
+// grant returns kubelet's allocation for a container: a number of devices on a socket.
 func grant(container string, socket uint32, devices int) pod.Grant {
 	id := "allocation-of-" + container
 	g := pod.Grant{Container: container, GID: pod.UnknownGroup, Allocation: pod.Allocation{
@@ -232,7 +232,7 @@ func grant(container string, socket uint32, devices int) pod.Grant {
 	return g
 }
 
-// secretOf is that of grant's allocations.
+// secretOf returns the secret of grant's allocations.
 func secretOf(allocation string) secret.Text {
 	container, known := strings.CutPrefix(allocation, "allocation-of-")
 	if !known {
@@ -241,7 +241,7 @@ func secretOf(allocation string) secret.Text {
 	return "secret of " + secret.Text(container)
 }
 
-// sandbox is an ADD of the pod with that name.
+// sandbox returns an ADD of the pod with that name.
 func sandbox(name string) *pod.AddPod {
 	return &pod.AddPod{
 		Key:   pod.Key{Network: "weft", ContainerID: "c0ffee-" + name, IfName: "eth0"},

@@ -35,7 +35,7 @@ func FuzzFoundMemif(f *testing.F) {
 		for _, a := range attachments {
 			for _, p := range a.Interfaces[0].Addresses {
 				if !p.IsValid() || !p.IsSingleIP() {
-					t.Errorf("%s gives the pod address %v", list, p)
+					t.Errorf("address %[2]v of the pod from %[1]s", list, p)
 				}
 			}
 		}
@@ -43,7 +43,7 @@ func FuzzFoundMemif(f *testing.F) {
 	})
 }
 
-// FuzzVethObject reads the alias of a link, which may have been made by a pod.
+// FuzzVethObject parses the alias of a link, which a pod may have set.
 func FuzzVethObject(f *testing.F) {
 	f.Add("wx", "weft:weft/c1/eth0/m1")
 	f.Add("wx", "weft:weft//eth0")
@@ -56,8 +56,7 @@ func FuzzVethObject(f *testing.F) {
 	})
 }
 
-// FuzzRestore restores a network from anything that is JSON in the state file. Addresses of what it takes over are not
-// given to another pod.
+// FuzzRestore restores a network from any JSON in the state file. Addresses of restored attachments are not allocated to another pod.
 func FuzzRestore(f *testing.F) {
 	f.Add([]byte(`{"Attachments":[{"key":{"network":"weft","containerID":"c1","ifName":"eth0"},"interfaces":[{"name":"eth0","type":"tap","addresses":["10.1.0.3/32"],"mac":"02:00:00:00:00:01"}]}],
 		"Leases":[{"address":"10.1.0.4","pool":"default4","holder":"x"}],"Networks":[{"network":{"name":"blue","type":"L2","cidrs":["10.7.0.0/24"]},"table":7,"bd":8,"vni":9}],
@@ -70,7 +69,7 @@ func FuzzRestore(f *testing.F) {
 		}
 		for _, a := range saved.Attachments {
 			if a == nil {
-				return // the agent leaves entries out that are null
+				return // the agent skips null entries
 			}
 		}
 		n := newNode(t, []ipam.Pool{four, six}...)

@@ -21,7 +21,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
@@ -67,7 +67,7 @@ func TestValuesOfAPod(t *testing.T) {
 	}
 }
 
-// cidrs are those of a network, by family.
+// cidrs are the CIDRs of a network, by family.
 var cidrs = map[string][]string{"ip4": {"10.5.0.0/24"}, "ip6": {"2001:db8:5::/64"}, "dual": {"10.5.0.0/24", "2001:db8:5::/64"}}
 
 func TestValuesOfANetwork(t *testing.T) {
@@ -88,15 +88,15 @@ func TestValuesOfANetwork(t *testing.T) {
 				golden(t, name, list(t, without(n.committer.Values(), before))+list(t, n.saver.Bucket("networks")))
 				n.set(t)
 				if left := without(n.committer.Values(), before); len(left)+len(n.saver.Bucket("networks")) > 0 {
-					t.Errorf("left of the network:\n%s", list(t, left))
+					t.Errorf("left over of the network:\n%s", list(t, left))
 				}
 			})
 		}
 	}
 }
 
-// TestValuesOfExtraInterfaces shows what an extra interface adds to a pod, of each type, on each sort of network, for each
-// family; that a restart finds the same; and that nothing is left of it.
+// The values of an extra interface of each type, on each kind of network, for each family; a restart finds the same, and nothing is left
+// over after the DEL.
 func TestValuesOfExtraInterfaces(t *testing.T) {
 	for family, pools := range families {
 		for _, network := range []string{"default", "stub", "L2", "L3"} {
@@ -151,14 +151,14 @@ func TestValuesOfAMainInterfaceOfTypeVeth(t *testing.T) {
 	golden(t, "pod-veth-dual", list(t, without(n.committer.Values(), before))+list(t, map[string]any{"record": a}))
 }
 
-// without leaves out what was there before.
+// without returns the values that did not exist before.
 func without(values, before map[string]any) map[string]any {
 	values = maps.Clone(values)
 	maps.DeleteFunc(values, func(key string, _ any) bool { _, was := before[key]; return was })
 	return values
 }
 
-// addressesOf are those that the pod's end of a main interface has.
+// addressesOf returns the addresses of the pod's end of a main interface.
 func addressesOf(values map[string]any) []netip.Prefix {
 	var addresses []netip.Prefix
 	for _, key := range slices.Sorted(maps.Keys(values)) {

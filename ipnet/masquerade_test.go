@@ -9,18 +9,18 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// translation is what the node wants of sources.
+// translation returns the node's desired masquerade.
 func (n *node) translation(t *testing.T) wire.Masquerade {
 	t.Helper()
 	v, ok := n.committer.Values()[wire.MasqueradeKey()].(wire.Masquerade)
 	if !ok {
-		t.Fatalf("the node wants %v", n.committer.Values()[wire.MasqueradeKey()])
+		t.Fatalf("the masquerade is %v", n.committer.Values()[wire.MasqueradeKey()])
 	}
 	return v
 }
 
 // rows: AWS-22, AWS-23
-func TestTheNetworkSaysWhatIsTranslated(t *testing.T) {
+func TestMasqueradeFollowsTheNetwork(t *testing.T) {
 	elsewhere := netip.MustParsePrefix("198.51.100.0/24")
 	for _, on := range []bool{true, false} {
 		config := meshed(networks.TunnelVXLAN4, four)
@@ -32,9 +32,9 @@ func TestTheNetworkSaysWhatIsTranslated(t *testing.T) {
 	}
 }
 
-// Pods of other nodes are not outside, and neither are nodes that have routes to this one's pods. Nodes at the other end
-// of a tunnel have none that their uplink's filters would trust.
-func TestOtherNodesPodsAreNotOutside(t *testing.T) {
+// Traffic to pods of other nodes, and to nodes with routes to this node's pods, is not masqueraded. Nodes at the other end of a tunnel have
+// no route that passes their uplink's reverse path filter.
+func TestPodsOfOtherNodesAreNotMasqueraded(t *testing.T) {
 	for tunnel, excluded := range map[string][]netip.Prefix{
 		networks.TunnelVXLAN4: nil,
 		networks.TunnelNone:   {netip.MustParsePrefix("192.0.2.2/32"), netip.MustParsePrefix("2001:db8:ff::2/128")},

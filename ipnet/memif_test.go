@@ -18,7 +18,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// places says which container has which memif, and by which id.
+// places returns container and id of each memif.
 func places(a *pod.Attachment) string {
 	var list []string
 	for _, i := range a.Interfaces {
@@ -29,16 +29,16 @@ func places(a *pod.Attachment) string {
 	return strings.Join(list, " ")
 }
 
-func TestMemifsAreGivenToContainersInTheirOrder(t *testing.T) {
+func TestMemifsAreAssignedToContainersInOrder(t *testing.T) {
 	tests := []struct {
 		name, interfaces, options string
 		devices                   []int // of containers a, b, c
 		want                      string
 	}{
-		{"as far as the limits reach", "m1/memif,t1/tap,m2/memif,m3/memif", "", []int{2, 1}, "m1=a/1 m2=a/2 m3=b/1"},
+		{"as far as the limits allow", "m1/memif,t1/tap,m2/memif,m3/memif", "", []int{2, 1}, "m1=a/1 m2=a/2 m3=b/1"},
 		{"more devices than memifs", "m1/memif", "", []int{0, 3, 1}, "m1=b/1"},
-		{"to the one that is named", "m1/memif,m2/memif,m3/memif", `{"m1":{"container":"b"}}`, []int{1, 2}, "m1=b/1 m2=a/1 m3=b/2"},
-		{"a name leaves room for itself", "m1/memif,m2/memif", `{"m2":{"container":"a"}}`, []int{1, 1}, "m1=b/1 m2=a/1"},
+		{"to the named container", "m1/memif,m2/memif,m3/memif", `{"m1":{"container":"b"}}`, []int{1, 2}, "m1=b/1 m2=a/1 m3=b/2"},
+		{"other memifs leave devices for a named one", "m1/memif,m2/memif", `{"m2":{"container":"a"}}`, []int{1, 1}, "m1=b/1 m2=a/1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestMemifsAreGivenToContainersInTheirOrder(t *testing.T) {
 }
 
 // rows: MEM-05
-func TestAMemifThatCannotBeLeavesNothingAndSaysWhy(t *testing.T) {
+func TestInvalidMemifLeavesNothingAndHasAReason(t *testing.T) {
 	two := []pod.Grant{grant("a", 1, 1), grant("b", 2, 1)}
 	tests := []struct {
 		name, interfaces, options string
@@ -68,7 +68,7 @@ func TestAMemifThatCannotBeLeavesNothingAndSaysWhy(t *testing.T) {
 			"interface m1: the pod's containers have 0 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 1; raise the limits"},
 		{"too few devices", "m1/memif,m2/memif,m3/memif", "", two, pod.CodeDeviceMissing, "interface m3: the pod's containers have 2 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 3"},
 		{"too few in one container", "m1/memif,m2/memif", `{"m1":{"container":"a"},"m2":{"container":"a"}}`, two, pod.CodeDeviceMissing, "interface m2: container a has 1 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 2"},
-		{"no such container", "m1/memif", `{"m1":{"container":"z"}}`, two, pod.CodeDeviceMissing, "container z has no contivpp.io/memif in its limits; these have: a, b"},
+		{"an unknown container", "m1/memif", `{"m1":{"container":"z"}}`, two, pod.CodeDeviceMissing, "container z has no contivpp.io/memif in its limits; these have: a, b"},
 		{"two owners of one socket", "m1/memif,m2/memif", `{"m1":{"gid":1}}`, []pod.Grant{grant("a", 1, 2)}, pod.CodeInvalidAnnotation, "interfaces m1 and m2 of container a share a socket, so their uid and gid must be the same"},
 		{"mode ip on a bridge", "m1/memif/bridge", `{"m1":{"mode":"ip"}}`, two, pod.CodeInvalidAnnotation, "mode ip has no MACs, which network bridge needs"},
 		{"a ring above the cap", "m1/memif", `{"m1":{"ringSize":8192}}`, two, pod.CodeInvalidAnnotation, "ringSize 8192 is more than this node allows, which is 4096"},
@@ -85,7 +85,7 @@ func TestAMemifThatCannotBeLeavesNothingAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestANodeWithoutMemifsSaysSo(t *testing.T) {
+func TestErrorOfANodeWithoutMemifsNamesTheSetting(t *testing.T) {
 	n := newNode(t, four)
 	config := ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}
 	var err error
@@ -96,14 +96,14 @@ func TestANodeWithoutMemifsSaysSo(t *testing.T) {
 	checkRefusal(t, n.refuses(t, asking("a", "m1/memif", "")), pod.CodeDeviceMissing, "this node has no memifs: devices.memif.count")
 }
 
-func TestAContainerThatKubernetesDoesNotKnowHasNoMemif(t *testing.T) {
+func TestContainerOutsideOfKubernetesHasNoMemif(t *testing.T) {
 	n := newNode(t, four).run(t)
 	ev := asking("a", "m1/memif", "")
 	ev.ID, ev.Grants = pod.ID{}, nil
 	checkRefusal(t, n.refuses(t, ev), pod.CodeDeviceMissing, "counted in the limits of a pod of Kubernetes")
 }
 
-func TestAMemifsOptionsReachTheDataplaneTurnedRound(t *testing.T) {
+func TestMemifOptionsAreReversedForTheDataplane(t *testing.T) {
 	n := newNode(t, four).run(t)
 	ev := asking("a", "m1/memif", `{"m1":{"ringSize":512,"bufferSize":4096,"rxQueues":2,"txQueues":3,"mode":"ip","uid":7,"gid":8}}`)
 	a := n.add(t, ev)
@@ -120,12 +120,12 @@ func TestAMemifsOptionsReachTheDataplaneTurnedRound(t *testing.T) {
 	}
 	for key, v := range values {
 		if _, isNeighbour := v.(wire.Neighbour); isNeighbour && strings.Contains(key, "-m1/") {
-			t.Errorf("%s: in mode ip there are no MACs", key)
+			t.Errorf("%s: mode ip has no MACs", key)
 		}
 	}
 }
 
-func TestWhoseGroupIsUnknownIsAloneInItsDirectory(t *testing.T) {
+func TestPodWithAnUnknownGroupHasItsDirectoryAlone(t *testing.T) {
 	n := newNode(t, four).run(t)
 	ev := asking("a", "m1/memif", "")
 	n.add(t, ev)
@@ -137,7 +137,7 @@ func TestWhoseGroupIsUnknownIsAloneInItsDirectory(t *testing.T) {
 	}
 }
 
-func TestAContainersListSaysAllThatItsProgramNeeds(t *testing.T) {
+func TestContainersListHasAllThatItsProgramNeeds(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	n.set(t, custom("blue", pod.L3, "10.5.0.0/24", "2001:db8:5::/64"), custom("red", pod.L2, "10.6.0.0/24"))
 	ev := asking("a", "m1/memif/blue,m2/memif/red,m3/memif,m4/memif/stub", "")
@@ -145,7 +145,7 @@ func TestAContainersListSaysAllThatItsProgramNeeds(t *testing.T) {
 	golden(t, "interfaces-json", n.committer.Values()[wire.FileKey(ev.Grants[0].Allocation.Directory+"/interfaces.json")].(wire.File).Content)
 }
 
-func TestANewSandboxTakesOverTheSocketsOfTheOld(t *testing.T) {
+func TestNewSandboxTakesOverTheSocketsOfTheOldOne(t *testing.T) {
 	n := newNode(t, four).run(t)
 	first := asking("p", "m1/memif,m2/memif", "")
 	n.add(t, first)
@@ -167,7 +167,7 @@ func TestANewSandboxTakesOverTheSocketsOfTheOld(t *testing.T) {
 	n.delete(t, first)
 	for _, key := range n.Pods.Objects(a) {
 		if n.committer.Values()[key] == nil {
-			t.Errorf("%s went with the old sandbox", key)
+			t.Errorf("%s was deleted with the old sandbox", key)
 		}
 	}
 	n.delete(t, second)
@@ -176,7 +176,7 @@ func TestANewSandboxTakesOverTheSocketsOfTheOld(t *testing.T) {
 	}
 }
 
-func TestNoSecretIsWrittenDown(t *testing.T) {
+func TestNoSecretIsStored(t *testing.T) {
 	n := newNode(t, four).run(t)
 	rec, err := n.loop.Do(context.Background(), asking("a", "m1/memif", ""))
 	if err != nil {
@@ -191,8 +191,8 @@ func TestNoSecretIsWrittenDown(t *testing.T) {
 	}
 }
 
-// A CHECK asks for the objects of a pod in a goroutine of its own.
-func TestObjectsOfAPodWithMemifsCanBeListedWhileOtherPodsComeAndGo(t *testing.T) {
+// A CHECK reads the objects of a pod in its own goroutine.
+func TestObjectsOfAPodWithMemifsCanBeListedWhileOtherPodsChange(t *testing.T) {
 	n := newNode(t, ipam.Pool{Name: "large", Prefix: netip.MustParsePrefix("10.1.0.0/24")}).run(t)
 	a := n.add(t, asking("a", "m1/memif", ""))
 	want := n.Pods.Objects(a)

@@ -19,23 +19,23 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// meshed is a node of a cluster whose pods are reached by tunnels.
+// meshed is the configuration of a cluster's node with tunnels.
 func meshed(tunnel string, pools ...ipam.Pool) ipnet.Config {
 	return ipnet.Config{Networks: networks.Config{Pools: pools, Tunnel: tunnel}, Mesh: mesh.Config{Uplink: "eth9"}}
 }
 
-// self is this node, with both families.
+// self returns this node, with both families.
 func self() pod.Node {
 	return pod.Node{ID: 1, Name: "self", Addresses: addrs("192.0.2.1", "2001:db8:ff::1")}
 }
 
-// other is the node of that ID, with blocks of the network default.
+// other returns the node with that ID, with blocks of the network default.
 func other(id uint32, blocks ...string) pod.Node {
 	n := pod.Node{ID: id, Name: fmt.Sprint("node", id), Addresses: addrs(fmt.Sprint("192.0.2.", id), fmt.Sprint("2001:db8:ff::", id))}
 	return with(n, "default", blocks...)
 }
 
-// with is a node with blocks of a network besides.
+// with adds blocks of a network to a node.
 func with(n pod.Node, network string, blocks ...string) pod.Node {
 	part := pod.NodePart{Network: network}
 	for _, b := range blocks {
@@ -58,7 +58,7 @@ func vni(n pod.Network, vni uint32) pod.Network {
 	return n
 }
 
-// join makes nodes those that are reached, and returns why some are not.
+// join sets the other nodes, and returns the refused ones with reasons.
 func (n *node) join(t rapid.TB, self pod.Node, nodes ...pod.Node) map[string]string {
 	t.Helper()
 	ev := &pod.SetNodes{Self: self, Nodes: nodes, From: "test"}
@@ -68,7 +68,7 @@ func (n *node) join(t rapid.TB, self pod.Node, nodes ...pod.Node) map[string]str
 	return ev.Refused
 }
 
-// keysSince are the keys that changes, after so many, set or deleted.
+// keysSince returns the keys that changes set or deleted, without the first ones.
 func (n *node) keysSince(changes int) []string {
 	var keys []string
 	for _, c := range n.committer.Changes()[changes:] {
@@ -112,7 +112,7 @@ func TestValuesOfTheMesh(t *testing.T) {
 }
 
 // rows: IPM-11
-func TestABorrowedAddressLeadsToWhoBorrowsIt(t *testing.T) {
+func TestBorrowedAddressIsRoutedToItsBorrower(t *testing.T) {
 	n := nodeOf(t, meshed(networks.TunnelVXLAN4, families["ip4"]...)).run(t)
 	if refused := n.join(t, self(), other(2, "10.1.2.0/26"), other(3, "10.1.2.7/32")); len(refused) > 0 {
 		t.Fatal(refused)
@@ -120,7 +120,7 @@ func TestABorrowedAddressLeadsToWhoBorrowsIt(t *testing.T) {
 	for prefix, hop := range map[string]string{"10.1.2.0/26": "169.254.0.2", "10.1.2.7/32": "169.254.0.3"} {
 		route, there := n.committer.Values()["vpp.route/weft:pods/ip4/"+prefix].(wire.Route)
 		if !there || len(route.Paths) != 1 || route.Paths[0].NextHop.String() != hop {
-			t.Errorf("%s: route %+v, want one by %s", prefix, route, hop)
+			t.Errorf("%s: route %+v, want next hop %s", prefix, route, hop)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func TestValuesOfANetworkInTheMesh(t *testing.T) {
 				late.set(t, blue)
 				late.join(t, self(), with(other(2, "10.1.2.0/26"), "blue", blocks[family]...))
 				if got, want := list(t, late.committer.Values()), list(t, after); got != want {
-					t.Errorf("nodes after networks:\n%s\nwant what networks after nodes make\n%s", got, want)
+					t.Errorf("nodes after networks:\n%s\nwant the same as networks after nodes\n%s", got, want)
 				}
 				n.set(t, vni(blue, 0)) // no longer the cluster's
 				n.set(t)
@@ -166,8 +166,8 @@ func TestValuesOfANetworkInTheMesh(t *testing.T) {
 	}
 }
 
-// TestANodeChangesItsOwnObjectsOnly counts what joins, leaves and changes cost among a hundred nodes and three networks.
-func TestANodeChangesItsOwnObjectsOnly(t *testing.T) {
+// The test counts operations when nodes join, leave and change, among a hundred nodes and three networks.
+func TestChangeOfANodeChangesOnlyItsOwnObjects(t *testing.T) {
 	n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
 	n.set(t, vni(custom("blue", pod.L3, "10.5.0.0/16"), 500), vni(custom("red", pod.L2), 600), custom("here", pod.L3, "10.6.0.0/16"))
 	node := func(id uint32) pod.Node {
@@ -180,10 +180,10 @@ func TestANodeChangesItsOwnObjectsOnly(t *testing.T) {
 	n.join(t, self(), nodes...)
 
 	const perRouted, perBridged, hostRoute = 5, 2, 1 // tunnel, member, MAC, neighbour, route
-	const peerRoute = 1                              // of the packets of tunnels
+	const peerRoute = 1                              // of tunnel packets
 	const perNode = 2*perRouted + perBridged + hostRoute + peerRoute
-	const peers = 1  // the table that knows the other ends of tunnels
-	const ranges = 1 // the table that knows the ranges of all pods, those of these nodes are in no pool of this one, and all nodes
+	const peers = 1  // the table of tunnel endpoints
+	const ranges = 1 // the table of all pods' ranges and all nodes; these nodes' ranges are outside of this node's pools
 	moved := node(50)
 	moved.Addresses = addrs("192.0.2.250")
 	more := node(50)
@@ -197,7 +197,7 @@ func TestANodeChangesItsOwnObjectsOnly(t *testing.T) {
 		{"a node joins", func(nodes []pod.Node) []pod.Node { return append(nodes, node(200)) }, perNode + ranges + peers},
 		{"a node leaves", func(nodes []pod.Node) []pod.Node { return nodes[:99] }, perNode + ranges + peers},
 		{"a node's address changes", func(nodes []pod.Node) []pod.Node { nodes[48] = moved; return nodes }, 3 + 2*peerRoute + ranges + peers},
-		{"a node has one more block", func(nodes []pod.Node) []pod.Node { nodes[48] = more; return nodes }, 2 + ranges},
+		{"a node gets another block", func(nodes []pod.Node) []pod.Node { nodes[48] = more; return nodes }, 2 + ranges},
 		{"a node's ID changes", func(nodes []pod.Node) []pod.Node { nodes[48].ID = 300; return nodes }, 2*(perNode-2-hostRoute-peerRoute) + 2},
 	}
 	for _, tt := range tests {
@@ -214,7 +214,7 @@ func TestANodeChangesItsOwnObjectsOnly(t *testing.T) {
 	}
 }
 
-// withNode is a value with the addresses of one more node, if it is one that lists those of all nodes or of all peers.
+// withNode adds a node's addresses to a value that lists those of all nodes or of all peers.
 func withNode(value any, n pod.Node) any {
 	switch v := value.(type) {
 	case wire.Masquerade:
@@ -225,13 +225,13 @@ func withNode(value any, n pod.Node) any {
 		slices.SortFunc(v.Guard.Nodes, netip.Prefix.Compare)
 		return v
 	case wire.TunnelNAT:
-		v.Peers = append(slices.Clone(v.Peers), n.Addresses[0]) // of the tunnels' family, and above those of the others
+		v.Peers = append(slices.Clone(v.Peers), n.Addresses[0]) // of the tunnels' family, and the highest
 		return v
 	}
 	return value
 }
 
-func TestNodesThatCannotBeReachedCostNobodyElse(t *testing.T) {
+func TestUnreachableNodesDoNotAffectOthers(t *testing.T) {
 	at := func(n pod.Node, addresses ...string) pod.Node { n.Addresses = addrs(addresses...); return n }
 	named := func(n pod.Node, name string) pod.Node { n.Name = name; return n }
 	good, bad := other(2, "10.2.2.0/26"), func(blocks ...string) pod.Node { return other(3, blocks...) }
@@ -240,21 +240,21 @@ func TestNodesThatCannotBeReachedCostNobodyElse(t *testing.T) {
 		name  string
 		node  pod.Node
 		want  string
-		block bool // the node itself is reached
+		block bool // only the block is refused
 	}{
 		{"no ID", numbered(0), "it has no ID yet", false},
-		{"an ID above all", numbered(1 << 16), "its ID 65536 is above 65535", false},
+		{"an ID above the maximum", numbered(1 << 16), "its ID 65536 is above 65535", false},
 		{"this node's ID", numbered(1), "its ID 1 is that of node self", false},
-		{"the ID of another", numbered(2), "its ID 2 is that of node node2", false},
+		{"the ID of another node", numbered(2), "its ID 2 is that of node node2", false},
 		{"this node's name", named(numbered(3), "self"), "it has the name of this node", false},
 		{"no address", at(bad()), "no address of the family that vxlan4 needs", false},
-		{"none of the tunnels' family", at(bad(), "2001:db8::3"), "no address of the family that vxlan4 needs", false},
-		{"an address of no machine", at(bad(), "127.0.0.1"), "no address of the family", false},
+		{"no address of the tunnels' family", at(bad(), "2001:db8::3"), "no address of the family that vxlan4 needs", false},
+		{"a loopback address", at(bad(), "127.0.0.1"), "no address of the family", false},
 		{"this node's address", at(bad(), "192.0.2.1"), "its address 192.0.2.1 is that of node self", false},
-		{"the address of another", at(bad(), "192.0.2.2"), "its address 192.0.2.2 is that of node node2", false},
-		{"the block of another", bad("10.2.2.0/26"), "block 10.2.2.0/26 of network default: it overlaps one of node node2", true},
-		{"inside the block of another", bad("10.2.2.0/28"), "block 10.2.2.0/28 of network default: it overlaps one of node node2", true},
-		{"around the block of another", bad("10.2.0.0/16"), "block 10.2.0.0/16 of network default: it overlaps one of node node2", true},
+		{"the address of another node", at(bad(), "192.0.2.2"), "its address 192.0.2.2 is that of node node2", false},
+		{"the block of another node", bad("10.2.2.0/26"), "block 10.2.2.0/26 of network default: it overlaps one of node node2", true},
+		{"inside the block of another node", bad("10.2.2.0/28"), "block 10.2.2.0/28 of network default: it overlaps one of node node2", true},
+		{"around the block of another node", bad("10.2.0.0/16"), "block 10.2.0.0/16 of network default: it overlaps one of node node2", true},
 		{"this node's block", bad("10.3.0.0/26"), "it overlaps one of node self", true},
 		{"this node's pool", bad("10.1.0.0/28"), "it is not a part of 10.1.0.0/28, but all of it", true},
 		{"a family that is not here", bad("2001:db8::/122"), "this node has no ip6 there", true},
@@ -276,7 +276,7 @@ func TestNodesThatCannotBeReachedCostNobodyElse(t *testing.T) {
 			}
 			after := n.committer.Values()
 			for key, value := range before {
-				if tt.block { // the node is a peer all the same
+				if tt.block { // the node is still a peer
 					value = withNode(value, tt.node)
 				}
 				if fmt.Sprint(after[key]) != fmt.Sprint(value) {
@@ -293,7 +293,7 @@ func TestNodesThatCannotBeReachedCostNobodyElse(t *testing.T) {
 	}
 }
 
-func TestTheNodeThatWasThereStays(t *testing.T) {
+func TestFirstNodeWinsAConflict(t *testing.T) {
 	early, late := other(9, "10.2.2.0/26"), other(3, "10.2.2.0/26")
 	late.ID = 9
 	n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
@@ -312,11 +312,11 @@ func TestTheNodeThatWasThereStays(t *testing.T) {
 		t.Errorf("refused %v", refused)
 	}
 	if refused := n.join(t, self(), late); len(refused) > 0 {
-		t.Errorf("the other is gone, refused %v", refused)
+		t.Errorf("the other node is gone, refused %v", refused)
 	}
 }
 
-func TestThisNodeIsNamedWhenItReachesNobody(t *testing.T) {
+func TestErrorNamesThisNodeWhenItReachesNoOtherNode(t *testing.T) {
 	tests := []struct {
 		name   string
 		config ipnet.Config
@@ -343,7 +343,7 @@ func TestThisNodeIsNamedWhenItReachesNobody(t *testing.T) {
 	}
 }
 
-func TestThisNodeMovesAndAllItsTunnelsWithIt(t *testing.T) {
+func TestNewAddressOfThisNodeChangesAllItsTunnels(t *testing.T) {
 	moved, renumbered := self(), self()
 	moved.Addresses, renumbered.ID = addrs("192.0.2.77"), 7
 	for name, is := range map[string]pod.Node{"another address": moved, "another ID": renumbered} {
@@ -360,7 +360,7 @@ func TestThisNodeMovesAndAllItsTunnelsWithIt(t *testing.T) {
 	}
 }
 
-// TestNamesInTheMeshFit sees to it that the longest network and the highest ID have names, which no others have.
+// The longest network name and the highest ID have valid and unique names.
 func TestNamesInTheMeshFit(t *testing.T) {
 	long, longer := strings.Repeat("n", 62)+"a", strings.Repeat("n", 62)+"b"
 	n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)

@@ -16,10 +16,10 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// TestWhateverHappensToTheMeshItIsOne has nodes join, leave and change, blocks and networks come and go, pods too, and the agent
-// restart. After each event a resync finds what updates left (the loop verifies), a restart finds the same, each tunnel has
-// what it needs and no two have one end; and in the end a fresh node that is told the same has the same.
-func TestWhateverHappensToTheMeshItIsOne(t *testing.T) {
+// Nodes, blocks, networks and pods change in any order, and the agent restarts. After each event a resync equals the updates (the loop
+// verifies), a restart finds the same, each tunnel has what it needs and no two have the same endpoint; a new node with the final state
+// has the same values.
+func TestMeshIsConsistentAfterAnyChanges(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		config := inCluster(cluster4, cluster6)
 		config.Networks.Tunnel = rapid.SampledFrom([]string{networks.TunnelVXLAN4, networks.TunnelVXLAN6, networks.TunnelNone}).Draw(r, "tunnel")
@@ -48,7 +48,7 @@ func TestWhateverHappensToTheMeshItIsOne(t *testing.T) {
 					n.now = n.now.Add(coolDown)
 					return
 				}
-				_, _ = n.loop.Do(t.Context(), ev) // there may be no address
+				_, _ = n.loop.Do(t.Context(), ev) // an address may be missing
 			},
 			"restart": func(r *rapid.T) {
 				before := list(r, n.committer.Values())
@@ -59,7 +59,7 @@ func TestWhateverHappensToTheMeshItIsOne(t *testing.T) {
 			},
 			"": func(r *rapid.T) { checkTunnels(r, n.committer.Values()) },
 		})
-		n.join(r, me) // those who were there first would stay
+		n.join(r, me) // otherwise the first nodes would win conflicts
 		n.join(r, me, nodes...)
 		fresh := nodeOf(t, config)
 		fresh.Restore(ipnet.Saved{Blocks: n.kept().Blocks, Networks: n.kept().Networks, Attachments: n.kept().Attachments})
@@ -116,8 +116,7 @@ func anyNodes(r *rapid.T) []pod.Node {
 	return nodes
 }
 
-// checkTunnels sees to it that tunnels are different, and in a bridge domain that is there, and that routes into them have a
-// neighbour with an entry.
+// checkTunnels fails unless tunnels differ, their bridge domains exist, and routes into them have a neighbour with an L2 FIB entry.
 func checkTunnels(r *rapid.T, values map[string]any) {
 	ends := make(map[wire.VXLAN]string)
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -127,12 +126,12 @@ func checkTunnels(r *rapid.T, values map[string]any) {
 				continue
 			}
 			if other := ends[v.VXLAN]; other != "" {
-				r.Fatalf("%s and %s have the same ends: %+v", other, key, v.VXLAN)
+				r.Fatalf("%s and %s have the same endpoints: %+v", other, key, v.VXLAN)
 			}
 			ends[v.VXLAN] = key
 		case wire.BridgeMember:
 			if values[wire.BridgeDomainKey(v.BridgeDomain)] == nil || values[wire.InterfaceKey(v.Interface)] == nil {
-				r.Fatalf("%s: %+v, which is not there", key, v)
+				r.Fatalf("%s: %+v, which does not exist", key, v)
 			}
 		case wire.Route:
 			hop := v.Paths[0]
@@ -141,11 +140,11 @@ func checkTunnels(r *rapid.T, values map[string]any) {
 			}
 			neighbour, known := values[wire.NeighbourKey(hop.Interface, hop.NextHop)].(wire.Neighbour)
 			if !known {
-				r.Fatalf("%s leads to %v, which is no neighbour", key, hop)
+				r.Fatalf("%s has next hop %v, which is not a neighbour", key, hop)
 			}
 			member, bridged := values[wire.BridgeMemberKey(hop.Interface)].(wire.BridgeMember)
 			if bridged && values[wire.L2FIBKey(member.BridgeDomain, neighbour.MAC)] == nil {
-				r.Fatalf("%s leads to %s, which is behind no tunnel", key, neighbour.MAC)
+				r.Fatalf("%s has next hop %s, which is behind no tunnel", key, neighbour.MAC)
 			}
 		}
 	}

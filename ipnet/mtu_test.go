@@ -11,7 +11,7 @@ import (
 )
 
 // rows: CAL-04
-func TestPodsHaveWhatTunnelsLeaveOfTheUplink(t *testing.T) {
+func TestMTUOfPodsFitsIntoTunnels(t *testing.T) {
 	tests := []struct {
 		name        string
 		tunnel      string
@@ -26,10 +26,10 @@ func TestPodsHaveWhatTunnelsLeaveOfTheUplink(t *testing.T) {
 		{"over IPv4", networks.TunnelVXLAN4, 0, 0, 1450, ""},
 		{"over IPv6", networks.TunnelVXLAN6, 0, 0, 1430, ""},
 		{"over IPv4 on jumbo frames", networks.TunnelVXLAN4, 9000, 0, 8950, ""},
-		{"less than there is", networks.TunnelVXLAN4, 1500, 1400, 1400, ""},
-		{"all that there is", networks.TunnelVXLAN6, 1500, 1430, 1430, ""},
-		{"more than IPv4 leaves", networks.TunnelVXLAN4, 1500, 1451, 0, "MTU 1451 of the node's interfaces is above 1450, which is what vxlan4 leaves of the uplink's 1500"},
-		{"more than IPv6 leaves", networks.TunnelVXLAN6, 1500, 1431, 0, "above 1430, which is what vxlan6 leaves"},
+		{"less than the maximum", networks.TunnelVXLAN4, 1500, 1400, 1400, ""},
+		{"the maximum", networks.TunnelVXLAN6, 1500, 1430, 1430, ""},
+		{"more than VXLAN over IPv4 leaves", networks.TunnelVXLAN4, 1500, 1451, 0, "MTU 1451 of the node's interfaces is above 1450, which is what vxlan4 leaves of the uplink's 1500"},
+		{"more than VXLAN over IPv6 leaves", networks.TunnelVXLAN6, 1500, 1431, 0, "above 1430, which is what vxlan6 leaves"},
 		{"too little for IPv6", networks.TunnelVXLAN4, 1300, 0, 0, "MTU 1250 is not within 1280"},
 		{"another tunnel", "geneve", 1500, 0, 0, `tunnel "geneve" is none of vxlan4, vxlan6, none`},
 	}
@@ -49,7 +49,7 @@ func TestPodsHaveWhatTunnelsLeaveOfTheUplink(t *testing.T) {
 	}
 }
 
-func TestANetworkOfTheClusterHasNoLargerPacketsThanTunnelsCarry(t *testing.T) {
+func TestMTUOfAClusterNetworkFitsIntoTunnels(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}, Tunnel: networks.TunnelVXLAN4}}).run(t)
 	mtu := func(n pod.Network, mtu int) pod.Network { n.MTU = mtu; return n }
 	ours, carried := custom("ours", pod.L2), vni(custom("carried", pod.L2), 500)

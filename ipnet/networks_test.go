@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// numbers are those of the custom networks, by name: table, bridge domain, VNI.
+// numbers returns the numbers of the custom networks, by name: table, bridge domain, VNI.
 func (n *node) numbers() map[string][3]uint32 {
 	numbers := make(map[string][3]uint32)
 	for _, s := range n.Networks.Saved() {
@@ -40,7 +40,7 @@ func TestNumbersAreStableAndFreedWithTheirNetwork(t *testing.T) {
 		n.checkNumbers(t, want)
 		n = n.restarted(t)
 		n.checkNumbers(t, want)
-		n.set(t, d, c, b) // a's are not given again while the dataplane may know them
+		n.set(t, d, c, b) // a's numbers are not reused while the dataplane may still use them
 		n.checkNumbers(t, map[string][3]uint32{"b": {101, 1, 101}, "c": {0, 2, 102}, "d": {102, 0, 103}})
 		n.set(t, a, b, c, d)
 		n.checkNumbers(t, map[string][3]uint32{"a": {100, 0, 100}, "b": {101, 1, 101}, "c": {0, 2, 102}, "d": {102, 0, 103}})
@@ -70,19 +70,19 @@ func TestExhaustedNumbersAreNamed(t *testing.T) {
 			}
 			n.set(t)
 			if refused := n.set(t, l3, l2); len(refused) > 0 {
-				t.Errorf("after the others are gone: refused %v", refused)
+				t.Errorf("after the removal of the others: refused %v", refused)
 			}
 		})
 	}
 }
 
-func TestTheTableOfThePodsIsNoNetworks(t *testing.T) {
+func TestTableOfPodsIsNotAssignedToANetwork(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}, PodVRFTable: 100}}).run(t)
 	n.set(t, custom("a", pod.L3, "10.5.0.0/24"))
 	n.checkNumbers(t, map[string][3]uint32{"a": {101, 0, 100}})
 }
 
-func TestNetworksThatMakeNoSenseAreRefusedAndTheOthersAreMade(t *testing.T) {
+func TestInvalidNetworksAreRefusedAndOthersAreMade(t *testing.T) {
 	with := func(change func(*pod.Network)) pod.Network {
 		n := custom("x", pod.L3, "10.5.0.0/24")
 		change(&n)
@@ -96,13 +96,13 @@ func TestNetworksThatMakeNoSenseAreRefusedAndTheOthersAreMade(t *testing.T) {
 		{"no label", with(func(n *pod.Network) { n.Name = "X" }), "must be a DNS label"},
 		{"the name of one that always exists", with(func(n *pod.Network) { n.Name = "stub" }), "other than default and stub"},
 		{"no type", with(func(n *pod.Network) { n.Type = "" }), `type "" is neither L2 nor L3`},
-		{"no addresses to route", with(func(n *pod.Network) { n.CIDRs = nil }), "needs CIDRs"},
+		{"no CIDRs of a routed network", with(func(n *pod.Network) { n.CIDRs = nil }), "needs CIDRs"},
 		{"two of a family", custom("x", pod.L3, "10.5.0.0/24", "10.6.0.0/24"), "at most one of each family"},
 		{"host bits", custom("x", pod.L3, "10.5.0.1/24"), "did you mean 10.5.0.0/24?"},
 		{"too small", custom("x", pod.L3, "10.5.0.0/31"), "too small"},
-		{"an MTU that IPv6 cannot bear", with(func(n *pod.Network) { n.CIDRs, n.MTU = custom("", "", "fd00::/64").CIDRs, 1000 }), "MTU 1000 is not within 1280"},
+		{"an MTU below IPv6's minimum", with(func(n *pod.Network) { n.CIDRs, n.MTU = custom("", "", "fd00::/64").CIDRs, 1000 }), "MTU 1000 is not within 1280"},
 		{"a VNI of more than 24 bits", with(func(n *pod.Network) { n.VNI = 1 << 24 }), "VNI 16777216 is above"},
-		{"the VNI of another", with(func(n *pod.Network) { n.VNI = 77 }), "VNI 77 is that of network good"},
+		{"the VNI of another network", with(func(n *pod.Network) { n.VNI = 77 }), "VNI 77 is that of network good"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestNetworksThatMakeNoSenseAreRefusedAndTheOthersAreMade(t *testing.T) {
 	}
 }
 
-func TestANetworkThatIsThereTwiceStaysAsItWas(t *testing.T) {
+func TestDuplicateNetworkIsNotChanged(t *testing.T) {
 	n := newNode(t, four).run(t)
 	was, other := custom("a", pod.L3, "10.5.0.0/24"), custom("a", pod.L2)
 	n.set(t, was)
@@ -128,7 +128,7 @@ func TestANetworkThatIsThereTwiceStaysAsItWas(t *testing.T) {
 	}
 }
 
-func TestWhatPodsNeedOfTheirNetworkStays(t *testing.T) {
+func TestNetworkWithPodsKeepsWhatTheyNeed(t *testing.T) {
 	was := custom("blue", pod.L3, "10.5.0.0/24")
 	changed := func(change func(*pod.Network)) []pod.Network {
 		n := was
@@ -138,13 +138,13 @@ func TestWhatPodsNeedOfTheirNetworkStays(t *testing.T) {
 	tests := []struct {
 		name     string
 		networks []pod.Network
-		want     string // part of why it is refused; "" = changed
+		want     string // part of the refusal; "" = changed
 	}{
 		{"removed", nil, "it cannot be removed: pod default/a (weft/c0ffee-a/eth0) and 1 more are attached to it; delete them first"},
 		{"another type", changed(func(n *pod.Network) { n.Type = pod.L2 }), "its type, CIDRs and VNI cannot change: pod default/a"},
 		{"other CIDRs", changed(func(n *pod.Network) { n.CIDRs = custom("", "", "10.5.0.0/16").CIDRs }), "cannot change"},
-		{"a VNI, in place of the node's own", changed(func(n *pod.Network) { n.VNI = 9 }), ""},
-		{"the VNI that it has", changed(func(n *pod.Network) { n.VNI = 100 }), ""},
+		{"a VNI instead of the node's own", changed(func(n *pod.Network) { n.VNI = 9 }), ""},
+		{"the current VNI", changed(func(n *pod.Network) { n.VNI = 100 }), ""},
 		{"another MTU", changed(func(n *pod.Network) { n.MTU = 1400 }), ""},
 		{"for other namespaces", changed(func(n *pod.Network) { n.Namespaces = []string{"other"} }), ""},
 		{"anti-spoof", changed(func(n *pod.Network) { n.AntiSpoof = true }), ""},
@@ -177,14 +177,14 @@ func TestWhatPodsNeedOfTheirNetworkStays(t *testing.T) {
 			}
 			leases := slices.DeleteFunc(n.kept().Leases, func(l ipam.Lease) bool { return l.Pool == four.Name || l.Pool == six.Name })
 			if len(leases) > 0 {
-				t.Errorf("leases of the network that is gone: %v", leases)
+				t.Errorf("leases of the removed network: %v", leases)
 			}
 		})
 	}
 }
 
-// A pod may be faster than the controller, which gives its network a VNI: it was left without tunnels for as long as it ran.
-func TestANetworkWithPodsGetsTheVNIThatIsGivenLater(t *testing.T) {
+// The test covers a bug: a pod that was added before the controller assigned the network's VNI had no tunnels as long as it ran.
+func TestNetworkWithPodsGetsALaterVNI(t *testing.T) {
 	n := newNode(t, four).run(t)
 	blue, red := custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L3, "10.6.0.0/24")
 	red.VNI = 9
@@ -199,17 +199,17 @@ func TestANetworkWithPodsGetsTheVNIThatIsGivenLater(t *testing.T) {
 			t.Errorf("VNI %d: refused %v, want %q", step.vni, refused, step.want)
 		}
 	}
-	// Other nodes have the network by its new VNI, and perhaps another one by the former.
+	// Other nodes use the network's new VNI, and maybe another network has the former one.
 	if kept := n.saver.Bucket("networks")["blue"].(networks.SavedNetwork); kept.VNI != 0 || !kept.Network.Closed {
 		t.Errorf("kept %+v", kept)
 	}
 	if refused := n.set(t, blue, red); len(refused) > 0 || n.Networks.IsClosed("blue") {
-		t.Errorf("tried again: refused %v, closed %v", refused, n.Networks.IsClosed("blue"))
+		t.Errorf("next attempt: refused %v, closed %v", refused, n.Networks.IsClosed("blue"))
 	}
 }
 
-// A node that was away finds pods on a network that is no more, whose VNI may be another's now.
-func TestANetworkThatIsNoMoreHasNoTunnels(t *testing.T) {
+// A node that was down has pods on a deleted network whose VNI may be in use again.
+func TestDeletedNetworkHasNoTunnels(t *testing.T) {
 	n := newNode(t, four).run(t)
 	blue, red := custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L3, "10.5.0.0/24")
 	blue.VNI, red.VNI = 77, 77
@@ -231,39 +231,39 @@ func TestANetworkThatIsNoMoreHasNoTunnels(t *testing.T) {
 }
 
 // A conflict on a node fails the pod's ADD, instead of leaving a running pod without connectivity.
-func TestAPodOfANetworkThatTheNodeCannotHaveIsToldWhy(t *testing.T) {
+func TestPodOnAConflictingNetworkFailsWithTheReason(t *testing.T) {
 	n := newNode(t, four).run(t)
 	blue, red := custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L3, "10.5.0.0/24")
 	blue.VNI, red.VNI = 77, 77
 	n.set(t, blue, red)
 	err := n.refuses(t, asking("a", "x1/tap/red", ""))
 	if want := "interface x1: network red cannot be used on this node: VNI 77 is that of network blue"; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("the error is %v, want %q", err, want)
+		t.Errorf("error %v, want %q", err, want)
 	}
 	if _, err := n.loop.Do(t.Context(), &pod.SetNetworks{Networks: []pod.Network{blue}, Invalid: map[string]string{"red": "cidrs: no CIDR"}}); err != nil {
 		t.Fatal(err)
 	}
 	err = n.refuses(t, asking("a", "x1/tap/red", ""))
 	if want := "network red cannot be used on this node: cidrs: no CIDR"; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("the error is %v, want %q", err, want)
+		t.Errorf("error %v, want %q", err, want)
 	}
 }
 
-func TestANetworkThatIsBeingDeletedGetsNoMorePods(t *testing.T) {
+func TestNetworkThatIsBeingDeletedGetsNoMorePods(t *testing.T) {
 	n := newNode(t, four).run(t)
 	blue := custom("blue", pod.L3, "10.5.0.0/24")
 	n.set(t, blue)
 	if n.Networks.IsClosed("blue") {
-		t.Error("it is closed from the beginning")
+		t.Error("closed from the start")
 	}
 	n.add(t, asking("a", "x1/tap/blue", ""))
-	blue.Closed, blue.CIDRs = true, custom("", "", "10.9.0.0/24").CIDRs // what was refused before is so still
+	blue.Closed, blue.CIDRs = true, custom("", "", "10.9.0.0/24").CIDRs // the change of CIDRs is still refused
 	if refused := n.set(t, blue); len(refused) > 0 || !n.Networks.IsClosed("blue") {
 		t.Errorf("refused %v, closed: %v", refused, n.Networks.IsClosed("blue"))
 	}
 	err := n.refuses(t, asking("bb", "x1/tap/blue", ""))
 	if err == nil || !strings.Contains(err.Error(), "network blue is being deleted; no pod can be added to it") {
-		t.Errorf("a pod's error is %v", err)
+		t.Errorf("error of a pod: %v", err)
 	}
 	n.delete(t, asking("a", "", ""))
 	if refused := n.set(t); len(refused) > 0 || len(n.saver.Bucket("networks")) > 0 {
@@ -271,7 +271,7 @@ func TestANetworkThatIsBeingDeletedGetsNoMorePods(t *testing.T) {
 	}
 }
 
-func TestANetworkWithoutPodsCanBecomeAnother(t *testing.T) {
+func TestNetworkWithoutPodsCanChange(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, custom("a", pod.L3, "10.5.0.0/24"))
 	ev := asking("a", "x1/tap/a", "")
@@ -288,11 +288,11 @@ func TestANetworkWithoutPodsCanBecomeAnother(t *testing.T) {
 	fresh.set(t, custom("a", pod.L2, "10.6.0.0/24"))
 	fresh.add(t, asking("a", "x1/tap/a", ""))
 	if got, want := networkValues(n), networkValues(fresh); got != want {
-		t.Errorf("values\n%s\nwant those of a fresh one\n%s", got, want)
+		t.Errorf("values\n%s\nwant those of a new network\n%s", got, want)
 	}
 }
 
-// networkValues lists what is there of network a.
+// networkValues returns the values of network a.
 func networkValues(n *node) string {
 	var lines []string
 	for key, value := range n.committer.Values() {
@@ -304,7 +304,7 @@ func networkValues(n *node) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestTheOrderOfCIDRsIsNoChange(t *testing.T) {
+func TestOrderOfCIDRsIsNoChange(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, custom("a", pod.L3, "fd00::/64", "10.5.0.0/24"))
 	n.add(t, asking("a", "x1/tap/a", ""))
@@ -314,7 +314,7 @@ func TestTheOrderOfCIDRsIsNoChange(t *testing.T) {
 	}
 }
 
-func TestAThousandNetworksComeAndGo(t *testing.T) {
+func TestThousandNetworksAreAddedAndRemoved(t *testing.T) {
 	n := newNode(t, four).run(t)
 	before := list(t, n.committer.Values())
 	var networks []pod.Network
@@ -340,7 +340,7 @@ func TestAThousandNetworksComeAndGo(t *testing.T) {
 	}
 	leases := n.kept().Leases
 	if len(n.numbers()) > 0 || slices.ContainsFunc(leases, func(l ipam.Lease) bool { return l.Pool != four.Name }) {
-		t.Errorf("networks %v, leases %v are left", n.numbers(), leases)
+		t.Errorf("left over: networks %v, leases %v", n.numbers(), leases)
 	}
 	if after := list(t, n.committer.Values()); after != before {
 		t.Errorf("values\n%s\nwere\n%s", after, before)

@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// settingsOf are the forwarding settings of pods' namespaces that are desired.
+// settingsOf returns the desired forwarding settings of pods' namespaces.
 func settingsOf(n *node) (settings []string) {
 	for _, value := range n.committer.Values() {
 		if v, ok := value.(wire.Sysctl); ok && v.Namespace != "" && strings.Contains(v.Name, "forward") {
@@ -27,8 +27,7 @@ func settingsOf(n *node) (settings []string) {
 	return slices.Compact(settings)
 }
 
-// TestPodsForwardWhereThatIsAllowed, the families that they have, from whichever attachment; a restart with another
-// configuration goes for pods that run too.
+// Forwarding is enabled for the pod's families, by any of its attachments; a restart with another configuration changes running pods too.
 //
 // rows: CAL-29
 func TestPodsForwardWhereThatIsAllowed(t *testing.T) {
@@ -43,24 +42,23 @@ func TestPodsForwardWhereThatIsAllowed(t *testing.T) {
 				}
 				n.config.Pods.AllowIPForwarding = false
 				if got := settingsOf(n.restarted(t)); len(got) > 0 {
-					t.Errorf("not allowed any more, and there are %v", got)
+					t.Errorf("no longer allowed, but desired: %v", got)
 				}
 			})
 		}
 	}
 }
 
-// TestWithoutDefaultRoutesPodsReachThePools, and nothing else by the main interface; that of a pod that was wired before
-// stays as it was, and a lost state file changes nothing.
+// The main interface has only routes to the pools. An existing pod keeps its routes, and a lost state file changes nothing.
 //
 // rows: CAL-29
-func TestWithoutDefaultRoutesPodsReachThePools(t *testing.T) {
+func TestPodsWithoutDefaultRoutesReachThePools(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	before := n.add(t, sandbox("before")).Interfaces
 	n.config.Pods.NoDefaultRoutes = true
 	n = n.restarted(t)
 	if got := n.kept().Attachments[0].Interfaces; !reflect.DeepEqual(got, before) {
-		t.Errorf("wired before: %+v, want %+v", got, before)
+		t.Errorf("existing pod: %+v, want %+v", got, before)
 	}
 	a := n.add(t, asking("a", "x1/tap/default", ""))
 	gateway4, gateway6 := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fe80::1")
@@ -71,7 +69,7 @@ func TestWithoutDefaultRoutesPodsReachThePools(t *testing.T) {
 		t.Errorf("main interface has gateways %v and routes %v, want %v", got.Gateways, got.Routes, want)
 	}
 	if got := a.Interfaces[1].Routes; len(got) > 0 {
-		t.Errorf("another one of the same network has routes too: %v", got)
+		t.Errorf("another interface on the same network has routes too: %v", got)
 	}
 	for key, value := range n.committer.Values() {
 		if r, ok := value.(wire.LinuxRoute); ok && r.Namespace == "/run/netns/a" && r.Destination.Bits() == 0 {
@@ -85,8 +83,8 @@ func TestWithoutDefaultRoutesPodsReachThePools(t *testing.T) {
 	}
 }
 
-// TestRoutesOfAnotherPluginAreThereWithoutDefaultRoutes: who writes them into its configuration means them.
-func TestRoutesOfAnotherPluginAreThereWithoutDefaultRoutes(t *testing.T) {
+// They are configured explicitly.
+func TestRoutesOfAnotherPluginAreAddedWithoutDefaultRoutes(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: families["ip4"]}, Pods: attach.Config{NoDefaultRoutes: true}}).run(t)
 	ev := sandbox("a")
 	ev.Requested.Delegated = []netip.Prefix{netip.MustParsePrefix("192.0.2.7/24")}
@@ -94,6 +92,6 @@ func TestRoutesOfAnotherPluginAreThereWithoutDefaultRoutes(t *testing.T) {
 	ev.Requested.Delegation.Routes = []pod.Route{asked}
 	asked.Gateway = netip.MustParseAddr("10.1.0.1")
 	if got := n.add(t, ev).Interfaces[0].Routes; !slices.Contains(got, asked) {
-		t.Errorf("routes %v, want %v among them", got, asked)
+		t.Errorf("routes %v, want them to include %v", got, asked)
 	}
 }

@@ -16,7 +16,7 @@ func poolOf(p ipam.Pool) pod.Pool {
 	return pod.Pool{Name: p.Name, Prefix: p.Prefix, Blocks: p.Blocks, Disabled: p.Disabled, Namespaces: p.Namespaces}
 }
 
-// setPools makes pools those of the node and returns why some are not as they are wanted.
+// setPools replaces the pools of the node and returns the refused changes with reasons.
 func (n *node) setPools(t testing.TB, pools ...pod.Pool) map[string]string {
 	t.Helper()
 	ev := &pod.SetPools{Pools: pools, From: "test"}
@@ -26,7 +26,7 @@ func (n *node) setPools(t testing.TB, pools ...pod.Pool) map[string]string {
 	return ev.Refused
 }
 
-func TestPoolsThatAreSetAreAsThoseOfTheConfiguration(t *testing.T) {
+func TestPoolsThatAreSetEqualThoseOfTheConfiguration(t *testing.T) {
 	configured := nodeOf(t, inCluster(cluster4, cluster6)).run(t)
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Blocks: true, Tunnel: networks.TunnelVXLAN4}}).run(t)
 	n.join(t, self(), other(2, "10.1.9.0/26", "2001:db8:1::c0/122"))
@@ -57,7 +57,7 @@ func TestPoolsThatAreSetAreAsThoseOfTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestAPoolGoesWhenNobodyHasAnAddressOfIt(t *testing.T) {
+func TestPoolIsRemovedWhenNoAddressOfItIsInUse(t *testing.T) {
 	next := ipam.Pool{Name: "next", Prefix: netip.MustParsePrefix("10.9.0.0/28")}
 	n := newNode(t, four).run(t)
 	ev := sandbox("a")
@@ -77,7 +77,7 @@ func TestAPoolGoesWhenNobodyHasAnAddressOfIt(t *testing.T) {
 		}
 	}
 	if got := mainAddress(n.add(t, sandbox("b"))); got != "10.9.0.2" {
-		t.Errorf("a new pod has %s", got)
+		t.Errorf("address of a new pod: %s", got)
 	}
 	n.delete(t, ev)
 	n.delete(t, sandbox("b"))
@@ -90,7 +90,7 @@ func TestAPoolGoesWhenNobodyHasAnAddressOfIt(t *testing.T) {
 	}
 }
 
-func TestPoolsThatCannotBeAreNamed(t *testing.T) {
+func TestInvalidPoolsAreNamed(t *testing.T) {
 	pool := func(name, prefix string) pod.Pool { return pod.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)} }
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}, MTU: 1000}}).run(t)
 	refused := n.setPools(t, poolOf(four), pool("within", "10.1.0.0/30"), pool("a:b", "10.2.0.0/24"), pool("bits", "10.2.0.1/24"),

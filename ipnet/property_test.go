@@ -21,23 +21,22 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// world is a node and what ought to be there, kept as simply as can be.
+// world is a node with a simple model of its expected state.
 type world struct {
 	*node
 	config   ipnet.Config
 	networks map[string]pod.Network
-	numbers  map[string][3]uint32   // that a network had when it was first seen
+	numbers  map[string][3]uint32   // first numbers of a network
 	pods     map[string]*pod.AddPod // by sandbox
-	lost     map[string]bool        // sandbox and address: handed over to a younger one of the same pod
+	lost     map[string]bool        // sandbox and address that a newer sandbox of the same pod has taken over
 }
 
-// sandboxes are named by their pod, p1 or p2, and which one of its it is.
+// sandboxes are named by their pod, p1 or p2, and a number.
 var sandboxes = []string{"p1", "p1-young", "p2", "p2-young"}
 
-// TestWhateverHappensTheNetworksStayApart sets networks, adds and deletes pods, restarts, and makes events fail. Numbers
-// are unique and stable, addresses unique on each network, refused events leave all as it was, and in the end nothing is
-// left.
-func TestWhateverHappensTheNetworksStayApart(t *testing.T) {
+// Networks are set, pods are added and deleted, the agent restarts, and events fail. Numbers are unique and stable, addresses are unique
+// on each network, refused events change nothing, and at the end nothing is left over.
+func TestNetworksStaySeparateAfterAnyChanges(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := &world{
 			config: ipnet.Config{
@@ -72,15 +71,15 @@ func TestWhateverHappensTheNetworksStayApart(t *testing.T) {
 			w.delete(t, w.pods[name])
 		}
 		if refused := w.set(t); len(refused) > 0 {
-			r.Fatalf("without pods networks are refused to go: %v", refused)
+			r.Fatalf("the removal of networks without pods is refused: %v", refused)
 		}
 		if left := list(t, w.committer.Values()); left != bare {
-			r.Fatalf("left in the end: -want +got\n%s", cmp.Diff(bare, left))
+			r.Fatalf("left over: -want +got\n%s", cmp.Diff(bare, left))
 		}
 		if kept := w.kept(); len(kept.Attachments)+len(kept.Networks) > 0 || slices.ContainsFunc(kept.Leases, func(l ipam.Lease) bool {
 			return l.State != ipam.Cooling || strings.Contains(l.Pool, ":")
 		}) {
-			r.Fatalf("kept in the end: %+v", kept)
+			r.Fatalf("still saved: %+v", kept)
 		}
 	})
 }
@@ -123,7 +122,7 @@ func (w *world) setNetworks(r *rapid.T) {
 			after[name] = n
 		}
 		if _, stays := after[name]; used && !stays {
-			r.Fatalf("network %s is gone, but pods use it", name)
+			r.Fatalf("network %s is removed, but pods use it", name)
 		}
 		if _, stays := after[name]; !stays {
 			delete(w.numbers, name)
@@ -163,7 +162,7 @@ func (w *world) addPod(r *rapid.T) {
 	}
 }
 
-// handOver takes from older sandboxes of the pod what the new one has.
+// handOver removes the addresses of the new sandbox from older ones of the pod.
 func (w *world) handOver(name string, ev *pod.AddPod) {
 	for other, older := range w.pods {
 		for _, at := range addressesAt(older.Attachment) {
@@ -190,7 +189,7 @@ func (w *world) check(r *rapid.T) {
 		was, known := w.numbers[name]
 		for i, number := range now {
 			if number != 0 && seen[fmt.Sprint(i, number)] {
-				r.Fatalf("numbers %v: one is there twice", numbers)
+				r.Fatalf("numbers %v: duplicate", numbers)
 			}
 			seen[fmt.Sprint(i, number)] = true
 			if known && was[i] != 0 && number != 0 && was[i] != number {
@@ -211,14 +210,14 @@ func (w *world) check(r *rapid.T) {
 				continue
 			}
 			if seen[at] {
-				r.Fatalf("pod %s: address %s is there twice", name, at)
+				r.Fatalf("pod %s: duplicate address %s", name, at)
 			}
 			seen[at] = true
 		}
 	}
 }
 
-// addressesAt are an attachment's addresses with their networks.
+// addressesAt returns an attachment's addresses with their networks.
 func addressesAt(a *pod.Attachment) []string {
 	var all []string
 	for _, i := range a.Interfaces {
@@ -229,7 +228,7 @@ func addressesAt(a *pod.Attachment) []string {
 	return all
 }
 
-// checkApart sees to it that no value of an interface names an object of another network than its own.
+// checkApart fails if a value of an interface names an object of another network.
 func (w *world) checkApart(r *rapid.T, a *pod.Attachment, i pod.Interface) {
 	values := w.committer.Values()
 	for _, f := range []wire.Family{wire.IP4, wire.IP6} {

@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// queuesOf are the queues of pods' links that are desired: of each dataplane's end, and of each veth.
+// queuesOf returns the desired queues of pods' links: of each dataplane end, and of each veth.
 func queuesOf(n *node) (queues []string) {
 	values := n.committer.Values()
 	for key, value := range values {
@@ -33,11 +33,10 @@ func queuesOf(n *node) (queues []string) {
 	return queues
 }
 
-// TestLinksHaveTheQueuesThatThePodAsksForOrTheNodeGives: those of the veth's end in the dataplane are the other way round. What
-// is wired keeps them, whatever the node gives later.
+// RX and TX are swapped at the dataplane's end of a veth. Existing interfaces keep their queues when the node's default changes.
 //
 // rows: CAL-29
-func TestLinksHaveTheQueuesThatThePodAsksForOrTheNodeGives(t *testing.T) {
+func TestLinksHaveTheRequestedOrDefaultQueues(t *testing.T) {
 	const options = `{"t1":{"rxQueues":2,"txQueues":2},"t2":{"txQueues":4},"v1":{"rxQueues":2,"txQueues":4},"v2":{"rxQueues":1}}`
 	for given, want := range map[int][]string{
 		1: {"eth0: 0", "t0: 0", "t1: 2", "t2: 4", "v1: 2/4, 4/2", "v2: 0/0, 0/0"},
@@ -46,7 +45,7 @@ func TestLinksHaveTheQueuesThatThePodAsksForOrTheNodeGives(t *testing.T) {
 		n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}, Pods: attach.Config{PodQueues: given}}).run(t)
 		a := n.add(t, asking("a", "t0/tap,t1/tap,t2/tap,v1/veth,v2/veth", options))
 		if got := queuesOf(n); !slices.Equal(got, want) {
-			t.Errorf("of a node that gives %d: %v, want %v", given, got, want)
+			t.Errorf("with default %d: %v, want %v", given, got, want)
 		}
 		n.config.Pods.PodQueues = 4
 		n = n.restarted(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// everything is what the dataplane shows of a node: the numbers of its networks, and the interfaces of an attachment.
+// everything is the content of a node's dataplane: the numbers of its networks, and the interfaces of an attachment.
 func everything(t testing.TB, n *node, a *pod.Attachment) (networks.Numbers, []attach.Found) {
 	t.Helper()
 	numbers := networks.Numbers{Tables: map[string]uint32{}, BridgeDomains: map[string]uint32{}}
@@ -37,13 +37,13 @@ func everything(t testing.TB, n *node, a *pod.Attachment) (networks.Numbers, []a
 		}
 	}
 	var found []attach.Found
-	for _, f := range byObject { // in no order
+	for _, f := range byObject { // unordered
 		found = append(found, *f)
 	}
 	return numbers, found
 }
 
-// show adds what one value puts on the machine.
+// show adds the objects of one value.
 func show(f *attach.Found, value any) {
 	switch v := value.(type) {
 	case wire.TapPeer:
@@ -69,13 +69,13 @@ func networksOfAllKinds() []pod.Network {
 
 const ofAllKinds = "d/veth,l/tap/long-nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn,s/veth/stub,t/tap/blue,u/tap/bare,v/veth/red,w/tap/red"
 
-func TestNetworksAndExtraInterfacesAreReconstructedAsTheyWere(t *testing.T) {
+func TestNetworksAndExtraInterfacesAreReconstructedUnchanged(t *testing.T) {
 	for _, kind := range []string{pod.TypeTap, pod.TypeVeth} {
 		t.Run(kind, func(t *testing.T) {
 			config := newNode(t, four, six).config
 			config.Mesh.LinkTypes.Pod = kind
 			n := nodeOf(t, config).run(t)
-			for i := range networksOfAllKinds() { // each gets its numbers when it comes
+			for i := range networksOfAllKinds() { // one by one, so that they get their numbers in order
 				n.set(t, networksOfAllKinds()[:i+1]...)
 			}
 			was := n.add(t, asking("a", ofAllKinds, ""))
@@ -93,7 +93,7 @@ func TestNetworksAndExtraInterfacesAreReconstructedAsTheyWere(t *testing.T) {
 				t.Fatalf("attachments %v, refused %v", attachments, refused)
 			}
 			if is := attachments[0]; !reflect.DeepEqual(is.Interfaces, was.Interfaces) {
-				t.Errorf("reconstructed %+v, was %+v", is.Interfaces, was.Interfaces)
+				t.Errorf("reconstructed %+v, want %+v", is.Interfaces, was.Interfaces)
 			}
 			again.Restore(ipnet.Saved{Attachments: attachments})
 			again.run(t)
@@ -111,7 +111,7 @@ func TestNetworksAndExtraInterfacesAreReconstructedAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestWhatAnAttachmentLacksIsAddedToIt(t *testing.T) {
+func TestMissingInterfacesAreAddedToAnAttachment(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, custom("blue", pod.L2, "10.5.0.0/24"))
 	was := n.add(t, asking("a", "x/tap/blue", ""))
@@ -131,11 +131,11 @@ func TestWhatAnAttachmentLacksIsAddedToIt(t *testing.T) {
 		}
 	}
 	if len(known.Interfaces) != 1 {
-		t.Error("what was known was changed")
+		t.Error("a known interface was changed")
 	}
 }
 
-func TestAnExtraInterfaceThatIsNotSureIsNotReconstructed(t *testing.T) {
+func TestAmbiguousExtraInterfaceIsNotReconstructed(t *testing.T) {
 	n := newNode(t, four).run(t)
 	networks := []pod.Network{custom("blue", pod.L2, "10.5.0.0/24"), custom("red", pod.L3, "10.6.0.0/24")}
 	n.set(t, networks...)
@@ -155,7 +155,7 @@ func TestAnExtraInterfaceThatIsNotSureIsNotReconstructed(t *testing.T) {
 		"an address of another length":      {"l2", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.5.0.9/32")) }, ""},
 		"the pod's own, and a neighbour":    {"l3", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.6.0.9/32")) }, ""},
 		"in another namespace":              {"l3", func(f *attach.Found) { f.Netns.Inode++ }, "in network namespace"},
-		"another's alias":                   {"l3", func(f *attach.Found) { f.Alias = strings.Replace(f.Alias, "l3", "l2", 1) }, "alias of another interface"},
+		"an alias of another interface":     {"l3", func(f *attach.Found) { f.Alias = strings.Replace(f.Alias, "l3", "l2", 1) }, "alias of another interface"},
 		"a main interface that is refused":  {"eth0", func(f *attach.Found) { f.MAC = wire.MAC{} }, "not what was given"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,15 +174,15 @@ func TestAnExtraInterfaceThatIsNotSureIsNotReconstructed(t *testing.T) {
 			case tt.want == "" && (len(refused) > 0 || len(attachments[0].Interfaces) != 3):
 				t.Errorf("got %+v, refused %v", attachments, refused)
 			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
-				t.Errorf("error %v, want one that says %q", err, tt.want)
+				t.Errorf("error %v, want %q", err, tt.want)
 			case tt.link == "eth0" && (len(attachments) > 0 || len(refused) != 3):
-				t.Errorf("of a main interface that is refused the extras are %+v, refused %v", attachments, refused)
+				t.Errorf("extra interfaces without a main interface: %+v, refused %v", attachments, refused)
 			}
 		})
 	}
 }
 
-func TestOfALostMainInterfaceNothingIsReconstructed(t *testing.T) {
+func TestNoInterfaceIsReconstructedWithoutTheMainInterface(t *testing.T) {
 	n := newNode(t, four).run(t)
 	was := n.add(t, asking("a", "x/tap/stub", ""))
 	_, found := everything(t, n, was)
@@ -200,42 +200,42 @@ func TestOfALostMainInterfaceNothingIsReconstructed(t *testing.T) {
 	}
 }
 
-func TestANetworkThatStandsOtherwiseIsNotRecognised(t *testing.T) {
+func TestNetworkWithOtherObjectsIsNotRecognised(t *testing.T) {
 	blue := custom("blue", pod.L2, "10.5.0.0/24")
 	for name, tt := range map[string]struct {
 		there  networks.Numbers
 		wanted pod.Network
 		want   int
 	}{
-		"as it is wanted":        {networks.Numbers{Tables: map[string]uint32{"weft:blue": 5}, BridgeDomains: map[string]uint32{"weft:blue": 7}}, blue, 1},
-		"nothing of it":          {networks.Numbers{}, blue, 0},
-		"without its table":      {networks.Numbers{BridgeDomains: map[string]uint32{"weft:blue": 7}}, blue, 0},
-		"of another type":        {networks.Numbers{Tables: map[string]uint32{"weft:blue": 5}, BridgeDomains: map[string]uint32{"weft:blue": 7}}, custom("blue", pod.L3, "10.5.0.0/24"), 0},
-		"a network of no reason": {networks.Numbers{Tables: map[string]uint32{"weft:blue": 5}}, custom("blue", pod.L3), 0},
+		"unchanged":          {networks.Numbers{Tables: map[string]uint32{"weft:blue": 5}, BridgeDomains: map[string]uint32{"weft:blue": 7}}, blue, 1},
+		"without any object": {networks.Numbers{}, blue, 0},
+		"without its table":  {networks.Numbers{BridgeDomains: map[string]uint32{"weft:blue": 7}}, blue, 0},
+		"of another type":    {networks.Numbers{Tables: map[string]uint32{"weft:blue": 5}, BridgeDomains: map[string]uint32{"weft:blue": 7}}, custom("blue", pod.L3, "10.5.0.0/24"), 0},
+		"an invalid network": {networks.Numbers{Tables: map[string]uint32{"weft:blue": 5}}, custom("blue", pod.L3), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, four)
 			got := n.Networks.Recognise([]pod.Network{tt.wanted}, tt.there)
 			if len(got) != tt.want || len(n.Networks.Saved()) != tt.want {
-				t.Fatalf("recognised %+v, there are %+v", got, n.Networks.Saved())
+				t.Fatalf("recognised %+v, saved %+v", got, n.Networks.Saved())
 			}
 			if tt.want > 0 && (got[0].Table != 5 || got[0].BridgeDomain != 7) {
 				t.Errorf("numbers %+v", got[0])
 			}
 			if again := n.Networks.Recognise([]pod.Network{tt.wanted}, tt.there); len(again) > 0 {
-				t.Errorf("what is known is recognised again: %+v", again)
+				t.Errorf("a known network is recognised again: %+v", again)
 			}
 		})
 	}
 }
 
-func TestWithheldAddressesAreNotGrantedByRecognisedNetworks(t *testing.T) {
+func TestWithheldAddressesAreNotAllocatedByRecognisedNetworks(t *testing.T) {
 	n := newNode(t, four)
 	red := custom("red", pod.L3, "10.5.0.0/24")
 	n.Networks.Recognise([]pod.Network{red}, networks.Numbers{Tables: map[string]uint32{"weft:red": 5}})
 	n.Networks.WithholdAddresses("weft-lost", attach.Found{Addresses: []netip.Prefix{netip.MustParsePrefix("10.5.0.2/32")}}.All())
 	n.run(t)
 	if got := n.add(t, asking("a", "x/tap/red", "")).Interfaces[1].Addresses[0].String(); got != "10.5.0.3/32" {
-		t.Errorf("the next pod gets %s", got)
+		t.Errorf("address of the next pod: %s", got)
 	}
 }

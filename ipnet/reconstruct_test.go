@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// foundOf is what the machine shows of a wired attachment, as its values made it.
+// foundOf returns what the machine shows of an attachment, made from its values.
 func foundOf(t testing.TB, n *node, a *pod.Attachment) attach.Found {
 	t.Helper()
 	f := attach.Found{Netns: a.Netns, Type: pod.TypeTap}
@@ -28,7 +28,7 @@ func foundOf(t testing.TB, n *node, a *pod.Attachment) attach.Found {
 		case wire.Neighbour:
 			f.Neighbours = append(f.Neighbours, v.Address)
 		case wire.LinuxAddress:
-			f.Addresses = append([]netip.Prefix{v.Prefix}, f.Addresses...) // the kernel's order is not ours
+			f.Addresses = append([]netip.Prefix{v.Prefix}, f.Addresses...) // the kernel's order differs
 		}
 	}
 	return f
@@ -43,7 +43,7 @@ func reconstruct(n *node, f attach.Found) (*pod.Attachment, error) {
 	return attachments[0], refused[f.Object]
 }
 
-func TestWhatIsReconstructedIsAsItWas(t *testing.T) {
+func TestReconstructedAttachmentEqualsTheOriginal(t *testing.T) {
 	for name, pools := range families {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, pools...).run(t)
@@ -58,7 +58,7 @@ func TestWhatIsReconstructedIsAsItWas(t *testing.T) {
 					t.Fatal(err)
 				}
 				if is.Key != was.Key || is.Netns != was.Netns || !reflect.DeepEqual(is.Interfaces, was.Interfaces) {
-					t.Errorf("reconstructed %+v, was %+v", is, was)
+					t.Errorf("reconstructed %+v, want %+v", is, was)
 				}
 				if !is.Pod.IsZero() || !is.Created.Equal(again.now) {
 					t.Errorf("pod %v created %v, want both unknown", is.Pod, is.Created)
@@ -78,13 +78,13 @@ func TestWhatIsReconstructedIsAsItWas(t *testing.T) {
 				again.delete(t, sandbox(name))
 			}
 			if got, want := list(t, again.committer.Values()), list(t, newNode(t, pools...).run(t).committer.Values()); got != want {
-				t.Errorf("after all are deleted\n%s\nwant\n%s", got, want)
+				t.Errorf("after all DELs\n%s\nwant\n%s", got, want)
 			}
 		})
 	}
 }
 
-func TestWhatIsNotSureIsNotReconstructed(t *testing.T) {
+func TestAmbiguousInterfaceIsNotReconstructed(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	sound := foundOf(t, n, n.add(t, sandbox("a")))
 	prefix := netip.MustParsePrefix
@@ -92,21 +92,21 @@ func TestWhatIsNotSureIsNotReconstructed(t *testing.T) {
 		change func(*attach.Found)
 		want   string // in the error; "" = none
 	}{
-		"no alias":                {func(f *attach.Found) { f.Alias = "" }, "does not name an attachment"},
-		"another's alias":         {func(f *attach.Found) { f.Alias = "eth0 of a" }, "does not name an attachment"},
-		"the node's alias":        {func(f *attach.Found) { f.Alias = "weft:host" }, "does not name an attachment"},
-		"only a hash":             {func(f *attach.Found) { f.Alias = "weft:sha256:00ff" }, "does not name an attachment"},
-		"an extra's alias":        {func(f *attach.Found) { f.Alias += "/more" }, "alias of another interface"},
-		"an alias of five parts":  {func(f *attach.Found) { f.Alias += "/more/still" }, "does not name an attachment"},
-		"an alias without a part": {func(f *attach.Found) { f.Alias = "weft:weft//eth0" }, "does not name an attachment"},
-		"another pod's alias":     {func(f *attach.Found) { f.Alias = "weft:weft/other/eth0" }, "alias of another interface"},
-		"a renamed link":          {func(f *attach.Found) { f.Name = "eth1" }, "alias of another interface"},
-		"no MAC":                  {func(f *attach.Found) { f.MAC = wire.MAC{} }, "not what was given"},
-		"no address":              {func(f *attach.Found) { f.Addresses, f.Neighbours = nil, nil }, "no address"},
-		"another of a pool":       {func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/32")) }, ""},
-		"none in the pod":         {func(f *attach.Found) { f.Addresses = nil }, ""},
-		"no neighbours":           {func(f *attach.Found) { f.Neighbours = nil }, ""},
-		"two of a pool, and no neighbours": {func(f *attach.Found) {
+		"no alias":                  {func(f *attach.Found) { f.Alias = "" }, "does not name an attachment"},
+		"a foreign alias":           {func(f *attach.Found) { f.Alias = "eth0 of a" }, "does not name an attachment"},
+		"the node's alias":          {func(f *attach.Found) { f.Alias = "weft:host" }, "does not name an attachment"},
+		"only a hash":               {func(f *attach.Found) { f.Alias = "weft:sha256:00ff" }, "does not name an attachment"},
+		"an extra's alias":          {func(f *attach.Found) { f.Alias += "/more" }, "alias of another interface"},
+		"an alias of five parts":    {func(f *attach.Found) { f.Alias += "/more/still" }, "does not name an attachment"},
+		"an alias without a part":   {func(f *attach.Found) { f.Alias = "weft:weft//eth0" }, "does not name an attachment"},
+		"another pod's alias":       {func(f *attach.Found) { f.Alias = "weft:weft/other/eth0" }, "alias of another interface"},
+		"a renamed link":            {func(f *attach.Found) { f.Name = "eth1" }, "alias of another interface"},
+		"no MAC":                    {func(f *attach.Found) { f.MAC = wire.MAC{} }, "not what was given"},
+		"no address":                {func(f *attach.Found) { f.Addresses, f.Neighbours = nil, nil }, "no address"},
+		"another address of a pool": {func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/32")) }, ""},
+		"no address in the pod":     {func(f *attach.Found) { f.Addresses = nil }, ""},
+		"no neighbours":             {func(f *attach.Found) { f.Neighbours = nil }, ""},
+		"two addresses of a pool, and no neighbours": {func(f *attach.Found) {
 			f.Addresses, f.Neighbours = append(f.Addresses, prefix("10.1.0.9/32")), nil
 		}, "no telling which"},
 		"the pod's own address": {func(f *attach.Found) {
@@ -123,13 +123,13 @@ func TestWhatIsNotSureIsNotReconstructed(t *testing.T) {
 				t.Errorf("got %+v, error %v", a, err)
 			}
 			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-				t.Errorf("got %+v, error %v, want one that says %q", a, err, tt.want)
+				t.Errorf("got %+v, error %v, want %q", a, err, tt.want)
 			}
 		})
 	}
 }
 
-func TestWithheldAddressesAreNotGranted(t *testing.T) {
+func TestWithheldAddressesAreNotAllocated(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	f := foundOf(t, n, n.add(t, sandbox("a")))
 	again := newNode(t, four, six)
@@ -141,19 +141,19 @@ func TestWithheldAddressesAreNotGranted(t *testing.T) {
 	}
 }
 
-func TestWithheldAddressesAreNotGrantedByNetworksEither(t *testing.T) {
+func TestWithheldAddressesAreNotAllocatedByNetworksEither(t *testing.T) {
 	n := newNode(t, four)
 	n.Networks.WithholdAddresses("weft-lost", attach.Found{Addresses: []netip.Prefix{netip.MustParsePrefix("10.5.0.2/24"), netip.MustParsePrefix("10.5.0.3/24")}}.All())
 	n.run(t)
 	n.set(t, custom("blue", pod.L2, "10.5.0.0/24"), custom("red", pod.L3, "10.5.0.0/24"))
 	for name, want := range map[string]string{"blue": "10.5.0.4/24", "red": "10.5.0.4/32"} {
 		if got := n.add(t, asking(name, "x/tap/"+name, "")).Interfaces[1].Addresses[0].String(); got != want {
-			t.Errorf("on %s the next pod gets %s, want %s", name, got, want)
+			t.Errorf("address of the next pod on %s: %s, want %s", name, got, want)
 		}
 	}
 }
 
-func TestAnAddressWhosePoolIsGoneIsTheOnlyOne(t *testing.T) {
+func TestOnlyAddressOutsideOfAllPoolsIsReconstructed(t *testing.T) {
 	n := newNode(t, four).run(t)
 	f := foundOf(t, n, n.add(t, sandbox("a")))
 	other := newNode(t, ipam.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.7.0.0/28")})
@@ -163,7 +163,7 @@ func TestAnAddressWhosePoolIsGoneIsTheOnlyOne(t *testing.T) {
 	}
 }
 
-func TestWhateverTheAliasSaysNothingIsMadeUp(t *testing.T) {
+func TestAnyAliasReconstructsOnlyFoundAddresses(t *testing.T) {
 	n := newNode(t, four).run(t)
 	sound := foundOf(t, n, n.add(t, sandbox("a")))
 	again := newNode(t, four)

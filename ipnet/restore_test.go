@@ -19,7 +19,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// restarted is a new node that knows only what the old one kept, as JSON.
+// restarted returns a new node with only the saved state of the old one, as JSON.
 func (n *node) restarted(t testing.TB, pools ...ipam.Pool) *node {
 	t.Helper()
 	config := n.config
@@ -40,7 +40,7 @@ func (n *node) restarted(t testing.TB, pools ...ipam.Pool) *node {
 	return again.run(t)
 }
 
-func TestRestartThenResyncIsAsBefore(t *testing.T) {
+func TestRestartAndResyncChangeNothing(t *testing.T) {
 	for name, pools := range families {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, pools...).run(t)
@@ -72,7 +72,7 @@ func TestRestartThenResyncIsAsBefore(t *testing.T) {
 }
 
 // rows: CIL-08
-func TestAttachmentsWinOverLeases(t *testing.T) {
+func TestAttachmentsTakePrecedenceOverLeases(t *testing.T) {
 	log := &bytes.Buffer{}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	network, err := ipnet.New(ipnet.Config{
@@ -120,11 +120,11 @@ func TestAttachmentsWinOverLeases(t *testing.T) {
 		t.Errorf("leases %v, want %v", got, want)
 	}
 	if part := "weft/outside/eth0: address 10.9.0.9 is in no pool"; !strings.Contains(log.String(), part) {
-		t.Errorf("log does not say %q:\n%s", part, log)
+		t.Errorf("the log lacks %q:\n%s", part, log)
 	}
 }
 
-func TestAPodWhosePoolIsGoneStaysWired(t *testing.T) {
+func TestPodWithoutItsPoolKeepsItsInterface(t *testing.T) {
 	n := newNode(t, four).run(t)
 	a := n.add(t, sandbox("a"))
 	other := ipam.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.7.0.0/28")}
@@ -140,7 +140,7 @@ func TestAPodWhosePoolIsGoneStaysWired(t *testing.T) {
 	}
 }
 
-func TestResyncAgainIsTheSame(t *testing.T) {
+func TestRepeatedResyncChangesNothing(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	n.add(t, sandbox("a"))
 	before := n.state(t)

@@ -13,10 +13,10 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// TestWhateverFailsLeavesAllAsBefore adds and deletes pods, some of which a later handler, the commit or the durable
-// step refuses. After those nothing has changed; after all events a resync finds what updates left (the loop verifies).
+// Pods are added and deleted, and a later handler, the commit or the durable step fails at random. A failed event changes nothing; after
+// all events a resync equals the updates (the loop verifies).
 // rows: MEM-18
-func TestWhateverFailsLeavesAllAsBefore(t *testing.T) {
+func TestFailedEventChangesNothing(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := newNode(t, four, six).run(t)
 		names := rapid.SampledFrom([]string{"a", "bb", "ccc", "dddd"})
@@ -43,12 +43,12 @@ func TestWhateverFailsLeavesAllAsBefore(t *testing.T) {
 			wired[name] = err == nil
 		}
 		if n.loopAddresses(r) != len(wired)-count(wired, false) {
-			r.Fatalf("%d addresses of a family in use, wired: %v", n.loopAddresses(r), wired)
+			r.Fatalf("%d addresses of a family in use, attached: %v", n.loopAddresses(r), wired)
 		}
 	})
 }
 
-// breakIn makes events fail in one place; "" makes them pass again.
+// breakIn makes events fail in one place; "" makes them succeed again.
 func (n *node) breakIn(where string) {
 	refuse := func(here string) error {
 		if where == here {
@@ -61,7 +61,7 @@ func (n *node) breakIn(where string) {
 	applied := where == "applied"
 	n.committer.After(func(context.Context, eventloop.Change) error {
 		if applied {
-			applied = false // the undo passes
+			applied = false // the undo succeeds
 			return errors.New("applied, then lost")
 		}
 		return nil
@@ -92,7 +92,7 @@ func count(wired map[string]bool, what bool) int {
 	return sum
 }
 
-func TestDeleteOfWhatNeverWasDoesNothing(t *testing.T) {
+func TestDeleteOfAnUnknownAttachmentDoesNothing(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.add(t, sandbox("a"))
 	before := n.state(t)
@@ -118,14 +118,14 @@ func TestDeleteLeavesOnlyACoolingAddress(t *testing.T) {
 	}
 }
 
-func TestAnAddressReturnsOnlyAfterTheCommit(t *testing.T) {
+func TestAddressIsFreedOnlyAfterTheCommit(t *testing.T) {
 	n := newNode(t, four).run(t)
 	ev := sandbox("a")
 	n.add(t, ev)
 	n.committer.Before(func(context.Context, eventloop.Change) error {
-		n.now = n.now.Add(time.Minute) // the dataplane takes its time
+		n.now = n.now.Add(time.Minute) // a slow dataplane
 		if stats, _ := n.Networks.Addresses(); stats[0].Used != 1 {
-			t.Errorf("while the commit runs: %+v", stats[0])
+			t.Errorf("during the commit: %+v", stats[0])
 		}
 		return nil
 	})
@@ -136,7 +136,7 @@ func TestAnAddressReturnsOnlyAfterTheCommit(t *testing.T) {
 	}
 }
 
-func TestAPodWhoseManagerMadeNoAttachmentIsRefused(t *testing.T) {
+func TestPodWithoutAnAttachmentOfItsManagerIsRefused(t *testing.T) {
 	n := newNode(t, four)
 	if err := n.ConnectPod(context.Background(), &pod.AddPod{}, nil); err == nil {
 		t.Error("connected")

@@ -14,7 +14,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// card is a network card with an address of each family, in the subnet of the other nodes, and gateways.
+// card returns a network card with an address of each family, in the subnet of the other nodes, and gateways.
 func card() *wire.Card {
 	gateway4, gateway6 := netip.MustParseAddr("192.0.2.254"), netip.MustParseAddr("fe80::1")
 	return &wire.Card{
@@ -37,7 +37,7 @@ func owning(tunnel string, pools ...ipam.Pool) ipnet.Config {
 	return c
 }
 
-func TestTunnelsBeginAtTheNodesAddressWhereTheDataplaneOwnsTheCard(t *testing.T) {
+func TestTunnelsUseTheNodesAddressIfTheDataplaneOwnsTheCard(t *testing.T) {
 	for tunnel, source := range map[string]string{networks.TunnelVXLAN4: "192.0.2.1", networks.TunnelVXLAN6: "2001:db8:ff::1"} {
 		t.Run(tunnel, func(t *testing.T) {
 			n := nodeOf(t, owning(tunnel, four)).run(t)
@@ -49,17 +49,17 @@ func TestTunnelsBeginAtTheNodesAddressWhereTheDataplaneOwnsTheCard(t *testing.T)
 			}
 			for key := range values {
 				if strings.Contains(key, "weft-vtep") || key == wire.TunnelNATKey() || strings.Contains(key, "/192.0.2.2/") {
-					t.Errorf("%s is there, as where the kernel has the card", key)
+					t.Errorf("%s exists, although the kernel does not own the card", key)
 				}
 			}
 		})
 	}
 }
 
-func TestTheDataplaneHasTheRoutesOfTheCardItOwns(t *testing.T) {
+func TestDataplaneHasTheRoutesOfItsCard(t *testing.T) {
 	n := nodeOf(t, owning(networks.TunnelVXLAN4, four)).run(t)
 	values := n.committer.Values()
-	want := map[string]wire.Path{ // of two routes to a destination the better one; subnets of addresses need none
+	want := map[string]wire.Path{ // the best route to each destination; on-link subnets need none
 		"ip4/0.0.0.0/0":    {Interface: "weft-uplink", NextHop: netip.MustParseAddr("192.0.2.254")},
 		"ip4/10.99.0.0/16": {Interface: "weft-uplink"},
 		"ip6/::/0":         {Interface: "weft-uplink", NextHop: netip.MustParseAddr("fe80::1")},
@@ -75,7 +75,7 @@ func TestTheDataplaneHasTheRoutesOfTheCardItOwns(t *testing.T) {
 	}
 }
 
-func TestTheKernelGivesTheCardUpAfterAllByWhichItIsServed(t *testing.T) {
+func TestUplinkDependsOnAllObjectsThatServeIt(t *testing.T) {
 	n := nodeOf(t, owning(networks.TunnelVXLAN4, four)).run(t)
 	values := n.committer.Values()
 	u, is := values[wire.UplinkKey("eth9")].(wire.Uplink)
@@ -84,25 +84,25 @@ func TestTheKernelGivesTheCardUpAfterAllByWhichItIsServed(t *testing.T) {
 	}
 	for _, key := range u.Needs {
 		if _, there := values[key]; !there {
-			t.Errorf("it needs %s, which is not desired", key)
+			t.Errorf("the uplink depends on %s, which is not desired", key)
 		}
 	}
 	for key := range values {
 		ofCard := strings.HasPrefix(key, wire.Key(wire.KindAddress, "weft-uplink/")) ||
 			strings.HasPrefix(key, wire.Key(wire.KindPuntRedirect, "")) || strings.HasPrefix(key, wire.Key(wire.KindRoute, "weft:vxlan:.ends/"))
 		if ofCard && !slices.Contains(u.Needs, key) {
-			t.Errorf("it does not need %s", key)
+			t.Errorf("the uplink does not depend on %s", key)
 		}
 	}
 	if !desired.IsShared(wire.UplinkKey("eth9")) {
-		t.Error("pods are served without it")
+		t.Error("pods do not depend on the uplink")
 	}
 	if v := values[wire.InterfaceKey("weft-uplink")].(wire.Interface); v.MAC != card().MAC || v.MTU != card().MTU || v.AFPacket.Link != "eth9" {
 		t.Errorf("the interface is %+v", v)
 	}
 }
 
-func TestWithoutTunnelsOtherNodesAreReachedByTheCardOfTheDataplane(t *testing.T) {
+func TestOtherNodesAreReachedByTheCardOfTheDataplaneWithoutTunnels(t *testing.T) {
 	n := nodeOf(t, owning(networks.TunnelNone, four)).run(t)
 	n.join(t, self(), other(2, "10.2.2.0/26"))
 	values, block := n.committer.Values(), netip.MustParsePrefix("10.2.2.0/26")
