@@ -61,12 +61,18 @@ func Do(path string, f func() error) error {
 	})
 }
 
-// onOwnThread runs f on a new thread that ends afterwards, so that f may leave it in any namespace.
+// onOwnThread runs f on a thread that ends afterwards, so that f may leave it in any namespace. The main thread would not end, and
+// /proc/PID/ns shows its namespaces to other programs.
 func onOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		done <- f()
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			defer runtime.UnlockOSThread()
+			done <- onOwnThread(f) // on another thread, because this one is locked
+			return
+		}
+		done <- f() // never unlocked: the thread ends with the goroutine
 	}()
 	return <-done
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -76,5 +77,37 @@ func TestDoReportsAMissingNamespace(t *testing.T) {
 	netnstest.Require(t)
 	if err := netns.Do(filepath.Join(t.TempDir(), "gone"), func() error { t.Error("ran"); return nil }); err == nil {
 		t.Error("no error")
+	}
+}
+
+// mainNamespace is the main thread's network namespace at the start of the process. /proc/PID/ns shows it to other programs.
+var mainNamespace, _ = os.Readlink("/proc/self/ns/net")
+
+// Concurrent calls occupy all threads of the process, including the main thread.
+func TestDoDoesNotMoveTheMainThread(t *testing.T) {
+	netnstest.Require(t)
+	path := filepath.Join(t.TempDir(), "pod")
+	if err := netns.Make(path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netns.Remove(path) })
+	const calls = 64
+	var entered, ended sync.WaitGroup
+	entered.Add(calls)
+	for range calls {
+		ended.Go(func() {
+			err := netns.Do(path, func() error {
+				entered.Done()
+				entered.Wait()
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	ended.Wait()
+	if now, err := os.Readlink("/proc/self/ns/net"); now != mainNamespace || err != nil {
+		t.Errorf("the main thread is in %s (%v), it was in %s", now, err, mainNamespace)
 	}
 }

@@ -38,11 +38,17 @@ func (m *Machine) Start(cmd *exec.Cmd) error {
 	return m.Do(cmd.Start)
 }
 
-// within runs f on a thread in the namespaces of a process.
+// within runs f on a thread in the namespaces of a process. It does not use the main thread, which would not end afterwards.
 func within(pid int, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			defer runtime.UnlockOSThread()
+			result <- within(pid, f) // on another thread, because this one is locked
+			return
+		}
+		// Never unlocked: the thread ends with the goroutine.
 		if err := enter(pid); err != nil {
 			result <- err
 			return
