@@ -3,16 +3,13 @@ package netnstest
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
-	"os/signal"
-	"runtime"
 	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/netns"
 )
 
 // marker is set in the environment of processes that Enter starts, and of their children.

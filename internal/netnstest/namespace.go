@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/netns"
 )
 
 const threadNamespace = "/proc/thread-self/ns/net"
@@ -64,8 +66,8 @@ func New(t testing.TB) (path string) {
 			t.Errorf("remove directory of namespace: %v", err)
 		}
 	})
-	if err := inside("", func() error { return mount(path) }); err != nil {
-		t.Fatalf("make network namespace: %v", err)
+	if err := netns.Make(path); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
@@ -88,11 +90,8 @@ func mount(path string) error {
 // missing path is no error.
 func Remove(t testing.TB, path string) {
 	t.Helper()
-	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
-		t.Errorf("unmount namespace %s: %v", path, err)
-	}
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		t.Errorf("remove namespace %s: %v", path, err)
+	if err := netns.Remove(path); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/netns"
 )
 
 // Queues is CountQueues for a test. It skips the test if only root may mount a sysfs, or fails it if WEFT_REQUIRE has root.
@@ -39,23 +40,22 @@ func CountQueues(path, link string) (rx, tx int, err error) {
 	return rx, tx, err
 }
 
-func countQueues(link string) (rx, tx int, err error) {
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return 0, 0, fmt.Errorf("new mounts: %w", err)
+// WithSysfs runs f on a thread in the namespace at path, or in the caller's if path is empty, with a new sysfs: an existing one shows
+// the links of another namespace. Only root may mount a sysfs.
+func WithSysfs(path string, f func() error) error {
+	if path == "" {
+		path = threadNamespace
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return 0, 0, fmt.Errorf("private mounts: %w", err)
-	}
-	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_RDONLY, ""); err != nil {
-		return 0, 0, fmt.Errorf("mount sysfs: %w", err)
-	}
-	all, err := os.ReadDir("/sys/class/net/" + link + "/queues")
-	for _, q := range all {
-		if strings.HasPrefix(q.Name(), "rx-") {
-			rx++
-		} else {
-			tx++
+	return netns.Do(path, func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("new mounts: %w", err)
 		}
-	}
-	return rx, tx, err
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("private mounts: %w", err)
+		}
+		if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_RDONLY, ""); err != nil {
+			return fmt.Errorf("mount sysfs: %w", err)
+		}
+		return f()
+	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/programs"
+	"github.com/weftnet/weft/vswitch/forward"
 )
 
 func TestMain(m *testing.M) {
@@ -48,5 +49,11 @@ func TestEachAttackHasAMethod(t *testing.T) {
 		if !known[name] {
 			t.Errorf("method %s has no attack", name)
 		}
+	}
+}
+
+func TestPrefixOfForwardingThreadsMatchesTheDataplane(t *testing.T) {
+	if workerThreads != forward.WorkerThreads {
+		t.Errorf("the prefix of forwarding threads is %q, weft-vswitch uses %q", workerThreads, forward.WorkerThreads)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -55,33 +54,21 @@ const (
 func runSiege(ctx context.Context, out io.Writer, set settings) (err error) {
 	fmt.Fprintf(out, "siege: %d calls, seed %d\n", set.calls, set.seed)
 	set.deadline = time.Minute
-	n, err := node.New(set.programs, node.Options{
-		CoolDown: 50 * time.Millisecond, Memifs: memifs, Embedded: true, Networks: networks(),
-	})
+	st, err := newStage(ctx, set)
 	if err != nil {
 		return err
 	}
 	s := &siege{
-		stage: &stage{Node: n, settings: set}, random: rand.New(rand.NewPCG(set.seed, 0)),
+		stage: st, random: rand.New(rand.NewPCG(set.seed, 0)),
 		calls: map[string]int{}, breaking: map[string]int{}, attacking: map[string]int{}, living: map[string]*node.Pod{},
 	}
 	defer func() {
 		if err != nil && set.verbose {
-			log, _ := os.ReadFile(n.AgentLog())
-			fmt.Fprintf(out, "end of the agent's log:\n%s\n", log[max(0, len(log)-20000):])
+			fmt.Fprint(out, s.LogTails(200))
 		}
-		err = errors.Join(err, n.Close())
+		err = errors.Join(err, s.Close())
 	}()
-	if s.runtime, err = n.Runtime(io.Discard); err == nil {
-		err = n.StartAgent(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	places := leftovers.Places{
-		Namespaces: map[string]string{"node": ""}, Directories: n.Watched(), Agent: n.Socket(), Dataplane: n.DataplaneSocket(),
-	}
-	clean, err := leftovers.Steady(ctx, places, settling)
+	clean, err := leftovers.Steady(ctx, s.places(), settling)
 	if err != nil {
 		return err
 	}
@@ -105,7 +92,7 @@ func runSiege(ctx context.Context, out io.Writer, set settings) (err error) {
 			return err
 		}
 	}
-	left, err := leftovers.Settle(ctx, places, clean, settling)
+	left, err := leftovers.Settle(ctx, s.places(), clean, settling)
 	if lines := left.Since(clean); err == nil && len(lines) > 0 {
 		s.reportf("left over: %s", strings.Join(lines, ", "))
 	}

@@ -53,43 +53,55 @@ func (r *result) reportf(format string, args ...any) {
 
 // onNode makes an attack on a new node. An error means that the attack could not be made.
 func (a attack) onNode(ctx context.Context, s settings) (r result, err error) {
-	n, err := node.New(s.programs, node.Options{
-		CoolDown: 50 * time.Millisecond, Memifs: memifs, Embedded: true,
-		Networks: networks(),
-	})
+	st, err := newStage(ctx, s)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, n.Close()) }()
-	st := &stage{Node: n, settings: s}
-	if st.runtime, err = n.Runtime(io.Discard); err != nil {
+	defer func() { err = errors.Join(err, st.Close()) }()
+	if err = errors.Join(st.placeDataplane(), st.addVictims(ctx)); err != nil {
 		return r, err
 	}
-	if err = n.StartAgent(ctx); err == nil {
-		err = errors.Join(st.placeDataplane(), st.addVictims(ctx))
-	}
-	if err != nil {
-		return r, err
-	}
-	places := leftovers.Places{
-		Namespaces: map[string]string{"node": ""}, Directories: n.Watched(), Agent: n.Socket(), Dataplane: n.DataplaneSocket(),
-	}
-	clean, err := leftovers.Steady(ctx, places, settling)
+	clean, err := leftovers.Steady(ctx, st.places(), settling)
 	if err != nil {
 		return r, err
 	}
 	if r, err = st.attack(ctx, a); err != nil || len(r.violations) > 0 {
 		return r, err
 	}
-	left, err := leftovers.Settle(ctx, places, clean, settling)
+	left, err := leftovers.Settle(ctx, st.places(), clean, settling)
 	if lines := left.Since(clean); err == nil && len(lines) > 0 {
 		r.reportf("left over: %s", strings.Join(lines, ", "))
 	}
 	return r, err
 }
 
-func networks() []node.Network {
-	return []node.Network{{Name: wide, Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/16")}}}
+// newStage makes a node with a running agent, without victims.
+func newStage(ctx context.Context, s settings) (*stage, error) {
+	n, err := node.New(s.programs, node.Options{
+		CoolDown: 50 * time.Millisecond, Memifs: memifs, Embedded: true,
+		Networks: []node.Network{{Name: wide, Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/16")}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	st := &stage{Node: n, settings: s}
+	if st.runtime, err = n.Runtime(io.Discard); err == nil {
+		err = n.StartAgent(ctx)
+	}
+	if err != nil {
+		if s.verbose {
+			fmt.Fprint(os.Stderr, n.LogTails(200))
+		}
+		return nil, errors.Join(err, n.Close())
+	}
+	return st, nil
+}
+
+// places lists all places where a pod could leave something.
+func (s *stage) places() leftovers.Places {
+	return leftovers.Places{
+		Namespaces: map[string]string{"node": ""}, Directories: s.Watched(), Agent: s.Socket(), Dataplane: s.DataplaneSocket(),
+	}
 }
 
 // addVictims adds the victims; each has an interface on the attacker's layer 2 network.

@@ -61,8 +61,8 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 		return err
 	}
 	defer func() {
-		if log, _ := os.ReadFile(n.AgentLog()); err != nil { // optional
-			err = fmt.Errorf("%w; end of the agent's log:\n%s", err, log[max(0, len(log)-4000):])
+		if err != nil {
+			err = fmt.Errorf("%w%s", err, n.LogTails(40))
 		}
 		err = errors.Join(err, n.Close())
 	}()

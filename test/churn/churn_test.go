@@ -13,6 +13,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -37,14 +38,14 @@ func TestAddedAndDeletedPodsAndNetworksLeaveNothing(t *testing.T) {
 	t.Setenv("GOGC", "20") // little garbage, so that RSS is close to the live heap
 	dir := programs.Build(t)
 	n, err := node.New(dir, node.Options{CoolDown: 100 * time.Millisecond})
-	try(t, err)
+	must.Succeed(t, err)
 	c := &churn{node: n}
 	defer c.end(t)
 	c.runtime, err = n.Runtime(os.Stderr)
-	try(t, err)
-	try(t, n.StartAgent(t.Context()))
+	must.Succeed(t, err)
+	must.Succeed(t, n.StartAgent(t.Context()))
 	before, err := leftovers.Steady(t.Context(), c.places(), settling)
-	try(t, err)
+	must.Succeed(t, err)
 	most := memory{}
 	for range warmUp {
 		c.round(t)
@@ -56,9 +57,9 @@ func TestAddedAndDeletedPodsAndNetworksLeaveNothing(t *testing.T) {
 		c.round(t)
 	}
 	t.Logf("%d pods and networks were added and deleted in %s", c.made, time.Since(begun).Round(time.Millisecond))
-	try(t, n.SetNetworks(nil))
+	must.Succeed(t, n.SetNetworks(nil))
 	after, err := leftovers.Settle(t.Context(), c.places(), before, settling)
-	try(t, err)
+	must.Succeed(t, err)
 	if lines := after.Since(before); len(lines) > 0 {
 		t.Errorf("differences:\n  %s", strings.Join(lines, "\n  "))
 	}
@@ -67,9 +68,7 @@ func TestAddedAndDeletedPodsAndNetworksLeaveNothing(t *testing.T) {
 
 func (c *churn) end(t *testing.T) {
 	if t.Failed() {
-		if content, err := os.ReadFile(c.node.AgentLog()); err == nil {
-			t.Logf("end of the agent's log:\n%s", content[max(0, len(content)-4000):])
-		}
+		t.Log(c.node.LogTails(100))
 	}
 	if err := c.node.Close(); err != nil {
 		t.Errorf("remove the node: %v", err)
@@ -97,7 +96,7 @@ func (c *churn) round(t *testing.T) {
 	for i := range together {
 		networks = append(networks, c.network(i))
 	}
-	try(t, c.node.SetNetworks(networks))
+	must.Succeed(t, c.node.SetNetworks(networks))
 	var pods []*node.Pod
 	for _, n := range networks {
 		pods = append(pods, c.add(t, n))
@@ -105,9 +104,9 @@ func (c *churn) round(t *testing.T) {
 	c.checkNumbers(t)
 	for _, p := range pods {
 		ctx, cancel := context.WithTimeout(t.Context(), cniTimeout)
-		try(t, c.runtime.Del(ctx, p))
+		must.Succeed(t, c.runtime.Del(ctx, p))
 		cancel()
-		try(t, p.Remove())
+		must.Succeed(t, p.Remove())
 	}
 	c.made += together
 }
@@ -130,7 +129,7 @@ const cniTimeout = time.Minute
 func (c *churn) add(t *testing.T, n node.Network) *node.Pod {
 	t.Helper()
 	p, err := c.node.NewPod("pod-" + n.Name)
-	try(t, err)
+	must.Succeed(t, err)
 	p.Annotations = map[string]string{"contivpp.io/custom-if": "x0/tap/" + n.Name + ", x1/veth/stub"}
 	if n.Type == "L2" {
 		p.Annotations["contivpp.io/custom-if"] = "x0/veth/" + n.Name + ", x1/tap/stub"
@@ -159,7 +158,7 @@ func (c *churn) add(t *testing.T, n node.Network) *node.Pod {
 func (c *churn) checkNumbers(t *testing.T) {
 	t.Helper()
 	s, err := leftovers.Take(t.Context(), leftovers.Places{Dataplane: c.node.DataplaneSocket()})
-	try(t, err)
+	must.Succeed(t, err)
 	for _, line := range s.Since(leftovers.Snapshot{}) {
 		fields := strings.Fields(line)
 		switch {
@@ -174,6 +173,6 @@ func (c *churn) checkNumbers(t *testing.T) {
 func number(t *testing.T, text string) int {
 	t.Helper()
 	n, err := strconv.Atoi(text)
-	try(t, err)
+	must.Succeed(t, err)
 	return n
 }

@@ -12,10 +12,3 @@ import (
 var many = flag.Int("pods", 200, "number of pods and networks that are added and deleted")
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
-
-func try(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

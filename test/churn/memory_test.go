@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weftnet/weft/test/must"
 )
 
 // growth is the factor by which memory may grow: garbage that is not collected yet is not a leak.
@@ -44,11 +46,11 @@ func (m memory) raise(other memory) {
 func resident(t *testing.T, pid int) uint64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	try(t, err)
+	must.Succeed(t, err)
 	for line := range strings.Lines(string(text)) {
 		if value, ok := strings.CutPrefix(line, "RssAnon:"); ok {
 			n, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-			try(t, err)
+			must.Succeed(t, err)
 			return n << 10
 		}
 	}

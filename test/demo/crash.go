@@ -99,10 +99,8 @@ func (d *demo) restart(ctx context.Context) error {
 
 // pause waits while the pings continue.
 func pause(ctx context.Context, t time.Duration) error {
-	timer := time.NewTimer(t)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(t):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -110,23 +109,13 @@ func short(t time.Duration) time.Duration {
 	return t.Round(time.Microsecond)
 }
 
-// lastLines is the number of lines of each log that a failure shows.
-const lastLines = 20
-
 // showFailure prints the agent's last transactions, if it still answers, and the ends of the programs' logs. It keeps the logs, with the
 // stack of each goroutine.
 func (d *demo) showFailure(ctx context.Context) {
 	if text, err := d.node.Weftctl(ctx, "transactions", "5"); err == nil {
 		fmt.Fprintf(d.out, "\n--- weftctl transactions 5\n%s", text)
 	}
-	for _, path := range []string{d.node.AgentLog(), d.node.DataplaneLog()} {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			continue // the program did not run
-		}
-		lines := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
-		fmt.Fprintf(d.out, "\n--- end of %s\n%s\n", path, strings.Join(lines[max(0, len(lines)-lastLines):], "\n"))
-	}
+	fmt.Fprint(d.out, d.node.LogTails(20))
 	if err := d.node.Abort(); err != nil {
 		fmt.Fprintf(d.out, "\n%v\n", err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/vswitch"
 )
 
@@ -32,13 +33,13 @@ type planter struct {
 func newPlanter(t *testing.T) (p *planter, socket string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "left")
-	try(t, err)
-	t.Cleanup(func() { try(t, os.RemoveAll(dir)) })
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, os.RemoveAll(dir)) })
 	socket = filepath.Join(dir, "api.sock")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- vswitch.Run(ctx, vswitch.Config{APISocket: socket}) }()
-	t.Cleanup(func() { cancel(); try(t, <-done) })
+	t.Cleanup(func() { cancel(); must.Succeed(t, <-done) })
 	conn := connect(t, socket)
 	t.Cleanup(conn.Disconnect)
 	p = &planter{Connection: conn, t: t}
@@ -73,46 +74,46 @@ func (p *planter) loopback(tag string) interface_types.InterfaceIndex {
 	p.t.Helper()
 	c := interfaces.NewServiceClient(p)
 	reply, err := c.CreateLoopback(p.t.Context(), &interfaces.CreateLoopback{})
-	try(p.t, err)
+	must.Succeed(p.t, err)
 	_, err = c.SwInterfaceTagAddDel(p.t.Context(), &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: reply.SwIfIndex, Tag: tag})
-	try(p.t, err)
+	must.Succeed(p.t, err)
 	return reply.SwIfIndex
 }
 
 func (p *planter) address() {
 	prefix, err := ip_types.ParseAddressWithPrefix("192.0.2.1/32")
-	try(p.t, err)
+	must.Succeed(p.t, err)
 	_, err = interfaces.NewServiceClient(p).SwInterfaceAddDelAddress(p.t.Context(),
 		&interfaces.SwInterfaceAddDelAddress{SwIfIndex: p.old, IsAdd: true, Prefix: prefix})
-	try(p.t, err)
+	must.Succeed(p.t, err)
 }
 
 func (p *planter) unnumbered() {
 	_, err := interfaces.NewServiceClient(p).SwInterfaceSetUnnumbered(p.t.Context(),
 		&interfaces.SwInterfaceSetUnnumbered{SwIfIndex: p.donor, UnnumberedSwIfIndex: p.old, IsAdd: true})
-	try(p.t, err)
+	must.Succeed(p.t, err)
 }
 
 func (p *planter) table() {
 	_, err := ip.NewServiceClient(p).IPTableAddDelV2(p.t.Context(),
 		&ip.IPTableAddDelV2{IsAdd: true, Table: ip.IPTable{TableID: 7, IsIP6: true, Name: "left"}})
-	try(p.t, err)
+	must.Succeed(p.t, err)
 }
 
 func (p *planter) route() {
 	prefix, err := ip_types.ParsePrefix("198.51.100.0/24")
-	try(p.t, err)
+	must.Succeed(p.t, err)
 	path := fib_types.FibPath{SwIfIndex: uint32(p.old), Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4}
 	_, err = ip.NewServiceClient(p).IPRouteAddDel(p.t.Context(),
 		&ip.IPRouteAddDel{IsAdd: true, Route: ip.IPRoute{Prefix: prefix, NPaths: 1, Paths: []fib_types.FibPath{path}}})
-	try(p.t, err)
+	must.Succeed(p.t, err)
 }
 
 func (p *planter) neighbour() {
 	_, err := ip_neighbor.NewServiceClient(p).IPNeighborAddDel(p.t.Context(), &ip_neighbor.IPNeighborAddDel{IsAdd: true,
 		Neighbor: ip_neighbor.IPNeighbor{SwIfIndex: p.old, Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
 			MacAddress: [6]byte{2, 0, 0, 0, 0, 9}, IPAddress: ip_types.NewAddress(netip.MustParseAddr("2001:db8::9").AsSlice())}})
-	try(p.t, err)
+	must.Succeed(p.t, err)
 }
 
 func TestSnapshotShowsLeftoversInTheDataplane(t *testing.T) {
@@ -134,10 +135,10 @@ func TestSnapshotShowsLeftoversInTheDataplane(t *testing.T) {
 			p, socket := newPlanter(t)
 			places := leftovers.Places{Dataplane: socket}
 			before, err := leftovers.Take(t.Context(), places)
-			try(t, err)
+			must.Succeed(t, err)
 			tt.plant(p)
 			after, err := leftovers.Take(t.Context(), places)
-			try(t, err)
+			must.Succeed(t, err)
 			if lines := after.Since(before); !anyBegins(lines, tt.line) {
 				t.Errorf("no line begins with %q: %q", tt.line, lines)
 			}

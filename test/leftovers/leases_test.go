@@ -11,6 +11,7 @@ import (
 
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/must"
 )
 
 // agent serves the list of leases.
@@ -27,12 +28,12 @@ func (a *agent) serve(t *testing.T) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "a")
 	listener, err := net.Listen("unix", socket)
-	try(t, err)
+	must.Succeed(t, err)
 	server := grpc.NewServer()
 	weftv1.RegisterOperationsServer(server, a)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
-	t.Cleanup(func() { server.Stop(); try(t, <-done) })
+	t.Cleanup(func() { server.Stop(); must.Succeed(t, <-done) })
 	return socket
 }
 
@@ -40,12 +41,12 @@ func TestSnapshotShowsLeasesExceptCoolingOnes(t *testing.T) {
 	a := &agent{leases: []*weftv1.Lease{{Pool: "pods4", Address: "10.1.0.2", State: "internal"}}}
 	places := leftovers.Places{Agent: a.serve(t)}
 	before, err := leftovers.Take(t.Context(), places)
-	try(t, err)
+	must.Succeed(t, err)
 	a.leases = append(a.leases,
 		&weftv1.Lease{Pool: "pods4", Address: "10.1.0.3", State: "used", Holder: "net/c/eth0"},
 		&weftv1.Lease{Pool: "pods4", Address: "10.1.0.4", State: "cooling"})
 	after, err := leftovers.Take(t.Context(), places)
-	try(t, err)
+	must.Succeed(t, err)
 	if lines := after.Since(before); !slices.Equal(lines, []string{"+ lease pods4 10.1.0.3 used net/c/eth0"}) {
 		t.Errorf("lines %q", lines)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/must"
 )
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
@@ -30,7 +31,7 @@ func newPlace(t *testing.T) *place {
 	p := &place{namespace: netnstest.New(t), dir: t.TempDir()}
 	netnstest.Do(t, p.namespace, func() {
 		p.veth = &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "old", Flags: net.FlagUp}, PeerName: "peer"}
-		try(t, netlink.LinkAdd(p.veth))
+		must.Succeed(t, netlink.LinkAdd(p.veth))
 	})
 	p.Places = leftovers.Places{
 		Namespaces: map[string]string{"pod": p.namespace}, Directories: []string{p.dir}, Processes: map[string]int{"self": os.Getpid()},
@@ -41,15 +42,8 @@ func newPlace(t *testing.T) *place {
 func (p *place) take(t *testing.T) leftovers.Snapshot {
 	t.Helper()
 	s, err := leftovers.Take(t.Context(), p.Places)
-	try(t, err)
+	must.Succeed(t, err)
 	return s
-}
-
-func try(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // plant makes a leftover, and has the beginning of the line that shows it.
@@ -63,49 +57,49 @@ func plants() []plant {
 	to := func(cidr string) *net.IPNet { _, n, _ := net.ParseCIDR(cidr); return n }
 	return []plant{
 		{"link", func(t *testing.T, _ *place) {
-			try(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "left"}}))
+			must.Succeed(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "left"}}))
 		}, "+ link pod left bridge down"},
 		{"node's end of a veth", func(t *testing.T, _ *place) {
-			try(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "weft0123456789a"}, PeerName: "peer9"}))
+			must.Succeed(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "weft0123456789a"}, PeerName: "peer9"}))
 		}, "+ link pod weft0123456789a veth down"},
 		{"address", func(t *testing.T, p *place) {
-			try(t, netlink.AddrAdd(p.veth, &netlink.Addr{IPNet: &net.IPNet{IP: net.IP{192, 0, 2, 1}, Mask: net.CIDRMask(32, 32)}}))
+			must.Succeed(t, netlink.AddrAdd(p.veth, &netlink.Addr{IPNet: &net.IPNet{IP: net.IP{192, 0, 2, 1}, Mask: net.CIDRMask(32, 32)}}))
 		}, "+ address pod old 192.0.2.1/32"},
 		{"route", func(t *testing.T, p *place) {
-			try(t, netlink.RouteAdd(&netlink.Route{LinkIndex: p.veth.Index, Dst: to("198.51.100.0/24"), Table: 77}))
+			must.Succeed(t, netlink.RouteAdd(&netlink.Route{LinkIndex: p.veth.Index, Dst: to("198.51.100.0/24"), Table: 77}))
 		}, "+ route pod 198.51.100.0/24 via <nil> dev old table 77"},
 		{"IPv6 route", func(t *testing.T, p *place) {
-			try(t, netlink.RouteAdd(&netlink.Route{LinkIndex: p.veth.Index, Dst: to("2001:db8::/64")}))
+			must.Succeed(t, netlink.RouteAdd(&netlink.Route{LinkIndex: p.veth.Index, Dst: to("2001:db8::/64")}))
 		}, "+ route pod 2001:db8::/64 via <nil> dev old table 254"},
 		{"rule", func(t *testing.T, _ *place) {
 			rule := netlink.NewRule()
 			rule.Src, rule.Table, rule.Priority = to("192.0.2.0/24"), 77, 900
-			try(t, netlink.RuleAdd(rule))
+			must.Succeed(t, netlink.RuleAdd(rule))
 		}, "+ rule pod ip rule 900: from 192.0.2.0/24"},
 		{"neighbour", func(t *testing.T, p *place) {
-			try(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: p.veth.Index, IP: net.IP{192, 0, 2, 9}, State: netlink.NUD_PERMANENT,
+			must.Succeed(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: p.veth.Index, IP: net.IP{192, 0, 2, 9}, State: netlink.NUD_PERMANENT,
 				HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}))
 		}, "+ neighbour pod old 192.0.2.9 at 02:00:00:00:00:09 permanent"},
 		{"proxied neighbour", func(t *testing.T, p *place) {
-			try(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: p.veth.Index, IP: net.IP{192, 0, 2, 8}, Flags: netlink.NTF_PROXY}))
+			must.Succeed(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: p.veth.Index, IP: net.IP{192, 0, 2, 8}, Flags: netlink.NTF_PROXY}))
 		}, "+ neighbour pod old 192.0.2.8 at  proxied"},
 		{"changed link", func(t *testing.T, p *place) {
-			try(t, netlink.LinkSetMTU(p.veth, 1400))
+			must.Succeed(t, netlink.LinkSetMTU(p.veth, 1400))
 		}, "+ link pod old veth up mtu 1400"},
 		{"file", func(t *testing.T, p *place) {
-			try(t, os.WriteFile(filepath.Join(p.dir, "left"), nil, 0o600))
+			must.Succeed(t, os.WriteFile(filepath.Join(p.dir, "left"), nil, 0o600))
 		}, "+ file "},
 		{"changed mode of a file", func(t *testing.T, p *place) {
-			try(t, os.Chmod(p.dir, 0o700))
+			must.Succeed(t, os.Chmod(p.dir, 0o700))
 		}, "+ file "},
 		{"descriptor of a file", func(t *testing.T, _ *place) {
 			f, err := os.Open("/dev/zero")
-			try(t, err)
+			must.Succeed(t, err)
 			t.Cleanup(func() { _ = f.Close() })
 		}, "+ descriptor self /dev/zero"},
 		{"descriptor of a socket", func(t *testing.T, _ *place) {
 			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-			try(t, err)
+			must.Succeed(t, err)
 			t.Cleanup(func() { _ = unix.Close(fd) })
 		}, "+ descriptor self socket"},
 	}
@@ -141,7 +135,7 @@ func anyBegins(lines []string, prefix string) bool {
 func TestSinceShowsMissingObjects(t *testing.T) {
 	p := newPlace(t)
 	before := p.take(t)
-	netnstest.Do(t, p.namespace, func() { try(t, netlink.LinkDel(p.veth)) })
+	netnstest.Do(t, p.namespace, func() { must.Succeed(t, netlink.LinkDel(p.veth)) })
 	if lines := p.take(t).Since(before); !anyBegins(lines, "- link pod old veth") {
 		t.Errorf("the removed link is missing: %q", lines)
 	}
@@ -151,14 +145,14 @@ func TestSettleWaitsForTemporaryObjects(t *testing.T) {
 	p := newPlace(t)
 	before := p.take(t)
 	late := filepath.Join(p.dir, "late")
-	try(t, os.WriteFile(late, nil, 0o600))
+	must.Succeed(t, os.WriteFile(late, nil, 0o600))
 	timer := time.AfterFunc(50*time.Millisecond, func() { _ = os.Remove(late) })
 	defer timer.Stop()
 	after, err := leftovers.Settle(t.Context(), p.Places, before, time.Minute)
 	if lines := after.Since(before); err != nil || len(lines) != 0 {
 		t.Errorf("%q, error %v", lines, err)
 	}
-	try(t, os.WriteFile(late, nil, 0o600))
+	must.Succeed(t, os.WriteFile(late, nil, 0o600))
 	after, err = leftovers.Settle(t.Context(), p.Places, before, 50*time.Millisecond)
 	if lines := after.Since(before); err != nil || len(lines) != 1 {
 		t.Errorf("lines %q, error %v, want one line for the permanent object", lines, err)
@@ -169,7 +163,7 @@ func TestSettleTakesEnoughSnapshotsOnASuspendedMachine(t *testing.T) {
 	p := newPlace(t)
 	before := p.take(t)
 	late := filepath.Join(p.dir, "late")
-	try(t, os.WriteFile(late, nil, 0o600))
+	must.Succeed(t, os.WriteFile(late, nil, 0o600))
 	timer := time.AfterFunc(100*time.Millisecond, func() { _ = os.Remove(late) })
 	defer timer.Stop()
 	after, err := leftovers.Settle(t.Context(), p.Places, before, time.Nanosecond)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/must"
 )
 
 func TestSnapshotShowsALeftoverMemif(t *testing.T) {
@@ -30,10 +31,10 @@ func TestSnapshotShowsALeftoverMemif(t *testing.T) {
 		}, "+ memif dataplane memif7/3 3 of socket 7 MEMIF_ROLE_API_MASTER MEMIF_MODE_API_ETHERNET"},
 	} {
 		before, err := leftovers.Take(t.Context(), places)
-		try(t, err)
-		try(t, step.plant())
+		must.Succeed(t, err)
+		must.Succeed(t, step.plant())
 		after, err := leftovers.Take(t.Context(), places)
-		try(t, err)
+		must.Succeed(t, err)
 		if lines := after.Since(before); !anyBegins(lines, step.line) {
 			t.Errorf("no line begins with %q: %q", step.line, lines)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/ping"
@@ -92,7 +93,7 @@ func gateways(l node.Link) []netip.Addr {
 func (c cell) nodeAddresses(t *testing.T, home string) []netip.Addr {
 	t.Helper()
 	var list []netlink.Addr
-	try(t, netns.Do(home, func() error {
+	must.Succeed(t, netns.Do(home, func() error {
 		l, err := netlink.LinkByName(node.HostLink)
 		if err != nil {
 			return err
@@ -116,9 +117,9 @@ func (c cell) byItself(t *testing.T, from, to *wired) {
 	t.Helper()
 	l := from.last()
 	for i, address := range to.last().Bare() {
-		try(t, route(from.Netns, netlink.RouteAdd, address, l.Gateways[i]))
+		must.Succeed(t, route(from.Netns, netlink.RouteAdd, address, l.Gateways[i]))
 		answers(t, from, "x0", address)
-		try(t, route(from.Netns, netlink.RouteDel, address, l.Gateways[i]))
+		must.Succeed(t, route(from.Netns, netlink.RouteDel, address, l.Gateways[i]))
 	}
 }
 
@@ -142,8 +143,8 @@ func (c cell) nothing(t *testing.T, from, to *wired) {
 	here, there := c.chosen("10.9.0.1/24", "fd00:9::1/64"), c.chosen("10.9.0.2/24", "fd00:9::2/64")
 	var attempts sync.WaitGroup
 	for i, p := range there {
-		try(t, address(from.Netns, netlink.AddrAdd, here[i]))
-		try(t, address(to.Netns, netlink.AddrAdd, p))
+		must.Succeed(t, address(from.Netns, netlink.AddrAdd, here[i]))
+		must.Succeed(t, address(to.Netns, netlink.AddrAdd, p))
 		attempts.Go(func() {
 			if way(from.Netns, "x0").reach(t.Context(), p.Addr(), unreachable) == nil {
 				t.Errorf("%s answers through a stub interface", p.Addr())
@@ -152,8 +153,8 @@ func (c cell) nothing(t *testing.T, from, to *wired) {
 	}
 	attempts.Wait()
 	for i := range there {
-		try(t, address(from.Netns, netlink.AddrDel, here[i]))
-		try(t, address(to.Netns, netlink.AddrDel, there[i]))
+		must.Succeed(t, address(from.Netns, netlink.AddrDel, here[i]))
+		must.Succeed(t, address(to.Netns, netlink.AddrDel, there[i]))
 	}
 }
 

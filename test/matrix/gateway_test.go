@@ -6,6 +6,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/programs"
 )
 
@@ -20,9 +21,9 @@ func TestGatewayForgetsDeletedPods(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			c := cell{kind, "L2", "dual"}
 			a, b := m.newPod(t, c), m.newPod(t, c)
-			defer func() { try(t, a.Remove()); try(t, b.Remove()) }()
+			defer func() { must.Succeed(t, a.Remove()); must.Succeed(t, b.Remove()) }()
 			before, err := leftovers.Steady(t.Context(), m.places(a, b), settling)
-			try(t, err)
+			must.Succeed(t, err)
 			defer m.leave(t, before, a, b)
 			for _, w := range []*wired{a, b} {
 				m.add(t, w)

@@ -21,10 +21,3 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m, programs.Keep())
 }
-
-func try(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

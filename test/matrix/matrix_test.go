@@ -15,6 +15,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
@@ -51,30 +52,26 @@ func TestMatrix(t *testing.T) {
 func newMatrix(t *testing.T, dir string, o node.Options) *matrix {
 	t.Helper()
 	n, err := node.New(dir, o)
-	try(t, err)
+	must.Succeed(t, err)
 	m := &matrix{node: n, home: filepath.Join(n.Dir, "home"), podInterface: dataplane.Tap()}
-	try(t, netns.Make(m.home))
+	must.Succeed(t, netns.Make(m.home))
 	m.runtime, err = n.Runtime(os.Stderr)
-	try(t, err)
+	must.Succeed(t, err)
 	// The agent waits longer for a kubelet that lists no pod at all, because that may have just started.
 	_, err = n.Kubelet.Admit(t.Context(), node.Memif, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
-	try(t, err)
+	must.Succeed(t, err)
 	return m
 }
 
 // start starts the agent in the node's namespace.
 func (m *matrix) start(t *testing.T) {
 	t.Helper()
-	try(t, netns.Do(m.home, func() error { return m.node.StartAgent(t.Context(), "--pod-interface", m.podInterface) }))
+	must.Succeed(t, netns.Do(m.home, func() error { return m.node.StartAgent(t.Context(), "--pod-interface", m.podInterface) }))
 }
 
 func (m *matrix) end(t *testing.T) {
 	if t.Failed() {
-		for _, path := range []string{m.node.AgentLog(), m.node.DataplaneLog()} {
-			if content, err := os.ReadFile(path); err == nil {
-				t.Logf("end of %s:\n%s", path, content[max(0, len(content)-4000):])
-			}
-		}
+		t.Log(m.node.LogTails(100))
 	}
 	if err := errors.Join(m.node.StopAgent(), netns.Remove(m.home), m.node.Close()); err != nil {
 		t.Errorf("remove the node: %v", err)
@@ -119,10 +116,10 @@ func (m *matrix) playAs(t *testing.T, c cell, namespace string) {
 	}
 	a, b := m.newPod(t, c), m.newPod(t, c)
 	a.Namespace, b.Namespace = namespace, namespace
-	defer func() { try(t, a.Remove()); try(t, b.Remove()) }()
+	defer func() { must.Succeed(t, a.Remove()); must.Succeed(t, b.Remove()) }()
 	places := m.places(a, b)
 	before, err := leftovers.Steady(t.Context(), places, settling)
-	try(t, err)
+	must.Succeed(t, err)
 	defer m.leave(t, before, a, b)
 
 	m.add(t, a)
@@ -130,12 +127,12 @@ func (m *matrix) playAs(t *testing.T, c cell, namespace string) {
 	c.checkResult(t, a)
 	c.checkResult(t, b)
 	wiring, err := leftovers.Take(t.Context(), places)
-	try(t, err)
+	must.Succeed(t, err)
 	c.checkDump(t, wiring.Since(before))
 	c.exchange(t, m.home, a, b)
 	m.check(t, a, b)
 	wiring, err = leftovers.Steady(t.Context(), places, settling) // with learned neighbours
-	try(t, err)
+	must.Succeed(t, err)
 
 	m.restart(t)
 	m.same(t, places, wiring)
@@ -153,7 +150,7 @@ func (m *matrix) same(t *testing.T, places leftovers.Places, before leftovers.Sn
 		})
 	}
 	now, err := leftovers.Until(t.Context(), places, settling, func(now leftovers.Snapshot) bool { return len(differ(now)) == 0 })
-	try(t, err)
+	must.Succeed(t, err)
 	if lines := differ(now); len(lines) > 0 {
 		t.Errorf("differences after a crash of the agent:\n  %s", strings.Join(lines, "\n  "))
 	}
@@ -163,7 +160,7 @@ func (m *matrix) newPod(t *testing.T, c cell) *wired {
 	t.Helper()
 	m.pods++
 	p, err := m.node.NewPod(fmt.Sprintf("p%d", m.pods))
-	try(t, err)
+	must.Succeed(t, err)
 	p.Annotations = c.annotations()
 	w := &wired{Pod: p}
 	if c.kind == "memif" {
@@ -188,15 +185,15 @@ func (m *matrix) add(t *testing.T, w *wired) {
 	t.Helper()
 	if w.container.Name != "" {
 		containers, err := m.node.Admit(t.Context(), w.Pod, kubelettest.Container{Name: w.container.Name, Limit: 1})
-		try(t, err)
+		must.Succeed(t, err)
 		w.container = containers[0]
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), cniTimeout)
 	defer cancel()
 	result, err := m.runtime.Add(ctx, w.Pod)
-	try(t, err)
+	must.Succeed(t, err)
 	w.links, err = node.Links(result)
-	try(t, err)
+	must.Succeed(t, err)
 	for _, r := range result.Routes {
 		w.routes = append(w.routes, fmt.Sprintf("%s via %s", &r.Dst, r.GW))
 	}
@@ -219,7 +216,7 @@ func (m *matrix) check(t *testing.T, pods ...*wired) {
 // leave deletes the pods, makes kubelet forget them, and compares with the state before them.
 func (m *matrix) leave(t *testing.T, before leftovers.Snapshot, pods ...*wired) {
 	for _, w := range pods {
-		try(t, w.unplug())
+		must.Succeed(t, w.unplug())
 		ctx, cancel := context.WithTimeout(t.Context(), cniTimeout)
 		defer cancel()
 		if err := m.runtime.Del(ctx, w.Pod); err != nil {
@@ -228,7 +225,7 @@ func (m *matrix) leave(t *testing.T, before leftovers.Snapshot, pods ...*wired) 
 		m.node.Forget(w.Pod)
 	}
 	after, err := leftovers.Settle(t.Context(), m.places(pods[0], pods[1]), before, settling)
-	try(t, err)
+	must.Succeed(t, err)
 	if lines := after.Since(before); len(lines) > 0 {
 		t.Errorf("differences after DEL:\n  %s", strings.Join(lines, "\n  "))
 	}
@@ -237,6 +234,6 @@ func (m *matrix) leave(t *testing.T, before leftovers.Snapshot, pods ...*wired) 
 // restart kills the agent and starts another one.
 func (m *matrix) restart(t *testing.T) {
 	t.Helper()
-	try(t, m.node.KillAgent())
+	must.Succeed(t, m.node.KillAgent())
 	m.start(t)
 }

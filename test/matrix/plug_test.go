@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/netns"
 )
 
@@ -35,20 +36,20 @@ func (w *wired) plugIn(t *testing.T) {
 	t.Helper()
 	directory := w.container.Mounts[0].GetHostPath()
 	text, err := os.ReadFile(filepath.Join(directory, memif.DescriptionFile))
-	try(t, err)
+	must.Succeed(t, err)
 	all, err := memif.ParseDescriptions(text)
-	try(t, err)
+	must.Succeed(t, err)
 	if len(all) != 1 || all[0].Name != "x0" {
 		t.Fatalf("interfaces.json is %s", text)
 	}
 	l, p := listed(all[0]), &plug{}
-	try(t, netns.Do(w.Netns, func() (err error) { p.tap, err = l.makeTap(); return err }))
+	must.Succeed(t, netns.Do(w.Netns, func() (err error) { p.tap, err = l.makeTap(); return err }))
 	ctx, cancel := context.WithTimeout(t.Context(), settling)
 	defer cancel()
 	p.client, err = memif.Dial(ctx, memif.ClientConfig{
 		Socket: filepath.Join(directory, "memif.sock"), ID: l.ID, Secret: memif.Secret(w.container.Envs[memif.SecretVariable]), Name: l.Name,
 	}, memif.ClientEvents{})
-	try(t, err)
+	must.Succeed(t, err)
 	ctx, p.stop = context.WithCancel(context.Background())
 	p.running.Go(func() { carry(p.tap.Read, func(b []byte) (int, error) { return len(b), p.client.WritePacket(ctx, b) }) })
 	p.running.Go(func() {

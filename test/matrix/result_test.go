@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/netns"
 )
 
@@ -121,7 +122,7 @@ func (s seen) String() string { return fmt.Sprintf("%s mtu %d %v", s.mac, s.mtu,
 
 func inKernel(t *testing.T, path, name string) (s seen) {
 	t.Helper()
-	try(t, netns.Do(path, func() error {
+	must.Succeed(t, netns.Do(path, func() error {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
@@ -142,7 +143,7 @@ func inKernel(t *testing.T, path, name string) (s seen) {
 // kernelRoutes returns all routes of a namespace in the notation of results.
 func kernelRoutes(t *testing.T, path string) (routes []string) {
 	t.Helper()
-	try(t, netns.Do(path, func() error {
+	must.Succeed(t, netns.Do(path, func() error {
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 			list, err := netlink.RouteList(nil, family)
 			if err != nil {

@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.etcd.io/bbolt"
-
+	"github.com/weftnet/weft/agent/statefile/statefiletest"
 	"github.com/weftnet/weft/test/node"
 )
 
@@ -85,7 +84,7 @@ func TestSameSocketWorksAfterAReboot(t *testing.T) {
 	g := newGranted(t, nil)
 	g.wire(g.pod)
 	g.try(errors.Join(g.KillAgent(), g.Kubelet.Stop(), g.KillDataplane()))
-	g.try(errors.Join(g.pod.Remove(), g.asker.Remove(), changeBoot(filepath.Join(g.State(), "state.db"))))
+	g.try(errors.Join(g.pod.Remove(), g.asker.Remove(), statefiletest.ChangeBoot(filepath.Join(g.State(), "state.db"))))
 	run := filepath.Dir(g.Socket())
 	g.try(errors.Join(os.RemoveAll(run), os.Mkdir(run, 0o700)))
 	g.try(g.Kubelet.Start())
@@ -174,20 +173,4 @@ func (g *granted) unserved() {
 	if left := g.served(); len(left) > 0 {
 		g.Errorf("the dataplane has %q", left)
 	}
-}
-
-// changeBoot lets the state file be that of a boot before.
-func changeBoot(path string) error {
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		return err
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		meta := tx.Bucket([]byte("meta"))
-		if meta == nil || meta.Get([]byte("boot-id")) == nil {
-			return errors.New("the state file has no boot id")
-		}
-		return meta.Put([]byte("boot-id"), []byte("00000000-0000-0000-0000-000000000000"))
-	})
-	return errors.Join(err, db.Close())
 }

@@ -3,7 +3,6 @@ package memif_test
 import (
 	"context"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -18,10 +17,7 @@ const patience = time.Minute
 // close removes the node, and logs its programs' output if the test failed.
 func (l *lab) close() {
 	if l.Failed() {
-		for _, path := range []string{l.AgentLog(), l.DataplaneLog()} {
-			text, _ := os.ReadFile(path)
-			l.Logf("%s:\n%s", path, text)
-		}
+		l.Log(l.LogTails(1000))
 	}
 	if err := l.Close(); err != nil {
 		l.Error(err)

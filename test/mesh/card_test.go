@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/ping"
 	"github.com/weftnet/weft/test/traffic"
 )
@@ -50,13 +51,13 @@ func TestNodesWhoseDataplaneOwnsTheCard(t *testing.T) {
 	t.Run("a NodePort leads to a pod", func(t *testing.T) { c.wantNodePort(t, c.nodes[0], c.nodes[1]) })
 	t.Run("the agent restarts", func(t *testing.T) {
 		m := c.nodes[0]
-		must(t, m.StopAgent())
+		must.Succeed(t, m.StopAgent())
 		m.restart(t)
 		m.wantFirstResyncIdle(t)
 	})
 	t.Run("the dataplane is killed", func(t *testing.T) {
 		for _, m := range c.nodes {
-			must(t, m.KillDataplane())
+			must.Succeed(t, m.KillDataplane())
 		}
 		for i, m := range c.nodes {
 			for _, six := range []bool{false, true} {
@@ -65,7 +66,7 @@ func TestNodesWhoseDataplaneOwnsTheCard(t *testing.T) {
 			}
 		}
 		for _, m := range c.nodes {
-			must(t, m.AwaitReady(t.Context()))
+			must.Succeed(t, m.AwaitReady(t.Context()))
 			m.wantNothingToRepair()
 			m.wantCard("weft-uplink0", "up0")
 			m.wantReplayWithoutCard(t)
@@ -77,8 +78,8 @@ func TestNodesWhoseDataplaneOwnsTheCard(t *testing.T) {
 // restart restarts the node's agent.
 func (m *machine) restart(t *testing.T) {
 	t.Helper()
-	m.inside(func() { must(t, m.BeginAgent("--kubernetes-node", m.name)) })
-	must(t, m.AwaitReady(t.Context()))
+	m.inside(func() { must.Succeed(t, m.BeginAgent("--kubernetes-node", m.name)) })
+	must.Succeed(t, m.AwaitReady(t.Context()))
 }
 
 // wantFirstResyncIdle fails if the agent's first resync made operations.
@@ -90,7 +91,7 @@ func (m *machine) wantFirstResyncIdle(t *testing.T) {
 			Ops           []struct{ Ref, Verb string }
 		}
 	}
-	must(t, json.Unmarshal([]byte(m.weftctl("transactions", "100", "-o", "json")), &reply))
+	must.Succeed(t, json.Unmarshal([]byte(m.weftctl("transactions", "100", "-o", "json")), &reply))
 	for _, txn := range slices.Backward(reply.Transactions) {
 		if txn.Origin != "resync" || !strings.Contains(txn.Label, "start") {
 			continue
@@ -111,7 +112,7 @@ func (m *machine) wantReplayWithoutCard(t *testing.T) {
 			Ops []struct{ Ref, Verb string }
 		}
 	}
-	must(t, json.Unmarshal([]byte(m.weftctl("transactions", "100", "-o", "json")), &reply))
+	must.Succeed(t, json.Unmarshal([]byte(m.weftctl("transactions", "100", "-o", "json")), &reply))
 	for _, txn := range reply.Transactions {
 		at := func(ref, verb string) int {
 			return slices.IndexFunc(txn.Ops, func(o struct{ Ref, Verb string }) bool { return o.Ref == ref && o.Verb == verb })
@@ -129,7 +130,7 @@ func (c *cluster) fromNode(t *testing.T, from, to *machine, six bool) {
 	address := to.own(six)
 	reach(t, from.namespace, address) // VPP drops a packet whose next hop it has to resolve
 	p, err := ping.Open(from.namespace, address)
-	must(t, err)
+	must.Succeed(t, err)
 	defer p.Close()
 	for seq := range 100 {
 		ctx, cancel := context.WithTimeout(t.Context(), answerLimit)
@@ -169,7 +170,7 @@ func (c *cluster) wantMasquerade(t *testing.T, from, to *machine, six bool) {
 	var listener net.Listener
 	to.inside(func() {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(address, 7010).String())
-		must(t, err)
+		must.Succeed(t, err)
 		listener = l
 	})
 	defer listener.Close()
@@ -204,7 +205,7 @@ func (c *cluster) wantNodePort(t *testing.T, m, other *machine) {
 	pod := m.address(false)
 	m.inside(func() {
 		nft, err := nftables.New()
-		must(t, err)
+		must.Succeed(t, err)
 		table := nft.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "nodeport"})
 		chain := nft.AddChain(&nftables.Chain{
 			Name: "prerouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
@@ -218,13 +219,13 @@ func (c *cluster) wantNodePort(t *testing.T, m, other *machine) {
 			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(podPort)},
 			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2},
 		}})
-		must(t, nft.Flush())
-		t.Cleanup(func() { nft.DelTable(table); must(t, nft.Flush()) })
+		must.Succeed(t, nft.Flush())
+		t.Cleanup(func() { nft.DelTable(table); must.Succeed(t, nft.Flush()) })
 	})
 	var listener net.Listener
 	netnstest.Do(t, m.pod.Netns, func() {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(pod, podPort).String())
-		must(t, err)
+		must.Succeed(t, err)
 		listener = l
 	})
 	defer listener.Close()
@@ -278,7 +279,7 @@ func addressesOn(t *testing.T, link string) (found []netip.Addr) {
 		return nil
 	}
 	list, err := netlink.AddrList(l, netlink.FAMILY_ALL)
-	must(t, err)
+	must.Succeed(t, err)
 	for _, a := range list {
 		if ip, is := netip.AddrFromSlice(a.IP); is && !ip.Unmap().IsLinkLocalUnicast() {
 			found = append(found, ip.Unmap())
@@ -290,8 +291,8 @@ func addressesOn(t *testing.T, link string) (found []netip.Addr) {
 // wantGivenBack removes the uplink from the configuration of one node, and then of the other. In between they reach each other.
 func (c *cluster) wantGivenBack(t *testing.T) {
 	for _, m := range c.nodes {
-		must(t, m.StopAgent())
-		must(t, m.Uplink(""))
+		must.Succeed(t, m.StopAgent())
+		must.Succeed(t, m.Uplink(""))
 		m.restart(t)
 		m.wantCard("up0", "weft-uplink0")
 		if _, err := os.Stat(m.State() + "/card-up0.json"); err == nil {

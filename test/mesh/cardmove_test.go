@@ -23,6 +23,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/test/dataplane"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -43,22 +44,22 @@ func newCardNode(t *testing.T) *cardNode {
 	}}
 	(&cluster{t: t, nodes: [2]*machine{m, other}}).cable()
 	up, err := netlink.LinkByName("up0")
-	must(t, err)
+	must.Succeed(t, err)
 	for _, r := range []netlink.Route{
 		{Gw: netip.MustParseAddr("192.0.2.2").AsSlice(), Priority: 100, Protocol: unix.RTPROT_DHCP},
 		{Gw: netip.MustParseAddr("2001:db8:ff::2").AsSlice(), Priority: 100, Dst: ipNet(netip.MustParsePrefix("::/0"))},
 	} {
 		r.LinkIndex = up.Attrs().Index
-		must(t, netlink.RouteAdd(&r))
+		must.Succeed(t, netlink.RouteAdd(&r))
 	}
 	n, err := node.New(programs.Build(t), node.Options{Uplink: "up0"})
-	must(t, err)
+	must.Succeed(t, err)
 	m.Node = n
 	t.Cleanup(func() {
-		if log, err := os.ReadFile(n.AgentLog()); t.Failed() && err == nil {
-			t.Logf("the log:\n%s", log[max(0, len(log)-20000):])
+		if t.Failed() {
+			t.Log(n.LogTails(200))
 		}
-		must(t, n.Close())
+		must.Succeed(t, n.Close())
 	})
 	return &cardNode{m, up, other}
 }
@@ -71,12 +72,12 @@ func TestCardReturnsToTheKernelWithoutTheAgent(t *testing.T) {
 		out, err := exec.CommandContext(t.Context(), n.Program("weft-agent"), "release-uplink", "--config", n.Config()).CombinedOutput()
 		return string(out), err
 	}
-	must(t, n.StartAgent(t.Context()))
+	must.Succeed(t, n.StartAgent(t.Context()))
 	n.wantCard("weft-uplink0", "up0")
 	if out, err := release(); err == nil || !strings.Contains(out, "stop it first") {
 		t.Errorf("while an agent runs: %v, %s", err, out)
 	}
-	must(t, n.StopAgent())
+	must.Succeed(t, n.StopAgent())
 	n.wantCard("weft-uplink0", "up0")
 	reach(t, "", n.other.own(false)) // the dataplane still forwards
 	out, err := release()
@@ -87,11 +88,11 @@ func TestCardReturnsToTheKernelWithoutTheAgent(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		reach(t, "", n.other.own(six))
 	}
-	must(t, n.StartAgent(t.Context()))
+	must.Succeed(t, n.StartAgent(t.Context()))
 	n.wantCard("weft-uplink0", "up0")
 	reach(t, "", n.other.own(true))
-	must(t, os.WriteFile(filepath.Join(filepath.Dir(n.Socket()), "uninstalled"), nil, 0o600))
-	must(t, n.StopAgent())
+	must.Succeed(t, os.WriteFile(filepath.Join(filepath.Dir(n.Socket()), "uninstalled"), nil, 0o600))
+	must.Succeed(t, n.StopAgent())
 	wantState(t, n.card, before)
 	reach(t, "", n.other.own(true))
 	if left, _ := filepath.Glob(n.State() + "/card-*"); len(left) > 0 {
@@ -102,16 +103,16 @@ func TestCardReturnsToTheKernelWithoutTheAgent(t *testing.T) {
 // Without the state file the agent cannot restore the card's addresses, but a DHCP client can.
 func TestKernelReceivesOnTheCardAfterTheStateFileIsLost(t *testing.T) {
 	n := newCardNode(t)
-	must(t, n.StartAgent(t.Context()))
+	must.Succeed(t, n.StartAgent(t.Context()))
 	n.wantCard("weft-uplink0", "up0")
-	must(t, n.StopAgent())
-	must(t, os.Remove(filepath.Join(n.State(), "card-up0.json")))
-	must(t, n.Uplink(""))
-	must(t, n.StartAgent(t.Context()))
+	must.Succeed(t, n.StopAgent())
+	must.Succeed(t, os.Remove(filepath.Join(n.State(), "card-up0.json")))
+	must.Succeed(t, n.Uplink(""))
+	must.Succeed(t, n.StartAgent(t.Context()))
 	conn, err := nftables.New()
-	must(t, err)
+	must.Succeed(t, err)
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyNetdev)
-	must(t, err)
+	must.Succeed(t, err)
 	if len(tables) > 0 {
 		t.Errorf("table %s still keeps the kernel from the card", tables[0].Name)
 	}
@@ -121,17 +122,17 @@ func TestKernelReceivesOnTheCardAfterTheStateFileIsLost(t *testing.T) {
 func TestCardStaysWithTheKernelIfTheDataplaneRefuses(t *testing.T) {
 	n := newCardNode(t)
 	before := stateOf(t, n.card)
-	must(t, n.Uplink(""))
-	must(t, n.StartAgent(t.Context()))
+	must.Succeed(t, n.Uplink(""))
+	must.Succeed(t, n.StartAgent(t.Context()))
 	conn, err := core.Connect(socketclient.NewVppClient(n.DataplaneSocket()))
-	must(t, err)
+	must.Succeed(t, err)
 	defer conn.Disconnect()
 	foreign := &ip.IPTableAddDelV2{IsAdd: true, Table: ip.IPTable{TableID: 2, Name: "foreign"}}
 	_, err = ip.NewServiceClient(conn).IPTableAddDelV2(t.Context(), foreign)
-	must(t, err)
-	must(t, n.StopAgent())
-	must(t, n.Uplink("up0"))
-	must(t, n.BeginAgent())
+	must.Succeed(t, err)
+	must.Succeed(t, n.StopAgent())
+	must.Succeed(t, n.Uplink("up0"))
+	must.Succeed(t, n.BeginAgent())
 	k8stest.Eventually(t, "the agent is not ready and names the waiting object", func() bool {
 		out, _ := n.Weftctl(t.Context(), "status") // an error while the agent is not ready
 		return strings.Contains(out, "linux.uplink/up0 waits for") && !strings.Contains(out, "first resync has not ended")
@@ -142,9 +143,9 @@ func TestCardStaysWithTheKernelIfTheDataplaneRefuses(t *testing.T) {
 	reach(t, "", n.other.own(false))
 	foreign.IsAdd = false
 	_, err = ip.NewServiceClient(conn).IPTableAddDelV2(t.Context(), foreign)
-	must(t, err)
+	must.Succeed(t, err)
 	n.weftctl("resync")
-	must(t, n.AwaitReady(t.Context()))
+	must.Succeed(t, n.AwaitReady(t.Context()))
 	n.wantCard("weft-uplink0", "up0")
 	reach(t, "", n.other.own(true))
 }
@@ -165,7 +166,7 @@ func wantState(t *testing.T, l netlink.Link, want string) {
 func TestNodeKeepsItsAddressesWhenTheAgentIsKilledDuringAMove(t *testing.T) {
 	n := newCardNode(t)
 	before := stateOf(t, n.card)
-	must(t, n.StartAgent(t.Context())) // the duration of the move after a start is unknown
+	must.Succeed(t, n.StartAgent(t.Context())) // the duration of the move after a start is unknown
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -174,22 +175,22 @@ func TestNodeKeepsItsAddressesWhenTheAgentIsKilledDuringAMove(t *testing.T) {
 		kills = 8 // the same VPP keeps running, but it is slower
 	}
 	for i := range kills {
-		must(t, n.KillAgent())
-		must(t, n.Uplink([]string{"", "up0"}[i%2]))
-		must(t, n.BeginAgent())
+		must.Succeed(t, n.KillAgent())
+		must.Succeed(t, n.Uplink([]string{"", "up0"}[i%2]))
+		must.Succeed(t, n.BeginAgent())
 		moment := time.NewTimer(time.Duration(random.IntN(400)) * time.Millisecond)
 		<-moment.C
-		must(t, n.KillAgent())
+		must.Succeed(t, n.KillAgent())
 		n.wantWhole(t, i)
 		if random.IntN(2) == 0 { // change the wanted owner
-			must(t, n.Uplink([]string{"up0", ""}[i%2]))
+			must.Succeed(t, n.Uplink([]string{"up0", ""}[i%2]))
 		}
-		must(t, n.BeginAgent())
-		must(t, n.AwaitReady(t.Context()))
+		must.Succeed(t, n.BeginAgent())
+		must.Succeed(t, n.AwaitReady(t.Context()))
 	}
-	must(t, n.StopAgent())
-	must(t, n.Uplink(""))
-	must(t, n.StartAgent(t.Context()))
+	must.Succeed(t, n.StopAgent())
+	must.Succeed(t, n.Uplink(""))
+	must.Succeed(t, n.StartAgent(t.Context()))
 	wantState(t, n.card, before)
 	reach(t, "", n.other.own(false))
 }
@@ -214,20 +215,20 @@ func (m *machine) wantWhole(t *testing.T, round int) {
 func stateOf(t *testing.T, l netlink.Link) string {
 	t.Helper()
 	addresses, err := netlink.AddrList(l, netlink.FAMILY_ALL)
-	must(t, err)
+	must.Succeed(t, err)
 	var lines []string
 	for _, a := range addresses {
 		lines = append(lines, fmt.Sprint(a.IPNet, a.Broadcast, a.Label, a.Scope, a.ValidLft, a.PreferedLft))
 	}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: l.Attrs().Index}, netlink.RT_FILTER_OIF)
-		must(t, err)
+		must.Succeed(t, err)
 		for _, r := range routes {
 			lines = append(lines, fmt.Sprint(r, r.Priority, r.Protocol))
 		}
 	}
 	now, err := netlink.LinkByIndex(l.Attrs().Index)
-	must(t, err)
+	must.Succeed(t, err)
 	lines = append(lines, fmt.Sprint("multicast ", now.Attrs().RawFlags&unix.IFF_ALLMULTI))
 	return strings.Join(lines, "\n")
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/weftnet/weft/ipnet/desired"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -84,38 +85,38 @@ func newCluster(t *testing.T, o options) *cluster {
 func (c *cluster) cable() {
 	c.t.Helper()
 	f, err := os.Open(c.nodes[1].namespace)
-	must(c.t, err)
+	must.Succeed(c.t, err)
 	defer f.Close()
 	link := &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: "up0", MTU: uplinkMTU}, PeerName: "up0", PeerMTU: uplinkMTU, PeerNamespace: netlink.NsFd(f.Fd()),
 	}
-	must(c.t, netlink.LinkAdd(link))
+	must.Succeed(c.t, netlink.LinkAdd(link))
 	c.t.Cleanup(func() {
 		_ = netlink.LinkDel(link)
 		if punting, err := netlink.LinkByName(desired.UplinkLink); err == nil { // it has the node's addresses at the end, too
-			must(c.t, netlink.LinkDel(punting))
+			must.Succeed(c.t, netlink.LinkDel(punting))
 		}
 		// A taken card leaves a table behind, which newer kernels apply to the next card of that name.
 		conn, err := nftables.New()
-		must(c.t, err)
+		must.Succeed(c.t, err)
 		tables, err := conn.ListTablesOfFamily(nftables.TableFamilyNetdev)
-		must(c.t, err)
+		must.Succeed(c.t, err)
 		for _, table := range tables {
 			conn.DelTable(table)
 		}
-		must(c.t, conn.Flush())
+		must.Succeed(c.t, conn.Flush())
 	})
 	for _, m := range c.nodes {
 		m.inside(func() {
 			up, err := netlink.LinkByName("up0")
-			must(c.t, err)
-			must(c.t, netlink.LinkSetUp(up))
+			must.Succeed(c.t, err)
+			must.Succeed(c.t, netlink.LinkSetUp(up))
 			for _, p := range m.addresses {
-				must(c.t, netlink.AddrAdd(up, &netlink.Addr{
+				must.Succeed(c.t, netlink.AddrAdd(up, &netlink.Addr{
 					IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}, Flags: unix.IFA_F_NODAD,
 				}))
 			}
-			must(c.t, os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("1"), 0)) // the default of most distributions
+			must.Succeed(c.t, os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("1"), 0)) // the default of most distributions
 		})
 	}
 }
@@ -142,16 +143,16 @@ func (m *machine) begin(server *k8stest.Server, o options) {
 	server.Put("nodes", object)
 	options := node.Options{Kubeconfig: m.kubeconfig(server), Tunnel: o.tunnel, Uplink: o.uplink, Verify: true, Netns: m.namespace}
 	n, err := node.New(programs.Build(m.t), options)
-	must(m.t, err)
+	must.Succeed(m.t, err)
 	m.Node = n
 	m.t.Cleanup(func() {
 		if log, err := os.ReadFile(n.AgentLog()); m.t.Failed() && err == nil {
 			m.t.Logf("log of %s:\n%s", m.name, log)
 		}
-		must(m.t, n.Close())
+		must.Succeed(m.t, n.Close())
 	})
-	m.inside(func() { must(m.t, n.BeginAgent("--kubernetes-node", m.name)) })
-	must(m.t, n.AwaitReady(m.t.Context()))
+	m.inside(func() { must.Succeed(m.t, n.BeginAgent("--kubernetes-node", m.name)) })
+	must.Succeed(m.t, n.AwaitReady(m.t.Context()))
 }
 
 // kubeconfig has the address of the API server, which listens in the test's namespace.
@@ -166,7 +167,7 @@ func (m *machine) kubeconfig(server *k8stest.Server) string {
 	config.Contexts["it"] = &api.Context{Cluster: "it"}
 	config.CurrentContext = "it"
 	file := filepath.Join(m.t.TempDir(), "kubeconfig")
-	must(m.t, clientcmd.WriteToFile(*config, file))
+	must.Succeed(m.t, clientcmd.WriteToFile(*config, file))
 	return file
 }
 
@@ -174,11 +175,11 @@ func (m *machine) kubeconfig(server *k8stest.Server) string {
 func (m *machine) proxy(host string) string {
 	m.t.Helper()
 	to, err := url.Parse(host)
-	must(m.t, err)
+	must.Succeed(m.t, err)
 	var l net.Listener
 	m.inside(func() {
 		l, err = net.Listen("tcp", "127.0.0.1:0")
-		must(m.t, err)
+		must.Succeed(m.t, err)
 	})
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -218,7 +219,7 @@ func (c *cluster) meet() {
 			var found int
 			m.inside(func() {
 				routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
-				must(c.t, err)
+				must.Succeed(c.t, err)
 				for _, r := range routes {
 					if r.Dst != nil && slices.Contains(other.blocks, r.Dst.String()) {
 						found++
@@ -234,14 +235,14 @@ func (c *cluster) meet() {
 func (m *machine) addPod() {
 	m.t.Helper()
 	runtime, err := m.Runtime(m.t.Output())
-	must(m.t, err)
+	must.Succeed(m.t, err)
 	m.pod, err = m.NewPod("pod-" + m.name)
-	must(m.t, err)
+	must.Succeed(m.t, err)
 	result, err := runtime.Add(m.t.Context(), m.pod)
-	must(m.t, err)
-	m.t.Cleanup(func() { must(m.t, runtime.Del(context.Background(), m.pod)) })
+	must.Succeed(m.t, err)
+	m.t.Cleanup(func() { must.Succeed(m.t, runtime.Del(context.Background(), m.pod)) })
 	links, err := node.Links(result)
-	must(m.t, err)
+	must.Succeed(m.t, err)
 	m.link = links[0]
 }
 
@@ -263,11 +264,4 @@ func (m *machine) weftctl(args ...string) string {
 		m.t.Errorf("weftctl %s: %v", strings.Join(args, " "), err)
 	}
 	return text
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

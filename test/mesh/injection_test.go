@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/must"
 )
 
 // Finding 2 of issue 12: a pod replays a tunnel packet to another node, and its own node masquerades it. The test first shows that the
@@ -39,12 +40,12 @@ func TestPodCannotInjectIntoTheTunnelsOfAnotherNode(t *testing.T) {
 			write(t, sender, target, packet)
 			await(t, victim, "to be replayed")
 
-			must(t, from.StopAgent())
+			must.Succeed(t, from.StopAgent())
 			from.restart(t) // which repairs the table
 			write(t, sender, target, packet)
 			raw := make([]byte, 1<<16)
 			for deadline := time.Now().Add(20 * time.Second); from.guarded(t) == 0; {
-				must(t, victim.SetReadDeadline(time.Now().Add(time.Millisecond)))
+				must.Succeed(t, victim.SetReadDeadline(time.Now().Add(time.Millisecond)))
 				n, err := victim.Read(raw)
 				if err == nil {
 					t.Fatalf("the victim received %q", raw[:n])
@@ -65,7 +66,7 @@ func listen(t *testing.T, namespace string) (c *net.UDPConn) {
 	t.Helper()
 	netnstest.Do(t, namespace, func() {
 		opened, err := net.ListenUDP("udp", nil)
-		must(t, err)
+		must.Succeed(t, err)
 		c = opened
 	})
 	t.Cleanup(func() { _ = c.Close() })
@@ -77,13 +78,13 @@ func port(c *net.UDPConn) uint16 { return c.LocalAddr().(*net.UDPAddr).AddrPort(
 func write(t *testing.T, c *net.UDPConn, to netip.AddrPort, text string) {
 	t.Helper()
 	_, err := c.WriteToUDPAddrPort([]byte(text), to)
-	must(t, err)
+	must.Succeed(t, err)
 }
 
 func await(t *testing.T, c *net.UDPConn, want string) {
 	t.Helper()
 	raw := make([]byte, 1<<16)
-	must(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	must.Succeed(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	n, err := c.Read(raw)
 	if err != nil || string(raw[:n]) != want {
 		t.Fatalf("received %q, %v; want %q", raw[:n], err, want)
@@ -97,11 +98,11 @@ func (m *machine) capture(t *testing.T, six bool, send func()) string {
 	var fd int
 	m.inside(func() {
 		card, err := net.InterfaceByName("up0")
-		must(t, err)
+		must.Succeed(t, err)
 		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, everything)
-		must(t, err)
-		must(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything, Ifindex: card.Index}))
-		must(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}))
+		must.Succeed(t, err)
+		must.Succeed(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything, Ifindex: card.Index}))
+		must.Succeed(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}))
 	})
 	defer unix.Close(fd)
 	send()
@@ -115,7 +116,7 @@ func (m *machine) capture(t *testing.T, six bool, send func()) string {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		must(t, err)
+		must.Succeed(t, err)
 		const inner = 8 + 8 + 14 + 20 + 8 // UDP, VXLAN, Ethernet, IPv4, UDP
 		if n < udp+inner+4 || binary.BigEndian.Uint16(raw[12:]) != kind || binary.BigEndian.Uint16(raw[udp+2:]) != tunnelPort {
 			continue
@@ -133,9 +134,9 @@ func (m *machine) flushGuard(t *testing.T) {
 	t.Helper()
 	m.inside(func() {
 		c, err := nftables.New()
-		must(t, err)
+		must.Succeed(t, err)
 		c.FlushChain(guardChain)
-		must(t, c.Flush())
+		must.Succeed(t, c.Flush())
 	})
 }
 
@@ -144,9 +145,9 @@ func (m *machine) guarded(t *testing.T) (sum uint64) {
 	t.Helper()
 	m.inside(func() {
 		c, err := nftables.New()
-		must(t, err)
+		must.Succeed(t, err)
 		rules, err := c.GetRules(guardChain.Table, guardChain)
-		must(t, err)
+		must.Succeed(t, err)
 		for _, rule := range rules {
 			for _, e := range rule.Exprs {
 				if counter, is := e.(*expr.Counter); is {

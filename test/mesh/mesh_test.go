@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/ping"
 	"github.com/weftnet/weft/test/traffic"
 )
@@ -73,8 +74,8 @@ func (c *cluster) exchange(from, to *machine, six bool, mtu int) {
 	what := fmt.Sprintf("%s to %s, IPv6 %t", from.name, to.name, six)
 	address := to.address(six)
 	p, err := ping.Open(from.pod.Netns, address)
-	must(c.t, err)
-	defer func() { must(c.t, p.Close()) }()
+	must.Succeed(c.t, err)
+	defer func() { must.Succeed(c.t, p.Close()) }()
 	lost := 0
 	for seq := range pings {
 		// A reply may be late on a busy machine; a lost one never arrives.
@@ -108,7 +109,7 @@ func (m *machine) podMTU() (mtu int) {
 	m.t.Helper()
 	netnstest.Do(m.t, m.pod.Netns, func() {
 		l, err := netlink.LinkByName("eth0")
-		must(m.t, err)
+		must.Succeed(m.t, err)
 		mtu = l.Attrs().MTU
 	})
 	return mtu
@@ -179,7 +180,7 @@ func (m *machine) wantNothingToRepair() {
 			Ops    []struct{ Ref, Verb string }
 		}
 	}
-	must(m.t, json.Unmarshal([]byte(m.weftctl("transactions", "1", "-o", "json")), &reply))
+	must.Succeed(m.t, json.Unmarshal([]byte(m.weftctl("transactions", "1", "-o", "json")), &reply))
 	if len(reply.Transactions) != 1 || reply.Transactions[0].Origin != "resync" {
 		m.t.Fatalf("%s: the last transaction after a resync is %+v", m.name, reply.Transactions)
 	}

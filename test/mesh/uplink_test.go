@@ -31,6 +31,7 @@ import (
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/dataplane"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/ping"
 )
 
@@ -59,13 +60,13 @@ func newUplinkLab(t *testing.T) *uplinkLab {
 	l := &uplinkLab{T: t, peer: netnstest.New(t)}
 	d := dataplane.Run(t, dataplane.Options{})
 	conn, err := core.Connect(socketclient.NewVppClient(d.Socket()))
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(conn.Disconnect)
 	l.conn = conn
 	l.wire()
 	for _, f := range []bool{false, true} {
 		_, err := ip.NewServiceClient(conn).IPTableAddDelV2(t.Context(), &ip.IPTableAddDelV2{IsAdd: true, CreateMfib: true, Table: ip.IPTable{TableID: 2, IsIP6: f}})
-		must(t, err)
+		must.Succeed(t, err)
 	}
 	l.nic, l.link = l.take("up0"), l.take("vpp-end")
 	return l
@@ -75,29 +76,29 @@ func newUplinkLab(t *testing.T) *uplinkLab {
 func (l *uplinkLab) wire() {
 	l.Helper()
 	f, err := os.Open(l.peer)
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	defer f.Close()
 	for _, v := range []*netlink.Veth{
 		{LinkAttrs: netlink.LinkAttrs{Name: "up0"}, PeerName: "up0", PeerNamespace: netlink.NsFd(f.Fd())},
 		{LinkAttrs: netlink.LinkAttrs{Name: "vpp-end"}, PeerName: "node0"},
 	} {
-		must(l.T, netlink.LinkAdd(v))
+		must.Succeed(l.T, netlink.LinkAdd(v))
 		l.Cleanup(func() { _ = netlink.LinkDel(v) })
-		must(l.T, os.WriteFile("/proc/sys/net/ipv6/conf/"+v.Name+"/disable_ipv6", []byte("1"), 0))
-		must(l.T, netlink.LinkSetARPOff(v))
-		must(l.T, netlink.LinkSetUp(v))
-		must(l.T, netlink.LinkSetGSOMaxSize(v, 512))
+		must.Succeed(l.T, os.WriteFile("/proc/sys/net/ipv6/conf/"+v.Name+"/disable_ipv6", []byte("1"), 0))
+		must.Succeed(l.T, netlink.LinkSetARPOff(v))
+		must.Succeed(l.T, netlink.LinkSetUp(v))
+		must.Succeed(l.T, netlink.LinkSetGSOMaxSize(v, 512))
 	}
 	node0, err := netlink.LinkByName("node0")
-	must(l.T, err)
-	must(l.T, netlink.LinkSetGSOMaxSize(node0, 512))
-	must(l.T, netlink.LinkSetUp(node0))
+	must.Succeed(l.T, err)
+	must.Succeed(l.T, netlink.LinkSetGSOMaxSize(node0, 512))
+	must.Succeed(l.T, netlink.LinkSetUp(node0))
 	netnstest.Do(l.T, l.peer, func() {
 		up, err := netlink.LinkByName("up0")
-		must(l.T, err)
-		must(l.T, netlink.LinkSetGSOMaxSize(up, 512))
+		must.Succeed(l.T, err)
+		must.Succeed(l.T, netlink.LinkSetGSOMaxSize(up, 512))
 		checksumsItself(l.T, "up0")
-		must(l.T, netlink.LinkSetUp(up))
+		must.Succeed(l.T, netlink.LinkSetUp(up))
 		for _, f := range uplinkFamilies {
 			l.address(up, netip.PrefixFrom(f.peer, f.peer.BitLen()-8))
 		}
@@ -113,7 +114,7 @@ func checksumsItself(t *testing.T, link string) {
 	t.Helper()
 	const setTxChecksum = 0x17
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	must.Succeed(t, err)
 	defer unix.Close(fd)
 	value := [2]uint32{setTxChecksum, 0}
 	request := struct {
@@ -129,7 +130,7 @@ func checksumsItself(t *testing.T, link string) {
 
 func (l *uplinkLab) address(on netlink.Link, p netip.Prefix) {
 	l.Helper()
-	must(l.T, netlink.AddrAdd(on, &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}))
+	must.Succeed(l.T, netlink.AddrAdd(on, &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}))
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {
@@ -143,17 +144,17 @@ func (l *uplinkLab) take(name string) interface_types.InterfaceIndex {
 		Mode: af_packet.AF_PACKET_API_MODE_ETHERNET, UseRandomHwAddr: true, HostIfName: name, NumRxQueues: 1, NumTxQueues: 1,
 		Flags: af_packet.AF_PACKET_API_FLAG_CKSUM_GSO,
 	})
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	link, err := netlink.LinkByName(name)
-	must(l.T, err)
-	must(l.T, netlink.SetPromiscOn(link))
+	must.Succeed(l.T, err)
+	must.Succeed(l.T, netlink.SetPromiscOn(link))
 	c := interfaces.NewServiceClient(l.conn)
 	for _, six := range []bool{false, true} {
 		_, err = c.SwInterfaceSetTable(l.Context(), &interfaces.SwInterfaceSetTable{SwIfIndex: reply.SwIfIndex, IsIPv6: six, VrfID: 2})
-		must(l.T, err)
+		must.Succeed(l.T, err)
 	}
 	_, err = c.SwInterfaceSetFlags(l.Context(), &interfaces.SwInterfaceSetFlags{SwIfIndex: reply.SwIfIndex, Flags: interface_types.IF_STATUS_API_FLAG_ADMIN_UP})
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	return reply.SwIfIndex
 }
 
@@ -162,21 +163,21 @@ func (l *uplinkLab) serve(f uplinkFamily) {
 	l.Helper()
 	c := interfaces.NewServiceClient(l.conn)
 	own, err := ip_types.ParseAddressWithPrefix(netip.PrefixFrom(f.node, f.node.BitLen()-8).String())
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	_, err = c.SwInterfaceAddDelAddress(l.Context(), &interfaces.SwInterfaceAddDelAddress{SwIfIndex: l.nic, IsAdd: true, Prefix: own})
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	dataplaneEnd, err := ip_types.ParseAddressWithPrefix(netip.PrefixFrom(f.kernelEnd.Next(), f.node.BitLen()).String())
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	_, err = c.SwInterfaceAddDelAddress(l.Context(), &interfaces.SwInterfaceAddDelAddress{SwIfIndex: l.link, IsAdd: true, Prefix: dataplaneEnd})
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	node0, err := netlink.LinkByName("node0")
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	end, err := ip_types.ParseAddress(f.kernelEnd.String())
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	_, err = ip_neighbor.NewServiceClient(l.conn).IPNeighborAddDel(l.Context(), &ip_neighbor.IPNeighborAddDel{IsAdd: true, Neighbor: ip_neighbor.IPNeighbor{
 		SwIfIndex: l.link, Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC, MacAddress: [6]byte(node0.Attrs().HardwareAddr), IPAddress: end,
 	}})
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	path := fib_types.FibPath{SwIfIndex: uint32(l.link), Weight: 1, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4}
 	family := ip_types.ADDRESS_IP4
 	if f.node.Is6() {
@@ -186,11 +187,11 @@ func (l *uplinkLab) serve(f uplinkFamily) {
 	_, err = ip.NewServiceClient(l.conn).AddDelIPPuntRedirectV2(l.Context(), &ip.AddDelIPPuntRedirectV2{IsAdd: true, Punt: ip.PuntRedirectV2{
 		RxSwIfIndex: l.nic, Af: family, Paths: []fib_types.FibPath{path},
 	}})
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	_, err = punt.NewServiceClient(l.conn).SetPunt(l.Context(), &punt.SetPunt{IsAdd: true, Punt: punt.Punt{
 		Type: punt.PUNT_API_TYPE_L4, Punt: punt.PuntUnionL4(punt.PuntL4{Af: family, Protocol: ip_types.IP_API_PROTO_UDP, Port: 0xffff}),
 	}})
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	l.lead(f)
 }
 
@@ -198,14 +199,14 @@ func (l *uplinkLab) serve(f uplinkFamily) {
 func (l *uplinkLab) lead(f uplinkFamily) {
 	l.Helper()
 	node0, err := netlink.LinkByName("node0")
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	index := node0.Attrs().Index
 	reply, err := interfaces.NewServiceClient(l.conn).SwInterfaceGetMacAddress(l.Context(), &interfaces.SwInterfaceGetMacAddress{SwIfIndex: l.link})
-	must(l.T, err)
+	must.Succeed(l.T, err)
 	gateway := f.kernelEnd.Next()
-	must(l.T, netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gateway.AsSlice(), HardwareAddr: reply.MacAddress[:]}))
+	must.Succeed(l.T, netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gateway.AsSlice(), HardwareAddr: reply.MacAddress[:]}))
 	everything := netip.PrefixFrom(f.node, 0).Masked()
-	must(l.T, netlink.RouteAdd(&netlink.Route{LinkIndex: index, Dst: ipNet(everything), Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK), Src: f.node.AsSlice()}))
+	must.Succeed(l.T, netlink.RouteAdd(&netlink.Route{LinkIndex: index, Dst: ipNet(everything), Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK), Src: f.node.AsSlice()}))
 }
 
 func TestTheDataplaneServesTheNodesAddressByPunting(t *testing.T) {
@@ -235,46 +236,46 @@ func (l *uplinkLab) tunnel(t *testing.T, f uplinkFamily) {
 		number = 78
 	}
 	source, err := ip_types.ParseAddress(f.node.String())
-	must(t, err)
+	must.Succeed(t, err)
 	destination, err := ip_types.ParseAddress(f.peer.String())
-	must(t, err)
+	must.Succeed(t, err)
 	made, err := vxlan.NewServiceClient(l.conn).VxlanAddDelTunnelV3(t.Context(), &vxlan.VxlanAddDelTunnelV3{
 		IsAdd: true, Instance: ^uint32(0), SrcAddress: source, DstAddress: destination, EncapVrfID: 2, Vni: number, DecapNextIndex: ^uint32(0),
 		McastSwIfIndex: ^interface_types.InterfaceIndex(0),
 	})
-	must(t, err)
+	must.Succeed(t, err)
 	pod, name := netnstest.New(t), fmt.Sprint("pod", number)
 	fd, err := os.Open(pod)
-	must(t, err)
+	must.Succeed(t, err)
 	defer fd.Close()
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(fd.Fd())}
-	must(t, netlink.LinkAdd(veth))
+	must.Succeed(t, netlink.LinkAdd(veth))
 	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
-	must(t, netlink.LinkSetUp(veth))
+	must.Succeed(t, netlink.LinkSetUp(veth))
 	_, err = l2.NewServiceClient(l.conn).BridgeDomainAddDelV2(t.Context(), &l2.BridgeDomainAddDelV2{
 		IsAdd: true, BdID: number, Flood: true, UuFlood: true, Forward: true, Learn: true,
 	})
-	must(t, err)
+	must.Succeed(t, err)
 	for _, member := range []interface_types.InterfaceIndex{made.SwIfIndex, l.take(name)} {
 		_, err = l2.NewServiceClient(l.conn).SwInterfaceSetL2Bridge(t.Context(), &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: member, BdID: number, Enable: true})
-		must(t, err)
+		must.Succeed(t, err)
 	}
 	far := netip.AddrFrom4([4]byte{10, 99, byte(number), 2})
 	netnstest.Do(t, pod, func() {
 		eth0, err := netlink.LinkByName("eth0")
-		must(t, err)
-		must(t, netlink.LinkSetUp(eth0))
+		must.Succeed(t, err)
+		must.Succeed(t, netlink.LinkSetUp(eth0))
 		l.address(eth0, netip.PrefixFrom(far, 24))
 	})
 	netnstest.Do(t, l.peer, func() {
 		up, err := netlink.LinkByName("up0")
-		must(t, err)
+		must.Succeed(t, err)
 		device := &netlink.Vxlan{
 			LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprint("vxlan", number), MTU: 1400}, VxlanId: int(number), Port: 4789, Learning: true,
 			SrcAddr: f.peer.AsSlice(), Group: f.node.AsSlice(), VtepDevIndex: up.Attrs().Index,
 		}
-		must(t, netlink.LinkAdd(device))
-		must(t, netlink.LinkSetUp(device))
+		must.Succeed(t, netlink.LinkAdd(device))
+		must.Succeed(t, netlink.LinkSetUp(device))
 		l.address(device, netip.PrefixFrom(far.Prev(), 24))
 	})
 	reach(t, l.peer, far)
@@ -284,7 +285,7 @@ func (l *uplinkLab) tunnel(t *testing.T, f uplinkFamily) {
 func reach(t *testing.T, from string, to netip.Addr) {
 	t.Helper()
 	p, err := ping.Open(from, to)
-	must(t, err)
+	must.Succeed(t, err)
 	defer p.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -308,7 +309,7 @@ func converse(t *testing.T, from, at string, to netip.Addr) {
 	var listener net.Listener
 	within(t, at, func() {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(to, 7000).String())
-		must(t, err)
+		must.Succeed(t, err)
 		listener = l
 	})
 	done := make(chan error, 1)
@@ -354,24 +355,24 @@ func datagram(t *testing.T, w way, to netip.Addr, ttl int) {
 	var in, out *net.UDPConn
 	within(t, w.at, func() {
 		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 7001)))
-		must(t, err)
+		must.Succeed(t, err)
 		in = c
 	})
 	defer in.Close()
 	within(t, w.from, func() {
 		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 7001)))
-		must(t, err)
+		must.Succeed(t, err)
 		out = c
 	})
 	defer out.Close()
 	if to.Is4() {
-		must(t, ipv4.NewConn(out).SetTTL(ttl))
+		must.Succeed(t, ipv4.NewConn(out).SetTTL(ttl))
 	} else {
-		must(t, ipv6.NewConn(out).SetHopLimit(ttl))
+		must.Succeed(t, ipv6.NewConn(out).SetHopLimit(ttl))
 	}
 	_, err := out.Write([]byte("hello"))
-	must(t, err)
-	must(t, in.SetReadDeadline(time.Now().Add(10*time.Second)))
+	must.Succeed(t, err)
+	must.Succeed(t, in.SetReadDeadline(time.Now().Add(10*time.Second)))
 	if n, err := in.Read(make([]byte, 100)); n != 5 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)
 	}
@@ -382,11 +383,11 @@ func refused(t *testing.T, from string, to netip.Addr) {
 	t.Helper()
 	within(t, from, func() {
 		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 7002)))
-		must(t, err)
+		must.Succeed(t, err)
 		defer c.Close()
 		_, err = c.Write([]byte("hello"))
-		must(t, err)
-		must(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+		must.Succeed(t, err)
+		must.Succeed(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
 		if _, err := c.Read(make([]byte, 100)); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("%v, want connection refused", err)
 		}

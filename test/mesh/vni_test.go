@@ -17,6 +17,7 @@ import (
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/controller"
 	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 )
 
@@ -37,9 +38,9 @@ func TestPodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
 		return ready != nil && strings.Contains(ready.Message, "it is used by demo/a1 on n1")
 	})
 	runtime, err := n1.Runtime(t.Output())
-	must(t, err)
+	must.Succeed(t, err)
 	late, err := n1.NewPod("late")
-	must(t, err)
+	must.Succeed(t, err)
 	late.Annotations = map[string]string{"contivpp.io/custom-if": "x1/tap/shop-a"}
 	if _, err := runtime.Add(t.Context(), late); err == nil || !strings.Contains(err.Error(), "network shop-a is being deleted; no pod can be added to it") {
 		t.Errorf("another pod of shop-a: %v", err)
@@ -55,7 +56,7 @@ func TestPodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
 	for deadline := time.Now().Add(30 * time.Second); got < 5; { // n1 learns of the block after some time
 		write(t, foreign, to, "from shop-a")
 		write(t, own, to, "from shop-b")
-		must(t, victim.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+		must.Succeed(t, victim.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
 		switch n, err := victim.Read(raw); {
 		case err == nil && string(raw[:n]) == "from shop-b":
 			got++
@@ -74,11 +75,11 @@ func TestPodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
 func (c *cluster) control() {
 	c.t.Helper()
 	client, err := client.New(c.server.Connection())
-	must(c.t, err)
+	must.Succeed(c.t, err)
 	it, err := controller.New(controller.Config{
 		Client: client, Namespace: "weft-system", Identity: "it", Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 	})
-	must(c.t, err)
+	must.Succeed(c.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- it.Run(ctx) }()
@@ -118,15 +119,15 @@ type extraPod struct {
 func (m *machine) extraPod(name, network string) *extraPod {
 	m.t.Helper()
 	runtime, err := m.Runtime(m.t.Output())
-	must(m.t, err)
+	must.Succeed(m.t, err)
 	p, err := m.NewPod(name)
-	must(m.t, err)
+	must.Succeed(m.t, err)
 	p.Annotations = map[string]string{"contivpp.io/custom-if": "x1/tap/" + network}
 	result, err := runtime.Add(m.t.Context(), p)
-	must(m.t, err)
-	remove := func() { must(m.t, runtime.Del(context.Background(), p)) }
+	must.Succeed(m.t, err)
+	remove := func() { must.Succeed(m.t, runtime.Del(context.Background(), p)) }
 	m.t.Cleanup(remove)
 	links, err := node.Links(result)
-	must(m.t, err)
+	must.Succeed(m.t, err)
 	return &extraPod{Pod: p, address: links[1].Bare()[0], remove: remove}
 }

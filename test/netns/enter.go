@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -21,12 +22,16 @@ const marker = "WEFT_PRIVATE_NODE"
 // of one line that says what is needed.
 func Enter() error {
 	if os.Getenv(marker) != "" {
-		return settle()
+		return Settle()
 	}
 	if err := TapsAllowed(); err != nil {
 		return err
 	}
-	code, err := again()
+	who := "root"
+	if os.Geteuid() != 0 {
+		who = "user"
+	}
+	code, err := Rerun(marker+"="+who, syscall.SIGTERM, syscall.SIGTERM)
 	if err != nil {
 		return fmt.Errorf("this needs a private network namespace: run it as root, or allow user namespaces (%w)", err)
 	}
@@ -34,50 +39,52 @@ func Enter() error {
 	return nil
 }
 
-// again runs this program in new namespaces and waits for it.
-func again() (code int, err error) {
+// Rerun runs this program again in new network and mount namespaces, and in a new user namespace unless it runs as root, with an
+// additional environment variable. It returns the second process's exit code. The second process gets the signal atParentsDeath when
+// this process dies, and the forwarded signals. The terminal sends its interrupt to both: this process ignores it and waits.
+func Rerun(environment string, atParentsDeath syscall.Signal, forwarded ...os.Signal) (code int, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("find the program: %w", err)
 	}
 	cmd := exec.Command(self, os.Args[1:]...)
-	who := "root"
-	if os.Geteuid() != 0 {
-		who = "user"
-	}
-	cmd.Env = append(os.Environ(), marker+"="+who)
+	cmd.Env = append(os.Environ(), environment)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = attributes()
+	cmd.SysProcAttr = attributes(atParentsDeath)
 	// Pdeathsig refers to the thread that starts the child, so this thread has to stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	stop := forward(cmd)
-	defer stop()
-	if err := cmd.Run(); err != nil {
-		if exit := new(exec.ExitError); errors.As(err, &exit) {
-			return max(exit.ExitCode(), 1), nil // -1: killed by a signal
-		}
-		return 0, err
-	}
-	return 0, nil
-}
-
-// forward passes SIGTERM to the child. The terminal sends its interrupt to the child too: this process ignores it and waits.
-func forward(cmd *exec.Cmd) (stop func()) {
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		for s := range signals {
-			if s == syscall.SIGTERM && cmd.Process != nil {
-				_ = cmd.Process.Signal(s)
-			}
-		}
-	}()
-	return func() { signal.Stop(signals); close(signals) }
+	signal.Notify(signals, append(forwarded, os.Interrupt)...)
+	defer signal.Stop(signals)
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("start in new namespaces: %w", err)
+	}
+	ended := make(chan struct{})
+	go forward(signals, forwarded, cmd.Process, ended)
+	err = cmd.Wait()
+	close(ended)
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return max(exit.ExitCode(), 1), nil // -1: killed by a signal
+	}
+	return 0, err
 }
 
-func attributes() *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
+func forward(signals <-chan os.Signal, forwarded []os.Signal, p *os.Process, ended <-chan struct{}) {
+	for {
+		select {
+		case s := <-signals:
+			if slices.Contains(forwarded, s) {
+				_ = p.Signal(s)
+			}
+		case <-ended:
+			return
+		}
+	}
+}
+
+func attributes(atParentsDeath syscall.Signal) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: atParentsDeath}
 	if os.Geteuid() != 0 {
 		a.Cloneflags |= unix.CLONE_NEWUSER
 		a.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
@@ -86,8 +93,8 @@ func attributes() *syscall.SysProcAttr {
 	return a
 }
 
-// settle sets up the namespaces in which this process was started.
-func settle() error {
+// Settle sets up the namespaces in which Rerun started this process. It may be called again in a child of this process.
+func Settle() error {
 	// Mounts made here must not propagate to the machine.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -144,4 +145,16 @@ func (n *Node) DataplaneLog() string {
 		return n.vpp.Log()
 	}
 	return filepath.Join(n.Dir, "vswitch.log")
+}
+
+// LogTails returns the last lines of the agent's and the dataplane's log, and of more files. It skips missing files.
+func (n *Node) LogTails(lines int, more ...string) string {
+	var text strings.Builder
+	for _, path := range append([]string{n.AgentLog(), n.DataplaneLog()}, more...) {
+		if content, err := os.ReadFile(path); err == nil {
+			all := strings.Split(strings.TrimSpace(string(content)), "\n")
+			fmt.Fprintf(&text, "\n--- end of %s\n%s\n", path, strings.Join(all[max(0, len(all)-lines):], "\n"))
+		}
+	}
+	return text.String()
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/ping"
 )
@@ -54,12 +55,12 @@ func TestPodsSurviveRandomKillsOfTheDataplane(t *testing.T) {
 	if text := os.Getenv(killsVariable); text != "" {
 		var err error
 		kills, err = strconv.Atoi(text)
-		try(t, err)
+		must.Succeed(t, err)
 	}
 	c := &chaos{stage: newStage(t), wanted: map[string]bool{}}
 	c.start()
 	before, err := leftovers.Steady(t.Context(), c.places(), patience)
-	try(t, err)
+	must.Succeed(t, err)
 	first, _ := c.add("first")
 	second, links := c.add("second")
 	c.wanted[first.ContainerID], c.wanted[second.ContainerID] = true, true
@@ -72,7 +73,7 @@ func TestPodsSurviveRandomKillsOfTheDataplane(t *testing.T) {
 		c.step()
 		select {
 		case err := <-dead:
-			try(t, err)
+			must.Succeed(t, err)
 			killing = false
 		default:
 		}
@@ -83,11 +84,11 @@ func TestPodsSurviveRandomKillsOfTheDataplane(t *testing.T) {
 		kills, c.adds, c.dels, c.tries, longest.Round(time.Millisecond), lost.Round(time.Millisecond))
 	c.compare()
 	for _, p := range c.pods {
-		try(t, c.runtime.Del(t.Context(), p))
-		try(t, p.Remove())
+		must.Succeed(t, c.runtime.Del(t.Context(), p))
+		must.Succeed(t, p.Remove())
 	}
 	after, err := leftovers.Settle(t.Context(), c.places(), before, patience)
-	try(t, err)
+	must.Succeed(t, err)
 	if lines := after.Since(before); len(lines) > 0 {
 		t.Errorf("left over:\n  %s", strings.Join(lines, "\n  "))
 	}
@@ -121,10 +122,8 @@ func (c *chaos) killAtRandom(ctx context.Context, kills int) error {
 }
 
 func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -153,13 +152,13 @@ func (c *chaos) step() {
 	}
 	c.tries++
 	c.delete(p) // as runtimes do
-	try(c.T, wait(c.Context(), 100*time.Millisecond))
+	must.Succeed(c.T, wait(c.Context(), 100*time.Millisecond))
 }
 
 func (c *chaos) delete(p *node.Pod) {
 	c.Helper()
-	try(c.T, c.runtime.Del(c.Context(), p))
-	try(c.T, p.Remove())
+	must.Succeed(c.T, c.runtime.Del(c.Context(), p))
+	must.Succeed(c.T, p.Remove())
 	delete(c.wanted, p.ContainerID)
 	c.dels++
 }
@@ -168,7 +167,7 @@ func (c *chaos) delete(p *node.Pod) {
 // times that are longer than one lost ping.
 func (c *chaos) watch(from *node.Pod, to netip.Addr) (stop func() (longest, lost time.Duration)) {
 	p, err := ping.Open(from.Netns, to)
-	try(c.T, err)
+	must.Succeed(c.T, err)
 	ctx, cancel := context.WithCancel(c.Context())
 	var done sync.WaitGroup
 	var longest, lost time.Duration
@@ -213,7 +212,7 @@ func (c *chaos) compare() {
 			Attachment struct{ ContainerID string }
 		}
 	}
-	try(c.T, c.ctl(&reply, "attachments"))
+	must.Succeed(c.T, c.ctl(&reply, "attachments"))
 	if len(reply.Attachments) != len(c.wanted) {
 		c.Errorf("%d attachments, want %d", len(reply.Attachments), len(c.wanted))
 	}
@@ -231,14 +230,14 @@ func (c *chaos) compare() {
 		c.Errorf("under suspicion: %v", names)
 	}
 	var resync struct{ Event uint64 }
-	try(c.T, c.ctl(&resync, "resync", "downstream"))
+	must.Succeed(c.T, c.ctl(&resync, "resync", "downstream"))
 	var log struct {
 		Transactions []struct {
 			Event uint64
 			Ops   []struct{ Verb, Ref, Why string }
 		}
 	}
-	try(c.T, c.ctl(&log, "transactions"))
+	must.Succeed(c.T, c.ctl(&log, "transactions"))
 	for _, txn := range log.Transactions {
 		for _, op := range txn.Ops {
 			if txn.Event == resync.Event {

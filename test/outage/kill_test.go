@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 )
 
@@ -19,7 +20,7 @@ import (
 func hostLinks(t *testing.T) (names []string) {
 	t.Helper()
 	links, err := netlink.LinkList()
-	try(t, err)
+	must.Succeed(t, err)
 	for _, l := range links {
 		names = append(names, l.Attrs().Name)
 	}
@@ -40,7 +41,7 @@ func newKilled(t *testing.T) *killed {
 	k.start()
 	var err error
 	k.before, err = leftovers.Steady(t.Context(), k.places(), patience)
-	try(t, err)
+	must.Succeed(t, err)
 	k.links = hostLinks(t)
 	return k
 }
@@ -53,10 +54,10 @@ func (k *killed) places() leftovers.Places {
 func (k *killed) requireNothingLeft(pods []*node.Pod) {
 	k.Helper()
 	for _, p := range pods {
-		try(k.T, p.Remove())
+		must.Succeed(k.T, p.Remove())
 	}
 	after, err := leftovers.Settle(k.Context(), k.places(), k.before, patience)
-	try(k.T, err)
+	must.Succeed(k.T, err)
 	if lines := after.Since(k.before); len(lines) > 0 {
 		k.Fatalf("left over:\n  %s", strings.Join(lines, "\n  "))
 	}
@@ -67,14 +68,14 @@ func TestLinksAreDeletedWhenTheAgentIsKilledRightAfterDEL(t *testing.T) {
 	k := newKilled(t)
 	for i := range 5 {
 		p, _ := k.add(fmt.Sprintf("answered%d", i))
-		try(t, k.runtime.Del(t.Context(), p))
-		try(t, k.KillAgent())
+		must.Succeed(t, k.runtime.Del(t.Context(), p))
+		must.Succeed(t, k.KillAgent())
 		if now := hostLinks(t); !slices.Equal(now, k.links) {
 			t.Errorf("after DEL and the agent's end: links %v, want %v", now, k.links)
 		}
 		k.start()
 		next, _ := k.add(fmt.Sprintf("next%d", i)) // may reuse the names of the deleted links
-		try(t, k.runtime.Del(t.Context(), next))
+		must.Succeed(t, k.runtime.Del(t.Context(), next))
 		k.requireNothingLeft([]*node.Pod{p, next})
 	}
 }
@@ -99,14 +100,14 @@ func TestNothingLeaksWhenTheAgentIsKilledDuringDELs(t *testing.T) {
 				return nil
 			})
 		}
-		try(t, wait(t.Context(), rand.N(longest)))
-		try(t, k.KillAgent())
+		must.Succeed(t, wait(t.Context(), rand.N(longest)))
+		must.Succeed(t, k.KillAgent())
 		_ = dels.Wait()
 		k.start()
 		for i, p := range pods {
 			if errs[i] != nil {
 				failed++
-				try(t, k.runtime.Del(t.Context(), p))
+				must.Succeed(t, k.runtime.Del(t.Context(), p))
 			}
 		}
 		eventually(t, "all links are deleted", func() bool { return slices.Equal(hostLinks(t), k.links) })

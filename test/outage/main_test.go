@@ -13,6 +13,7 @@ import (
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/dataplane"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/ping"
 	"github.com/weftnet/weft/test/programs"
@@ -22,13 +23,6 @@ func TestMain(m *testing.M) { netnstest.Main(m, programs.Keep()) }
 
 // patience is the timeout of the node's recovery.
 const patience = time.Minute
-
-func try(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // eventually polls until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
@@ -67,24 +61,24 @@ func newStageWith(t *testing.T, o node.Options) *stage {
 		{Name: "red", Type: "L3", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/24")}},
 	}
 	n, err := node.New(programs.Build(t), o)
-	try(t, err)
+	must.Succeed(t, err)
 	s := &stage{T: t, Node: n}
 	t.Cleanup(func() {
-		if log, err := os.ReadFile(n.AgentLog()); t.Failed() && err == nil {
-			t.Logf("end of the agent's log:\n%s", log[max(0, len(log)-20000):])
+		if t.Failed() {
+			t.Log(n.LogTails(200))
 		}
 		if err := n.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	s.runtime, err = n.Runtime(os.Stderr)
-	try(t, err)
+	must.Succeed(t, err)
 	return s
 }
 
 func (s *stage) start() {
 	s.Helper()
-	try(s.T, s.StartAgent(s.Context(), s.flags...))
+	must.Succeed(s.T, s.StartAgent(s.Context(), s.flags...))
 }
 
 // add makes a pod with an interface on each network.
@@ -92,16 +86,16 @@ func (s *stage) add(name string) (*node.Pod, []node.Link) {
 	s.Helper()
 	p := s.sandbox(name)
 	result, err := s.runtime.Add(s.Context(), p)
-	try(s.T, err)
+	must.Succeed(s.T, err)
 	links, err := node.Links(result)
-	try(s.T, err)
+	must.Succeed(s.T, err)
 	return p, links
 }
 
 func (s *stage) sandbox(name string) *node.Pod {
 	s.Helper()
 	p, err := s.NewPod(name)
-	try(s.T, err)
+	must.Succeed(s.T, err)
 	p.Annotations = map[string]string{"contivpp.io/custom-if": "x0/veth/blue, x1/veth/red"}
 	return p
 }
@@ -109,7 +103,7 @@ func (s *stage) sandbox(name string) *node.Pod {
 func (s *stage) reach(from *node.Pod, to []node.Link) {
 	s.Helper()
 	p, err := ping.Open(from.Netns, to[0].Bare()[0])
-	try(s.T, err)
+	must.Succeed(s.T, err)
 	defer p.Close()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
@@ -139,7 +133,7 @@ type entry struct {
 func (s *stage) quarantined(state string) (names []string) {
 	s.Helper()
 	var reply struct{ Entries []entry }
-	try(s.T, s.ctl(&reply, "quarantine", "list"))
+	must.Succeed(s.T, s.ctl(&reply, "quarantine", "list"))
 	for _, e := range reply.Entries {
 		if e.State == state {
 			names = append(names, e.Pod.Name)
@@ -186,13 +180,13 @@ func supervise(t *testing.T) *supervised {
 		o.Programs = programs.Build(t)
 	}
 	d, err := dataplane.New(o)
-	try(t, err)
+	must.Succeed(t, err)
 	s := &supervised{d, make(chan struct{}), make(chan struct{}), make(chan error, 1)}
-	try(t, d.Start(t.Context()))
+	must.Succeed(t, d.Start(t.Context()))
 	go func() { s.done <- s.run() }()
 	t.Cleanup(func() {
 		close(s.closing)
-		try(t, <-s.done)
+		must.Succeed(t, <-s.done)
 	})
 	return s
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/refuse"
 )
@@ -32,9 +33,9 @@ func newFatal(t *testing.T, prepare ...func(*refuse.Proxy)) *fatal {
 	f := &fatal{stage: newStage(t), dataplane: supervise(t)}
 	var err error
 	f.proxy, err = refuse.Listen(filepath.Join(f.Dir, "proxy.sock"), f.dataplane.Socket())
-	try(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() {
-		try(t, f.StopAgent())
+		must.Succeed(t, f.StopAgent())
 		_ = f.proxy.Close()
 	})
 	f.flags = []string{"--dataplane-type", "vpp", "--dataplane-socket", filepath.Join(f.Dir, "proxy.sock"), "--dataplane-stats-socket", f.dataplane.StatsSocket()}
@@ -54,7 +55,7 @@ func (f *fatal) arm(p *node.Pod) {
 			Interfaces []struct{ Object string }
 		}
 	}
-	try(f.T, f.ctl(&reply, "attachments"))
+	must.Succeed(f.T, f.ctl(&reply, "attachments"))
 	for _, a := range reply.Attachments {
 		if a.Attachment.ContainerID == p.ContainerID {
 			f.proxy.Kill(tagging, a.Interfaces[0].Object, f.kill)
@@ -76,7 +77,7 @@ func (f *fatal) awaitQuarantine(name string) {
 	eventually(f.T, "pod "+name+" is quarantined", func() bool {
 		return slices.Equal(f.quarantined("quarantined"), []string{name}) && len(f.quarantined("suspect")) == 0
 	})
-	try(f.T, f.AwaitReady(f.Context()))
+	must.Succeed(f.T, f.AwaitReady(f.Context()))
 }
 
 // The dataplane dies whenever the interface of one pod is created. The agent finds that pod and quarantines it; the others forward.
@@ -111,7 +112,7 @@ func TestOnlyThePodThatKillsTheDataplaneIsQuarantined(t *testing.T) {
 	}
 
 	kills := f.kills.Load()
-	try(t, f.KillAgent()) // its quarantine is durable
+	must.Succeed(t, f.KillAgent()) // its quarantine is durable
 	f.start()
 	f.awaitQuarantine("b")
 	f.reach(pods[a], links[c])
@@ -124,7 +125,7 @@ func TestOnlyThePodThatKillsTheDataplaneIsQuarantined(t *testing.T) {
 	}
 	f.proxy.Allow(tagging)
 	_, err = f.Weftctl(t.Context(), "quarantine", "release", "demo/b")
-	try(t, err)
+	must.Succeed(t, err)
 	f.reach(pods[a], links[b])
 	if err := f.runtime.Check(t.Context(), pods[b]); err != nil {
 		t.Error(err)
@@ -133,7 +134,7 @@ func TestOnlyThePodThatKillsTheDataplaneIsQuarantined(t *testing.T) {
 		t.Errorf("conditions after the release: %v", failed)
 	}
 	for _, p := range pods {
-		try(t, f.runtime.Del(t.Context(), p))
+		must.Succeed(t, f.runtime.Del(t.Context(), p))
 	}
 }
 
@@ -144,16 +145,16 @@ func TestDELOfAQuarantinedPodEndsTheQuarantine(t *testing.T) {
 	f.arm(b)
 	f.kill()
 	f.awaitQuarantine("b")
-	try(t, f.runtime.Del(t.Context(), b))
+	must.Succeed(t, f.runtime.Del(t.Context(), b))
 	if names := f.quarantined("quarantined"); len(names) > 0 || len(f.conditions()) > 0 {
 		t.Errorf("quarantined %v, conditions %v", names, f.conditions())
 	}
-	try(t, f.KillAgent())
+	must.Succeed(t, f.KillAgent())
 	f.start()
 	if names := f.quarantined("quarantined"); len(names) > 0 {
 		t.Errorf("quarantined after a restart: %v", names)
 	}
-	try(t, f.runtime.Del(t.Context(), a))
+	must.Succeed(t, f.runtime.Del(t.Context(), a))
 }
 
 // Two attachments of a pod are released together; the second one still kills the dataplane.
@@ -162,12 +163,12 @@ func TestAfterAReleaseOfTwoOnlyTheFatalOneIsQuarantinedAgain(t *testing.T) {
 	a, links := f.add("a")
 	first, _ := f.add("b")
 	second, err := f.NewSandbox(first, "b2")
-	try(t, err)
+	must.Succeed(t, err)
 	_, err = f.runtime.Add(t.Context(), second)
-	try(t, err)
+	must.Succeed(t, err)
 	withheld := func() (containers []string) {
 		var reply struct{ Entries []entry }
-		try(t, f.ctl(&reply, "quarantine", "list"))
+		must.Succeed(t, f.ctl(&reply, "quarantine", "list"))
 		for _, e := range reply.Entries {
 			if e.State == "quarantined" {
 				containers = append(containers, e.Attachment.ContainerID)
@@ -183,20 +184,20 @@ func TestAfterAReleaseOfTwoOnlyTheFatalOneIsQuarantinedAgain(t *testing.T) {
 		want = append(want, p.ContainerID)
 		slices.Sort(want)
 		eventually(t, p.ContainerID+" is quarantined", func() bool { return slices.Equal(withheld(), want) && len(f.quarantined("suspect")) == 0 })
-		try(t, f.AwaitReady(t.Context()))
+		must.Succeed(t, f.AwaitReady(t.Context()))
 	}
 	_, err = f.Weftctl(t.Context(), "quarantine", "release", "demo/b")
 	t.Logf("release: %v", err)
 	eventually(t, "the second one alone is quarantined again", func() bool {
 		return slices.Equal(withheld(), []string{second.ContainerID}) && len(f.quarantined("suspect")) == 0
 	})
-	try(t, f.AwaitReady(t.Context()))
+	must.Succeed(t, f.AwaitReady(t.Context()))
 	if err := f.runtime.Check(t.Context(), first); err != nil {
 		t.Error(err)
 	}
 	f.reach(a, links)
 	for _, p := range []*node.Pod{a, first, second} {
-		try(t, f.runtime.Del(t.Context(), p))
+		must.Succeed(t, f.runtime.Del(t.Context(), p))
 	}
 }
 
@@ -211,7 +212,7 @@ func TestProbeForTapsIsRepeatedUntilItIsAnswered(t *testing.T) {
 		t.Error("the proxy dropped no probe, so this test has no effect")
 	}
 	link, err := netlink.LinkByName(node.HostLink)
-	try(t, err)
+	must.Succeed(t, err)
 	if _, tap := link.(*netlink.Tuntap); !tap {
 		t.Errorf("the type of the host link is %s", link.Type())
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/ping"
 )
@@ -47,8 +48,8 @@ func (r *relay) begin(flags ...string) *node.Vswitch {
 	r.Helper()
 	r.started++
 	v, err := r.StartVswitch(fmt.Sprintf("vswitch-%d", r.started), flags...)
-	try(r.T, err)
-	try(r.T, r.AwaitVswitch(r.Context(), v))
+	must.Succeed(r.T, err)
+	must.Succeed(r.T, r.AwaitVswitch(r.Context(), v))
 	return v
 }
 
@@ -59,9 +60,9 @@ func (r *relay) addPods() (pods []*node.Pod) {
 		p := r.sandbox(fmt.Sprintf("pod%d", i))
 		p.Annotations = map[string]string{"contivpp.io/custom-if": "x0/tap/blue, x1/veth/red"}
 		result, err := r.runtime.Add(r.Context(), p)
-		try(r.T, err)
+		must.Succeed(r.T, err)
 		r.to, err = node.Links(result)
-		try(r.T, err)
+		must.Succeed(r.T, err)
 		pods = append(pods, p)
 	}
 	r.from = pods[0]
@@ -73,7 +74,7 @@ func (r *relay) lost(replace func()) int {
 	r.Helper()
 	to := r.to[0].Bare()[0]
 	p, err := ping.Open(r.from.Netns, to)
-	try(r.T, err)
+	must.Succeed(r.T, err)
 	defer p.Close()
 	r.reach(r.from, r.to)
 	ctx, cancel := context.WithCancel(r.Context())
@@ -109,7 +110,7 @@ func (r *relay) replayed() {
 func (r *relay) log(path string) string {
 	r.Helper()
 	text, err := os.ReadFile(path)
-	try(r.T, err)
+	must.Succeed(r.T, err)
 	return string(text)
 }
 
@@ -119,14 +120,14 @@ func TestReplacementByAStandbyLosesLessThanARestart(t *testing.T) {
 	with, without := 0, 0
 	for range standbyRounds {
 		without += r.lost(func() {
-			try(t, r.active.End(syscall.SIGTERM))
+			must.Succeed(t, r.active.End(syscall.SIGTERM))
 			r.active = r.begin()
 		})
 		next := r.begin("--standby")
 		with += r.lost(func() {
 			former := r.active
 			r.active = next
-			try(t, former.End(syscall.SIGTERM))
+			must.Succeed(t, former.End(syscall.SIGTERM))
 		})
 	}
 	t.Logf("%d replacements each: %d echo requests lost with a standby, %d without, interval %s", standbyRounds, with, without, echoEvery)
@@ -134,27 +135,27 @@ func TestReplacementByAStandbyLosesLessThanARestart(t *testing.T) {
 		t.Errorf("lost %d echoes with a standby, %d without", with, without)
 	}
 	for _, p := range pods {
-		try(t, r.runtime.Check(t.Context(), p))
+		must.Succeed(t, r.runtime.Check(t.Context(), p))
 	}
 }
 
 func TestStandbyTakesOverWhenTheActiveDataplaneIsKilled(t *testing.T) {
 	r := newRelay(t)
 	before, err := leftovers.Steady(t.Context(), r.places(), patience)
-	try(t, err)
+	must.Succeed(t, err)
 	pods := r.addPods()
 	for range standbyRounds {
 		former := r.active
 		r.active = r.begin("--standby")
-		r.lost(func() { try(t, former.End(syscall.SIGKILL)) })
+		r.lost(func() { must.Succeed(t, former.End(syscall.SIGKILL)) })
 	}
 	for _, p := range pods {
-		try(t, r.runtime.Check(t.Context(), p))
-		try(t, r.runtime.Del(t.Context(), p))
-		try(t, p.Remove())
+		must.Succeed(t, r.runtime.Check(t.Context(), p))
+		must.Succeed(t, r.runtime.Del(t.Context(), p))
+		must.Succeed(t, p.Remove())
 	}
 	after, err := leftovers.Settle(t.Context(), r.places(), before, patience)
-	try(t, err)
+	must.Succeed(t, err)
 	if lines := after.Since(before); len(lines) > 0 {
 		t.Errorf("left over:\n  %s", strings.Join(lines, "\n  "))
 	}
@@ -164,12 +165,12 @@ func TestStandbyCreatesNothingWhileItWaits(t *testing.T) {
 	r := newRelay(t)
 	r.addPods()
 	before, err := leftovers.Steady(t.Context(), r.places(), patience)
-	try(t, err)
+	must.Succeed(t, err)
 	serving := r.DataplanePID()
 	files := r.files()
 	first, second := r.begin("--standby"), r.beginBehind("--standby")
 	after, err := leftovers.Steady(t.Context(), r.places(), patience)
-	try(t, err)
+	must.Succeed(t, err)
 	if lines := after.Since(before); len(lines) > 0 || r.DataplanePID() != serving {
 		t.Errorf("pid %d serves, want %d; changes:\n  %s", r.DataplanePID(), serving, strings.Join(lines, "\n  "))
 	}
@@ -177,9 +178,9 @@ func TestStandbyCreatesNothingWhileItWaits(t *testing.T) {
 		t.Errorf("files %v, before %v", now, files)
 	}
 	// A waiting standby that ends does not affect the others, and the active one keeps serving.
-	try(t, first.End(syscall.SIGTERM))
-	try(t, r.AwaitVswitch(t.Context(), second))
-	try(t, second.End(syscall.SIGTERM))
+	must.Succeed(t, first.End(syscall.SIGTERM))
+	must.Succeed(t, r.AwaitVswitch(t.Context(), second))
+	must.Succeed(t, second.End(syscall.SIGTERM))
 	r.reach(r.from, r.to)
 	if r.DataplanePID() != serving {
 		t.Errorf("pid %d serves, want %d", r.DataplanePID(), serving)
@@ -191,7 +192,7 @@ func (r *relay) beginBehind(flags ...string) *node.Vswitch {
 	r.Helper()
 	r.started++
 	v, err := r.StartVswitch(fmt.Sprintf("vswitch-%d", r.started), flags...)
-	try(r.T, err)
+	must.Succeed(r.T, err)
 	eventually(r.T, "a standby waits behind another one", func() bool {
 		return strings.Contains(r.log(r.DataplaneLog()), `msg="standby waits behind another standby"`)
 	})
@@ -202,7 +203,7 @@ func (r *relay) beginBehind(flags ...string) *node.Vswitch {
 func (r *relay) files() (names []string) {
 	r.Helper()
 	entries, err := os.ReadDir(r.RunDir())
-	try(r.T, err)
+	must.Succeed(r.T, err)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}

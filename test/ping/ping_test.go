@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/ping"
 )
 
@@ -44,22 +45,15 @@ func blackHole(t *testing.T) (path string, to netip.Addr) {
 	path, to = netnstest.New(t), netip.MustParseAddr("192.0.2.2")
 	netnstest.Do(t, path, func() {
 		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near", Flags: net.FlagUp}, PeerName: "far"}
-		try(t, netlink.LinkAdd(link))
-		try(t, netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "far"}}))
+		must.Succeed(t, netlink.LinkAdd(link))
+		must.Succeed(t, netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "far"}}))
 		address, err := netlink.ParseAddr("192.0.2.1/24")
-		try(t, err)
-		try(t, netlink.AddrAdd(link, address))
-		try(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: link.Index, IP: to.AsSlice(), State: netlink.NUD_PERMANENT,
+		must.Succeed(t, err)
+		must.Succeed(t, netlink.AddrAdd(link, address))
+		must.Succeed(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: link.Index, IP: to.AsSlice(), State: netlink.NUD_PERMANENT,
 			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}}))
 	})
 	return path, to
-}
-
-func try(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestReachFailsWhenTheAddressIsSilent(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.uber.org/goleak"
 
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/refuse"
 	"github.com/weftnet/weft/vswitch"
 )
@@ -31,16 +32,16 @@ type client struct {
 func through(t *testing.T) (*refuse.Proxy, *client) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "refuse") // short, for the limit of socket paths
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, os.RemoveAll(dir)) })
 	target := filepath.Join(dir, "api.sock")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- vswitch.Run(ctx, vswitch.Config{APISocket: target}) }()
-	t.Cleanup(func() { cancel(); must(t, <-done) })
+	t.Cleanup(func() { cancel(); must.Succeed(t, <-done) })
 	p, err := refuse.Listen(filepath.Join(dir, "proxy.sock"), target)
-	must(t, err)
-	t.Cleanup(func() { must(t, p.Close()) })
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, p.Close()) })
 	return p, reach(t, filepath.Join(dir, "proxy.sock"))
 }
 
@@ -67,13 +68,6 @@ func connect(t *testing.T, socket string) api.Connection {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // loopback makes an interface, with limit as the timeout.
 func (c *client) loopback(limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), limit)
@@ -86,7 +80,7 @@ func (c *client) interfaces() int {
 	c.t.Helper()
 	stream, err := interfaces.NewServiceClient(c).SwInterfaceDump(c.t.Context(),
 		&interfaces.SwInterfaceDump{SwIfIndex: ^interface_types.InterfaceIndex(0)})
-	must(c.t, err)
+	must.Succeed(c.t, err)
 	n := 0
 	for {
 		if _, err := stream.Recv(); err != nil {
@@ -102,7 +96,7 @@ func TestOtherRequestsAreForwarded(t *testing.T) {
 	p, c := through(t)
 	p.Refuse("delete_loopback", -1, -1)
 	before := c.interfaces()
-	must(t, c.loopback(long))
+	must.Succeed(t, c.loopback(long))
 	if got := c.interfaces(); got != before+1 {
 		t.Errorf("%d interfaces, want one more than %d", got, before)
 	}
@@ -126,7 +120,7 @@ func TestRefusedRequestIsNotExecutedAndHasItsRetval(t *testing.T) {
 	if got := c.interfaces(); got != before {
 		t.Errorf("%d interfaces, want %d", got, before)
 	}
-	must(t, c.loopback(long))
+	must.Succeed(t, c.loopback(long))
 	if hits := p.Allow("create_loopback"); hits != 2 {
 		t.Errorf("%d requests were refused, want 2", hits)
 	}
@@ -157,7 +151,7 @@ func TestHungRequestIsNotExecuted(t *testing.T) {
 	if err := c.loopback(soon); err == nil {
 		t.Error("it was answered")
 	}
-	must(t, p.Met(t.Context(), "create_loopback"))
+	must.Succeed(t, p.Met(t.Context(), "create_loopback"))
 	if got := c.interfaces(); got != before {
 		t.Errorf("%d interfaces, want %d", got, before)
 	}
@@ -191,7 +185,7 @@ func TestNewConnectionsAreServedAfterACut(t *testing.T) {
 	if err := c.loopback(soon); err == nil {
 		t.Error("the old connection answers")
 	}
-	must(t, reach(t, c.socket).loopback(long))
+	must.Succeed(t, reach(t, c.socket).loopback(long))
 }
 
 func TestRequestWithTheContentKillsAndIsNotExecuted(t *testing.T) {
@@ -204,7 +198,7 @@ func TestRequestWithTheContentKillsAndIsNotExecuted(t *testing.T) {
 		_, err := interfaces.NewServiceClient(c).SwInterfaceTagAddDel(ctx, &interfaces.SwInterfaceTagAddDel{IsAdd: true, Tag: text})
 		return err
 	}
-	must(t, tag("harmless", long))
+	must.Succeed(t, tag("harmless", long))
 	if err := tag("a harmful one", soon); err == nil {
 		t.Error("the harmful request was answered")
 	}

@@ -21,11 +21,11 @@ const patience = time.Minute
 
 // agentCommand:
 //
-//	agent start [FLAG...]   start the agent, and wait until it can wire pods; later starts keep the flags
-//	agent begin [FLAG...]   start it, and do not wait
-//	agent stop              end it by SIGTERM
-//	agent kill              end it by SIGKILL
-//	agent wait              return when it can wire pods
+//	agent start [FLAG...]   start the agent and wait until it is ready; later starts keep the flags
+//	agent begin [FLAG...]   start it without waiting
+//	agent stop              end it with SIGTERM
+//	agent kill              end it with SIGKILL
+//	agent wait              return when it is ready
 func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 {
 		usage(ts, "agent start|begin|stop|kill|wait")
@@ -78,8 +78,8 @@ func (s *stage) startAgent(ctx context.Context) error {
 
 // dataplaneCommand:
 //
-//	dataplane kill   end the dataplane by SIGKILL
-//	dataplane wait   return when one answers that is another process than at the last kill, and the agent can wire pods
+//	dataplane kill   end the dataplane with SIGKILL
+//	dataplane wait   return when a new dataplane serves and the agent is ready
 func dataplaneCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		usage(ts, "dataplane kill|wait")

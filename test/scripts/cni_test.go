@@ -17,12 +17,12 @@ import (
 //
 //	cni add|del|check NAME [KEY=VALUE...]
 //	cni status [KEY=VALUE...]
-//	cni gc NAME... [KEY=VALUE...]         only the sandboxes that are named are valid
-//	cni gc --unlisted                     the runtime does not say what is valid
-//	cni begin add|del NAME [KEY=VALUE...] begin, and do not wait
-//	cni end NAME                          wait for what was begun
-//	cni end-anyhow NAME                   the same, and it does not matter how it ends
-//	cni kill NAME                         kill it, as a runtime that gives up does, and wait for its end
+//	cni gc NAME... [KEY=VALUE...]         only the named sandboxes are valid
+//	cni gc --unlisted                     without a list of valid attachments
+//	cni begin add|del NAME [KEY=VALUE...] start a call without waiting
+//	cni end NAME                          wait for that call
+//	cni end-anyhow NAME                   the same, with any result
+//	cni kill NAME                         kill it, as a runtime does after a timeout, and wait for its end
 //
 // A KEY that begins with CNI_ is an environment variable, any other a member of the configuration. CHECK and DEL get the
 // result of the ADD as prevResult. For every verb stdout must be one JSON document or, after a success without a result, empty;

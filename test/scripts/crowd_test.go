@@ -11,10 +11,10 @@ import (
 // crowdCommand:
 //
 //	crowd sandbox N     make the sandboxes crowd1 to crowdN
-//	crowd add|del N     run ADD or DEL of all of them at once; each must succeed
-//	crowd begin N       run ADD of all of them at once, and do not wait
-//	crowd end N         wait for those; each must succeed
-//	crowd race N        run ADD and DEL of all of them at once; each must end, and the DELs must succeed
+//	crowd add|del N     run ADD or DEL of all of them concurrently; each must succeed
+//	crowd begin N       start ADD of all of them without waiting
+//	crowd end N         wait for these ADDs; each must succeed
+//	crowd race N        run ADD and DEL of all of them concurrently; each must end, and the DELs must succeed
 func crowdCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		usage(ts, "crowd sandbox|add|del N")

@@ -22,14 +22,14 @@ type dhcp struct {
 
 // dhcpCommand:
 //
-//	dhcp serve NAME            give 10.9.0.2 and so on by link net1 of the sandbox, which gets 10.9.0.1
-//	dhcp router on|off         say that the server leads everywhere, or do not
-//	dhcp interrupt             before the next answer kill the agent, start it again, and wait until it can wire pods
-//	dhcp held ADDRESS...       wait until these addresses, and no others, are held
-//	dhcp released N            so many leases the daemon has released, each while its link was there: whether the server
-//	                           hears of it in time, before the link goes, is the machine's
+//	dhcp serve NAME            serve 10.9.0.2 and following on link net1 of the sandbox, which gets 10.9.0.1
+//	dhcp router on|off         offer a default route, or do not
+//	dhcp interrupt             before the next answer kill the agent, start it again, and wait until it is ready
+//	dhcp held ADDRESS...       wait until exactly these addresses are leased
+//	dhcp released N            check that the daemon has released N leases, each while its link existed; whether the release reaches
+//	                           the server before the link is deleted depends on the machine
 //	dhcp daemon start FLAG...  start Debian's daemon, which listens at $NODE/dhcp.sock
-//	dhcp daemon stop           end it by SIGKILL
+//	dhcp daemon stop           end it with SIGKILL
 func dhcpCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := on(ts)
 	switch {

@@ -20,9 +20,9 @@ import (
 //	meddle NAME remove route DESTINATION [table N]  of eth0: that route
 //	meddle NAME remove link                      eth0 itself
 //	meddle NAME set mtu N | set mac MAC | set down
-//	meddle NAME add link LINK                    a link that is not Weft's
-//	meddle NAME add default LINK                 default routes of that link
-//	meddle NAME add witness                      by which sandbox gone knows that the namespace is gone
+//	meddle NAME add link LINK                    a foreign link
+//	meddle NAME add default LINK                 default routes through that link
+//	meddle NAME add witness                      a veth, so that sandbox gone notices the end of the namespace
 //	meddle dataplane remove route NAME           the route to the sandbox's address
 func meddleCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {

@@ -23,11 +23,11 @@ import (
 
 // pluginsCommand executes lists of plugins, Weft's and third-party ones, through libcni, in the node's network namespace.
 //
-//	plugins need NAME...                  skip the script unless these plugins are there (iproute2 has a bridge, too)
+//	plugins need NAME...                  skip the script unless these plugins are installed (iproute2 has a bridge, too)
 //	plugins add|check|del LIST NAME [KEY=VALUE...]
-//	plugins newest NAME...                build these of the module test/chain, for this script to use
-//	plugins gc LIST NAME...               only the sandboxes that are named are valid
-//	plugins gc LIST null                  no sandbox is valid: the list is null
+//	plugins newest NAME...                build these programs of the module test/chain for this script
+//	plugins gc LIST NAME...               only the named sandboxes are valid
+//	plugins gc LIST null                  no sandbox is valid (the list is null)
 //	plugins pairs LIST NAME               ADD, CHECK, a resync, CHECK and DEL with the first plugin of the list and any two others behind
 //	                                      it, in both orders
 //

@@ -15,9 +15,9 @@ import (
 
 // runtimeCommand makes a runtime's calls through libcni, with the installed list.
 //
-//	runtime add|check|del VERSION NAME   the list is of that version alone
-//	runtime status|gc VERSION [NAME...]  GC keeps the sandboxes that are named
-//	runtime version                      the version that libcni takes of those that the installed list offers
+//	runtime add|check|del VERSION NAME   with a list of only that version
+//	runtime status|gc VERSION [NAME...]  GC keeps the named sandboxes
+//	runtime version                      print the version that libcni selects from the installed list
 //
 // It prints the result of an ADD in the list's version.
 func runtimeCommand(ts *testscript.TestScript, neg bool, args []string) {

@@ -32,11 +32,11 @@ type sandbox struct {
 
 // sandboxCommand:
 //
-//	sandbox NAME [POD]   make a sandbox for the pod; without POD the pod is called NAME
-//	sandbox rm NAME      take away its network namespace, as a runtime does at the end of a pod
+//	sandbox NAME [POD]   make a sandbox for the pod; without POD the pod's name is NAME
+//	sandbox rm NAME      remove its network namespace, as a runtime does when a pod ends
 //	sandbox hide         rename the directory of all network namespaces, as for an agent without a mount of /run/netns
 //	sandbox show         undo that
-//	sandbox gone NAME    wait until the kernel lets go of the namespace that was taken away (meddle NAME add witness)
+//	sandbox gone NAME    wait until the kernel has freed the removed namespace (needs meddle NAME add witness)
 //
 // A sandbox that is made again is another namespace of the same container. The variable NAME_netns is its path.
 func sandboxCommand(ts *testscript.TestScript, neg bool, args []string) {

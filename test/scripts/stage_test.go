@@ -51,9 +51,9 @@ func on(ts *testscript.TestScript) *stage { return ts.Value(stageKey{}).(*stage)
 // setup makes the stage of a script and sets these environment variables:
 //
 //	NODE    the node's directory
-//	STATE   the agent's
+//	STATE   the agent's state directory
 //	CONFIG  the agent's configuration file
-//	SOCKET  the agent's
+//	SOCKET  the agent's socket
 func setup(env *testscript.Env, programs string) error {
 	n, err := node.New(programs, node.Options{Verify: true, CoolDown: 30 * time.Second})
 	if err != nil {
@@ -92,21 +92,11 @@ func (s *stage) close() {
 // programs returns the directory of the programs.
 func (s *stage) programs() string { return filepath.Dir(s.node.Program("weft-cni")) }
 
-// lastLines is the number of lines of each log that are shown.
-const lastLines = 60
-
 func (s *stage) explain() {
 	if out, err := s.node.Weftctl(context.Background(), "transactions", "3", "--ops"); err == nil {
 		s.t.Logf("weftctl transactions:\n%s", out)
 	}
-	for _, path := range []string{s.node.AgentLog(), s.node.DataplaneLog(), s.daemonLog()} {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			continue // the program did not run
-		}
-		lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-		s.t.Logf("end of %s:\n%s", filepath.Base(path), strings.Join(lines[max(0, len(lines)-lastLines):], "\n"))
-	}
+	s.t.Log(s.node.LogTails(60, s.daemonLog()))
 }
 
 // within DURATION COMMAND...: fails if the command takes longer than the duration.

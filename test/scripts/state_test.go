@@ -9,17 +9,18 @@ import (
 	"strings"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/agent/statefile/statefiletest"
 )
 
 // stateCommand changes the agent's state file. Except for fill and free, the agent must not run.
 //
 //	state damage     overwrite the middle of the state file
-//	state reboot     let the state file be that of a boot before
-//	state limit SIZE give the state directory a file system of its own, of so many bytes (1m)
-//	state fill       use up all that is free of that file system
-//	state free       give it back
+//	state reboot     make the state file one of an earlier boot
+//	state limit SIZE mount a file system of that size (1m) on the state directory
+//	state fill       use up the free space of that file system
+//	state free       remove the files of state fill
 func stateCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		usage(ts, "state damage|reboot|limit|fill|free")
@@ -29,7 +30,7 @@ func stateCommand(ts *testscript.TestScript, neg bool, args []string) {
 	case "damage":
 		ts.Check(damage(s.stateFile()))
 	case "reboot":
-		ts.Check(changeBoot(s.stateFile()))
+		ts.Check(statefiletest.ChangeBoot(s.stateFile()))
 	case "limit":
 		ts.Check(unix.Mount("weft-state", s.node.State(), "tmpfs", 0, "mode=0700,size="+strings.Join(args[1:], "")))
 		s.limited = true
@@ -67,21 +68,6 @@ func damage(path string) error {
 	head := 2 * int64(os.Getpagesize())
 	_, err = f.WriteAt(slices.Repeat([]byte("damaged!"), int(info.Size()-head)/8), head)
 	return err
-}
-
-func changeBoot(path string) error {
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		return err
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		meta := tx.Bucket([]byte("meta"))
-		if meta == nil || meta.Get([]byte("boot-id")) == nil {
-			return errors.New("the state file has no boot id")
-		}
-		return meta.Put([]byte("boot-id"), []byte("00000000-0000-0000-0000-000000000000"))
-	})
-	return errors.Join(err, db.Close())
 }
 
 // fill writes a file until the file system is full.

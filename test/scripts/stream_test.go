@@ -29,8 +29,8 @@ const (
 
 // streamCommand:
 //
-//	stream start FROM TO   begin to send a hundred echoes a second to TO's first address
-//	stream stop            end that, and print how many were lost
+//	stream start FROM TO   start to send a hundred echo requests a second to TO's first address
+//	stream stop            end it, and print the number of lost requests
 func streamCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := on(ts)
 	switch {

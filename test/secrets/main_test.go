@@ -8,10 +8,3 @@ import (
 )
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
-
-func try(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

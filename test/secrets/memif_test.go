@@ -8,6 +8,7 @@ import (
 
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/must"
 )
 
 // memifSecret is the secret that Weft generates. It is in the agent's state and in its reply to kubelet.
@@ -17,7 +18,7 @@ const memifSecret = "the secret of a memif"
 func (s *scene) allocate() {
 	s.Helper()
 	containers, err := s.node.Admit(s.Context(), s.pod, kubelettest.Container{Name: "vnf", Limit: 1})
-	try(s.T, err)
+	must.Succeed(s.T, err)
 	s.vnf = containers[0]
 	s.markers[memifSecret] = s.vnf.Envs[memif.SecretVariable]
 	if len(s.markers[memifSecret]) < enough {

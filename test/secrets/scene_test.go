@@ -18,6 +18,7 @@ import (
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/test/dataplane"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
@@ -39,12 +40,12 @@ type scene struct {
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	n, err := node.New(programs.Build(t), node.Options{Verify: true, Memifs: 1})
-	try(t, err)
+	must.Succeed(t, err)
 	s := &scene{T: t, markers: markers{}, node: n, home: filepath.Join(n.Dir, "home"), outside: t.TempDir(), log: filepath.Join(n.Dir, "cni.log")}
-	try(t, os.Chmod(s.outside, 0o755))
-	try(t, netns.Make(s.home))
+	must.Succeed(t, os.Chmod(s.outside, 0o755))
+	must.Succeed(t, netns.Make(s.home))
 	s.pod, err = n.NewPod("a")
-	try(t, err)
+	must.Succeed(t, err)
 	s.pod.Namespace = "shop"
 	for where, name := range environment {
 		t.Setenv(name, s.markers.add(where))
@@ -59,7 +60,7 @@ func newScene(t *testing.T) *scene {
 
 func (s *scene) start() {
 	s.Helper()
-	try(s.T, netns.Do(s.home, func() error {
+	must.Succeed(s.T, netns.Do(s.home, func() error {
 		return s.node.StartAgent(s.Context(), "--log-level=debug", "--external-config", s.outside, "--gc-grace=0s")
 	}))
 }
@@ -106,7 +107,7 @@ func (in *input) stdin() ([]byte, error) {
 func (s *scene) call(verb string, in *input) (out []byte, ok bool) {
 	s.Helper()
 	stdin, err := in.stdin()
-	try(s.T, err)
+	must.Succeed(s.T, err)
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(s.Context(), s.node.Program("weft-cni"))
 	cmd.Env = append(append(os.Environ(), in.environ...), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+s.pod.ContainerID, "CNI_IFNAME=eth0",
@@ -137,8 +138,8 @@ func (s *scene) tell(args ...string) string {
 // breakPod changes the MTU of the pod's main interface and the secret of its memif, so that CHECK finds drift.
 func (s *scene) breakPod() {
 	s.Helper()
-	try(s.T, os.WriteFile(s.inDirectory(memif.SecretFile), []byte(s.markers.add("another secret of a memif")), 0o400))
-	try(s.T, netns.Do(s.pod.Netns, func() error {
+	must.Succeed(s.T, os.WriteFile(s.inDirectory(memif.SecretFile), []byte(s.markers.add("another secret of a memif")), 0o400))
+	must.Succeed(s.T, netns.Do(s.pod.Netns, func() error {
 		link, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/must"
 )
 
 // TestNoSecretLeaves runs all functions of the real programs, with a secret in every input.
@@ -53,7 +54,7 @@ func TestNoSecretLeaves(t *testing.T) {
 	s.tell("resync", "full")
 	s.see("after a CHECK that failed", s.everywhere()...)
 
-	try(t, s.node.KillAgent())
+	must.Succeed(t, s.node.KillAgent())
 	s.succeeds("DEL", in)
 	if _, ok := s.call("ADD", in); ok {
 		t.Error("ADD succeeds without an agent")
@@ -98,11 +99,11 @@ func (s *scene) refuse() {
 // leaveFiles writes an external file for each kind of invalid file.
 func (s *scene) leaveFiles() {
 	s.Helper()
-	try(s.T, os.WriteFile(filepath.Join(s.outside, "waiting.yaml"), []byte(waitingFile), 0o600))
+	must.Succeed(s.T, os.WriteFile(filepath.Join(s.outside, "waiting.yaml"), []byte(waitingFile), 0o600))
 	for where, content := range external {
 		name := strings.ReplaceAll(where, " ", "-") + ".yaml"
 		text := inFile(content, s.markers.add("a file with "+where), s.outside)
-		try(s.T, os.WriteFile(filepath.Join(s.outside, name), []byte(text), 0o600))
+		must.Succeed(s.T, os.WriteFile(filepath.Join(s.outside, name), []byte(text), 0o600))
 	}
 }
 
@@ -111,7 +112,7 @@ func (s *scene) configure() {
 	s.Helper()
 	for where, content := range external {
 		path := filepath.Join(s.TempDir(), "values.yaml")
-		try(s.T, os.WriteFile(path, []byte(inFile(content, s.markers.add("values with "+where), s.outside)), 0o600))
+		must.Succeed(s.T, os.WriteFile(path, []byte(inFile(content, s.markers.add("values with "+where), s.outside)), 0o600))
 		s.tell("configure", "lab", path)
 	}
 }
@@ -120,7 +121,7 @@ func (s *scene) configure() {
 func (s *scene) remembering(result []byte) map[string]any {
 	s.Helper()
 	var prev map[string]any
-	try(s.T, json.Unmarshal(result, &prev))
+	must.Succeed(s.T, json.Unmarshal(result, &prev))
 	for where, plant := range remembered {
 		plant(prev, s.markers.add(where))
 	}
@@ -136,7 +137,7 @@ func TestOutputOfEveryCommandIsScanned(t *testing.T) {
 		known = append(known, strings.Fields(command)[0])
 	}
 	help, err := s.node.Weftctl(t.Context(), "help")
-	try(t, err)
+	must.Succeed(t, err)
 	_, list, _ := strings.Cut(help, "Available Commands:")
 	list, _, _ = strings.Cut(list, "Flags:")
 	names := regexp.MustCompile(`(?m)^  ([a-z-]+) `).FindAllStringSubmatch(list, -1)

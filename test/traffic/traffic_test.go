@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/traffic"
 )
 
@@ -21,7 +22,7 @@ func pair(t *testing.T) traffic.Path {
 	t.Helper()
 	near, far := netnstest.New(t), netnstest.New(t)
 	netnstest.Do(t, near, func() {
-		try(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near0"}, PeerName: "far0", PeerNamespace: fd(t, far)}))
+		must.Succeed(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near0"}, PeerName: "far0", PeerNamespace: fd(t, far)}))
 		up(t, "near0", "192.0.2.1/24")
 	})
 	netnstest.Do(t, far, func() { up(t, "far0", "192.0.2.2/24") })
@@ -31,18 +32,11 @@ func pair(t *testing.T) traffic.Path {
 func up(t *testing.T, name, address string) {
 	t.Helper()
 	l, err := netlink.LinkByName(name)
-	try(t, err)
+	must.Succeed(t, err)
 	a, err := netlink.ParseAddr(address)
-	try(t, err)
-	try(t, netlink.AddrAdd(l, a))
-	try(t, netlink.LinkSetUp(l))
-}
-
-func try(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, netlink.AddrAdd(l, a))
+	must.Succeed(t, netlink.LinkSetUp(l))
 }
 
 func TestTransferredDataArrivesUnchanged(t *testing.T) {
@@ -85,7 +79,7 @@ func TestPacketsAreCountedAtTheReceiver(t *testing.T) {
 func fd(t *testing.T, path string) netlink.NsFd {
 	t.Helper()
 	f, err := os.Open(path)
-	try(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return netlink.NsFd(f.Fd())
 }

@@ -103,10 +103,8 @@ func pinned(processor int, f func() error) error {
 
 // await waits for d or until ctx ends.
 func await(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
