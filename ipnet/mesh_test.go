@@ -257,10 +257,10 @@ func TestUnreachableNodesDoNotAffectOthers(t *testing.T) {
 		{"around the block of another node", bad("10.2.0.0/16"), "block 10.2.0.0/16 of network default: it overlaps one of node node2", true},
 		{"this node's block", bad("10.3.0.0/26"), "it overlaps one of node self", true},
 		{"this node's pool", bad("10.1.0.0/28"), "it is not a part of 10.1.0.0/28, but all of it", true},
-		{"a family that is not here", bad("2001:db8::/122"), "this node has no ip6 there", true},
-		{"bits behind the length", bad("10.2.3.1/26"), "has host bits set", true},
+		{"a family that this node lacks", bad("2001:db8::/122"), "this node has no ip6 there", true},
+		{"host bits", bad("10.2.3.1/26"), "has host bits set", true},
 		{"the address of a pod here", bad("10.1.0.2/32"), "it is the address of pod default/a on this node", true},
-		{"an address that this node gives out", bad("10.1.0.9/32"), "this node gives it out itself", true},
+		{"an address that this node allocates", bad("10.1.0.9/32"), "this node gives it out itself", true},
 		{"an address that another lends", bad("10.2.2.7/32"), "", true},
 	}
 	for _, tt := range tests {

@@ -17,8 +17,7 @@ import (
 
 const threadNamespace = "/proc/thread-self/ns/net"
 
-// Require skips the test without private namespaces. It fails the test instead if the environment's WEFT_REQUIRE, a list separated by
-// commas, has netns.
+// Require skips the test where namespaces are not available; it fails the test if the comma-separated list WEFT_REQUIRE contains netns.
 func Require(t testing.TB) {
 	t.Helper()
 	if errors.Is(errUnable, errNotEntered) {
@@ -27,8 +26,8 @@ func Require(t testing.TB) {
 	need(t, "netns", "network namespaces", errUnable)
 }
 
-// RequireTap skips the test without private namespaces or without access to /dev/net/tun. It fails the test instead if WEFT_REQUIRE has
-// netns.
+// RequireTap skips the test where /dev/net/tun is missing or not accessible. It fails the test if WEFT_REQUIRE contains netns, because
+// most tests in namespaces need taps.
 func RequireTap(t testing.TB) {
 	t.Helper()
 	Require(t)
@@ -45,25 +44,25 @@ func need(t testing.TB, word, what string, err error) {
 		return
 	}
 	if slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), word) {
-		t.Fatalf("%s: required by WEFT_REQUIRE, but not available: %v", what, err)
+		t.Fatalf("%s: required (WEFT_REQUIRE) and not available: %v", what, err)
 	}
 	t.Skipf("needs %s: %v", what, err)
 }
 
-// New makes a network namespace with lo up and returns its path, of at most 63 bytes, VPP's limit. It removes the namespace when the test
-// ends. New calls Require.
+// New makes a network namespace with lo up and returns its path, which is short enough for all programs (VPP's limit is 63 bytes). It is
+// removed when the test ends. New calls Require.
 func New(t testing.TB) (path string) {
 	t.Helper()
 	Require(t)
 	dir, err := os.MkdirTemp("", "netns")
 	if err != nil {
-		t.Fatalf("make directory for namespace: %v", err)
+		t.Fatalf("make folder for namespace: %v", err)
 	}
 	path = filepath.Join(dir, "net")
 	t.Cleanup(func() {
 		Remove(t, path)
 		if err := os.Remove(dir); err != nil {
-			t.Errorf("remove directory of namespace: %v", err)
+			t.Errorf("remove folder of namespace: %v", err)
 		}
 	})
 	if err := netns.Make(path); err != nil {
@@ -72,22 +71,8 @@ func New(t testing.TB) (path string) {
 	return path
 }
 
-// mount moves the calling thread into a new namespace and mounts that at path.
-func mount(path string) error {
-	if err := os.WriteFile(path, nil, 0o444); err != nil {
-		return err
-	}
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("unshare: %w", err)
-	}
-	if err := unix.Mount(threadNamespace, path, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("mount at %s: %w", path, err)
-	}
-	return setLoopbackUp()
-}
-
-// Remove removes the path of a namespace, like a runtime at the end of a pod. The kernel deletes the namespace with its last user. A
-// missing path is no error.
+// Remove unmounts and deletes the path of a namespace, as a runtime does when a pod ends. The namespace itself lasts until its last user
+// ends. A missing path is no error.
 func Remove(t testing.TB, path string) {
 	t.Helper()
 	if err := netns.Remove(path); err != nil {
@@ -95,7 +80,7 @@ func Remove(t testing.TB, path string) {
 	}
 }
 
-// Do runs f in the namespace at path on the calling goroutine, so that f may end the test. Goroutines that f starts run in another
+// Do runs f in the namespace at path, on the calling goroutine, so that f may end the test. Goroutines that f starts run outside of the
 // namespace.
 func Do(t testing.TB, path string, f func()) {
 	t.Helper()
@@ -104,8 +89,8 @@ func Do(t testing.TB, path string, f func()) {
 	}
 }
 
-// inside runs f on a locked thread, in the namespace at path unless that is empty. The thread returns to its namespace however f ends. A
-// thread that cannot return stays locked and ends with its goroutine.
+// inside runs f on a locked thread, in the namespace at path unless that is empty, and returns the thread to its own namespace, however f
+// ends. A thread that cannot return stays locked and ends with its goroutine.
 func inside(path string, f func() error) (err error) {
 	runtime.LockOSThread()
 	own, err := os.Open(threadNamespace)
@@ -115,8 +100,8 @@ func inside(path string, f func() error) (err error) {
 	}
 	defer own.Close()
 	defer func() {
-		if failed := setns(own); failed != nil {
-			err = errors.Join(err, fmt.Errorf("return from namespace: %w", failed))
+		if home := setns(own); home != nil {
+			err = errors.Join(err, fmt.Errorf("return from namespace: %w", home))
 			return
 		}
 		runtime.UnlockOSThread()
@@ -124,12 +109,12 @@ func inside(path string, f func() error) (err error) {
 	if path == "" {
 		return f()
 	}
-	target, err := os.Open(path)
+	there, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer target.Close()
-	if err := setns(target); err != nil {
+	defer there.Close()
+	if err := setns(there); err != nil {
 		return fmt.Errorf("enter namespace %s: %w", path, err)
 	}
 	return f()

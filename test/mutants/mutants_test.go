@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -29,11 +31,35 @@ func TestEachMutationOfTheListApplies(t *testing.T) {
 		if original, err := os.ReadFile(filepath.Join("../..", m.file)); err != nil || bytes.Equal(original, mutated) {
 			t.Errorf("line %d does not change %s (%v)", m.line, m.file, err)
 		}
-		if tests, err := filepath.Glob(filepath.Join("../..", m.test, "*_test.go")); err != nil || len(tests) == 0 {
-			t.Errorf("line %d: %s has no tests (%v)", m.line, m.test, err)
+		checkTestNames(t, m)
+	}
+}
+
+// checkTestNames fails the test if an alternative of the pattern matches no test: the tests were renamed, and the mutation would survive.
+func checkTestNames(t *testing.T, m *mutation) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", m.test, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range testFunction.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, match[1])
+		}
+	}
+	for _, pattern := range strings.Split(m.run, "|") {
+		if !slices.ContainsFunc(names, regexp.MustCompile(pattern).MatchString) {
+			t.Errorf("line %d: no test of %s matches %q", m.line, m.test, pattern)
 		}
 	}
 }
+
+var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
 func TestInvalidListIsRefused(t *testing.T) {
 	for text, want := range map[string]string{

@@ -207,7 +207,7 @@ func TestProbeForTapsIsRepeatedUntilItIsAnswered(t *testing.T) {
 	f := newFatal(t, func(p *refuse.Proxy) { p.Hang("tap_create_v3", 1) })
 	f.add("a")
 	log, err := os.ReadFile(f.AgentLog())
-	try(t, err)
+	must.Succeed(t, err)
 	if !strings.Contains(string(log), "did not report whether it can create taps, retrying") {
 		t.Error("the proxy dropped no probe, so this test has no effect")
 	}
