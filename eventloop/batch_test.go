@@ -189,7 +189,7 @@ func TestRecordsOfSharedRemovalsAreWatchedInOrder(t *testing.T) {
 		w := ready(t, quiet)
 		eventloop.On(w.Loop, "third", func(_ context.Context, d *deletePod, _ *eventloop.Txn) error {
 			_, _ = w.Do(context.Background(), refusedDuring{d.sandbox})
-			synctest.Wait() // for who watches
+			synctest.Wait() // until the watcher has read
 			return nil
 		})
 		since := w.last(t).Seq

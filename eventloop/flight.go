@@ -16,7 +16,6 @@ type flight struct {
 	txn      *Txn
 	handlers []handler
 	change   Change
-	outcome  Outcome
 	rec      Record
 	errs     []error
 
@@ -294,7 +293,6 @@ func (x *executor) commit(f *flight) error {
 	}
 	f.committed = true
 	out, err := x.committer.commit(f.run, f.change)
-	f.outcome = out
 	f.count(out)
 	f.rec.Pending = out.Pending
 	x.external.dropRefused(f, out.Refused)

@@ -51,7 +51,7 @@ func scripts() *rapid.Generator[*script] {
 		s.commit = often(t, "commit", "refused", "not undone", "panic")
 		s.save = often(t, "save", "refused")
 		if s.bestEffort && s.commit == "refused" {
-			s.commit = "not undone" // the committer owes what it refused, which this test does not wait for
+			s.commit = "not undone" // the test does not wait for the retries
 		}
 		return s
 	})

@@ -80,14 +80,16 @@ func (q *queue) push(r *request) (superseded []*request, err error) {
 	if q.coalesceLocked(r) {
 		return nil, nil
 	}
-	rest := slices.DeleteFunc(slices.Clone(q.waiting), func(w *request) bool { return r.supersedes(w.traits) })
-	if len(rest) >= q.max {
-		return nil, fmt.Errorf("%w: %d events wait", ErrQueueFull, len(q.waiting))
-	}
+	var rest []*request
 	for _, w := range q.waiting {
 		if r.supersedes(w.traits) {
 			superseded = append(superseded, w)
+		} else {
+			rest = append(rest, w)
 		}
+	}
+	if len(rest) >= q.max {
+		return nil, fmt.Errorf("%w: %d events wait", ErrQueueFull, len(q.waiting))
 	}
 	q.waiting = append(rest, r)
 	if q.running != nil && q.running.atomic() && r.supersedes(q.running.traits) {

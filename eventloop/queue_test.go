@@ -75,7 +75,7 @@ func TestPostsOfTheSameKeyCoalesce(t *testing.T) {
 		w.hang()
 		running := w.begin(t.Context(), &addPod{pod: "p", sandbox: "0"})
 		w.forget()
-		waits := w.begin(t.Context(), &change{"a", "0"}) // somebody waits for this one
+		waits := w.begin(t.Context(), &change{"a", "0"}) // with a caller
 		for _, c := range []*change{{"a", "1"}, {"b", "1"}, {"a", "2"}, {"a", "3"}} {
 			if err := w.Post(t.Context(), c); err != nil {
 				t.Error(err)
