@@ -53,7 +53,7 @@ func TestInvalidValueIsDroppedAndOtherValuesAreApplied(t *testing.T) {
 		"a value of another type": {key + ": {'on': [1]}", key + ": decode: decode " + key + ": json: cannot unmarshal"},
 		"an unknown kind":         {"linux.sysctls/x: {}", "linux.sysctls/x: decode: unknown kind of linux.sysctls/x"},
 		"a key without a name":    {"linux.sysctl: {}", `linux.sysctl: decode: key "linux.sysctl" is not of the form kind/name`},
-		"no value":                {key + ":", key + ": it is null"},
+		"no value":                {key + ":", key + ": null would delete the object"},
 		"an invalid value":        {key + ": {'on': linux.veth/x, name: ../b}", key + ": invalid: "},
 	} {
 		t.Run(name, func(t *testing.T) {
