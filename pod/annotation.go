@@ -254,7 +254,7 @@ func parseOptions(raw json.RawMessage) (o InterfaceOptions, err error) {
 func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 	switch key {
 	case "mtu":
-		return interval{MinMTU, MaxMTU, "bytes"}.parse(&o.MTU, raw)
+		return interval{MinMTU(false), MaxMTU, "bytes"}.parse(&o.MTU, raw)
 	case "mac":
 		return o.setMAC(raw)
 	case "ips":

@@ -13,12 +13,16 @@ const (
 	StubNetwork    = "stub"    // isolated interfaces without addresses
 )
 
-// Limits of the MTU of pods' interfaces, in bytes.
-const (
-	MinMTU  = 576  // with IPv4, RFC 791
-	MinMTU6 = 1280 // with IPv6, RFC 8200 section 5
-	MaxMTU  = 9000
-)
+// MaxMTU is the maximum MTU of pods' interfaces in bytes.
+const MaxMTU = 9000
+
+// MinMTU returns the minimum MTU in bytes of an interface with or without IPv6.
+func MinMTU(ipv6 bool) int {
+	if ipv6 {
+		return 1280 // RFC 8200 section 5; the kernel disables IPv6 on a link with a lower MTU
+	}
+	return 576 // RFC 791: every IPv4 host accepts such packets
+}
 
 // Partial is embedded in events that replace a set. Members that cannot be applied are refused; the others are committed.
 type Partial struct{}
@@ -97,10 +101,7 @@ func (n *Network) Validate() error {
 }
 
 func (n *Network) minMTU() int {
-	if slices.ContainsFunc(n.CIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
-		return MinMTU6
-	}
-	return MinMTU
+	return MinMTU(slices.ContainsFunc(n.CIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }))
 }
 
 func (n *Network) invalidCIDR() string {

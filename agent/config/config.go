@@ -126,11 +126,8 @@ func (c *Config) validateMTU() error {
 	if c.Pods.MTU == 0 {
 		return nil
 	}
-	least := 576 // RFC 791: every IPv4 host accepts 576 bytes
-	if slices.ContainsFunc(c.Addresses.Pools, func(p Pool) bool { return p.Prefix.Addr().Is6() }) {
-		least = 1280 // RFC 8200, section 5
-	}
-	return between("mtu", c.Pods.MTU, least, 9000)
+	ipv6 := slices.ContainsFunc(c.Addresses.Pools, func(p Pool) bool { return p.Prefix.Addr().Is6() })
+	return between("mtu", c.Pods.MTU, pod.MinMTU(ipv6), pod.MaxMTU)
 }
 
 func (c *Config) validateLinks() error {

@@ -8,15 +8,13 @@ import (
 	"slices"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
 // LeastMTU is the lowest MTU that the families permit.
 func LeastMTU(families []wire.Family) int {
-	if slices.Contains(families, wire.IP6) {
-		return 1280 // the kernel disables IPv6 on a link with a lower MTU
-	}
-	return 576 // every IPv4 host accepts such packets
+	return pod.MinMTU(slices.Contains(families, wire.IP6))
 }
 
 // FamiliesOf lists the families of prefixes, IPv4 first.

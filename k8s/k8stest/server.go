@@ -3,6 +3,7 @@
 package k8stest
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 )
 
@@ -220,15 +222,10 @@ const Patience = 90 * time.Second
 // Eventually waits for a condition, and fails the test if it does not become true.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(Patience)
-	defer deadline.Stop()
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for !is() {
-		select {
-		case <-poll.C:
-		case <-deadline.C:
-			t.Fatalf("not within %v: %s", Patience, what)
-		}
+	err := wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, Patience, true, func(context.Context) (bool, error) {
+		return is(), nil
+	})
+	if err != nil {
+		t.Fatalf("not within %v: %s", Patience, what)
 	}
 }
