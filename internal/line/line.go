@@ -27,15 +27,15 @@ func Attr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Of returns text as one line of at most most bytes, which must be more than 48. It cuts a longer text between two runes and appends the
+// Of returns text as one line of at most limit bytes; limit must be more than 48. It cuts a longer text between two runes and appends the
 // number of missing bytes. It replaces invalid UTF-8.
-func Of(text string, most int) string {
+func Of(text string, limit int) string {
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
-	if len(text) <= most {
+	if len(text) <= limit {
 		return text
 	}
-	end := most - longestMark
+	end := limit - longestMark
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}
