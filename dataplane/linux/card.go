@@ -297,13 +297,7 @@ func writeDropTable(link string) error {
 
 // RemoveUplinkTable lets the kernel process the packets of a card that the dataplane owned. The table outlives the card: newer kernels
 // (6.18 does) apply it to the next link of that name.
-func RemoveUplinkTable() error {
-	err := removeTable(dropTable())
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		return nil
-	}
-	return err
-}
+func RemoveUplinkTable() error { return removeTable(dropTable()) }
 
 // hasDropTable reports whether the table with the rules for a card exists.
 func hasDropTable(link string) (bool, error) {
@@ -312,7 +306,7 @@ func hasDropTable(link string) (bool, error) {
 		return false, err
 	}
 	exists, err := dropChain(link).exists(c)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
+	if isNoTable(err) {
 		return false, nil
 	}
 	return exists, err

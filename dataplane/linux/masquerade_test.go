@@ -2,6 +2,7 @@ package linux
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -199,4 +200,18 @@ func TestRangesCoverWhatPrefixesCover(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An uplink that cannot be moved without nf_tables has to be released: addresses and routes would stay on the link to the dataplane.
+func TestDeleteOfATableSucceedsWithoutNFTables(t *testing.T) {
+	for what, tt := range map[string]struct{ err, want error }{
+		"deleted":           {nil, nil},
+		"missing":           {fmt.Errorf("receive: %w", unix.ENOENT), nil},
+		"without nf_tables": {fmt.Errorf("receive: %w", unix.EOPNOTSUPP), nil},
+		"not allowed":       {unix.EPERM, unix.EPERM},
+	} {
+		if err := tableDeleted(tableName, tt.err); !errors.Is(err, tt.want) {
+			t.Errorf("%s: error %v, want %v", what, err, tt.want)
+		}
+	}
 }

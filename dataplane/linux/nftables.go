@@ -173,11 +173,19 @@ func removeTable(table *nftables.Table) error {
 		return err
 	}
 	c.DelTable(table)
-	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("delete nftables table %s: %w", table.Name, err)
-	}
-	return nil
+	return tableDeleted(table.Name, c.Flush())
 }
+
+// tableDeleted returns the error of the deletion of a table; nil if there is no such table.
+func tableDeleted(name string, err error) error {
+	if err == nil || isNoTable(err) {
+		return nil
+	}
+	return fmt.Errorf("delete nftables table %s: %w", name, err)
+}
+
+// isNoTable reports whether an error says that a table does not exist, or cannot, since the kernel lacks nf_tables.
+func isNoTable(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) }
 
 // refusedTable marks an error of an nftables transaction, of which the kernel applies all or nothing.
 func refusedTable(err error) error {
