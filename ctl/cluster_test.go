@@ -186,7 +186,7 @@ func TestAPIServerErrorsAreOneLineThatSaysWhatToDo(t *testing.T) {
 	}{
 		"unreachable":    {func(c *cluster) { c.unreachable() }, nil, refused + "cannot be asked: dial tcp SERVER: connect: connection refused\n"},
 		"without CRDs":   {func(c *cluster) { c.Uninstall("ipblocks.contivpp.io") }, nil, refused + "has no such kind: are Weft's custom resource definitions installed?\n"},
-		"without rights": {func(c *cluster) { c.Fail(func(*http.Request) int { return http.StatusForbidden }) }, nil, "weftctl: list ipblocks.contivpp.io: so it was asked for\n"},
+		"without rights": {func(c *cluster) { c.Fail(func(*http.Request) int { return http.StatusForbidden }) }, nil, "weftctl: list ipblocks.contivpp.io: requested by the test\n"},
 		"silent": {
 			func(c *cluster) {
 				released := make(chan struct{})
