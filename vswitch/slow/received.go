@@ -24,26 +24,41 @@ type packet struct {
 
 func parse(m *Message) (packet, bool) {
 	e := frame.Ethernet(m.Bytes())
-	raw := e.Payload()
 	if e.Type() == frame.TypeIPv4 {
-		if !m.Whole {
-			return head4(raw)
-		}
-		ip, err := frame.ParseIPv4(raw)
-		if err != nil {
+		ip, ok := parse4(e.Payload(), m.Whole)
+		if !ok {
 			return packet{}, false
 		}
 		return packet{ip, ip.Source(), ip.Destination(), ip.Protocol(), ip.HeaderLen(), ip.FragmentOffset() != 0}, true
 	}
-	if !m.Whole {
-		return head6(raw)
-	}
-	ip, err := frame.ParseIPv6(raw)
-	if err != nil {
+	ip, ok := parse6(e.Payload(), m.Whole)
+	if !ok {
 		return packet{}, false
 	}
 	u, ok := ip.Upper()
 	return packet{ip, ip.Source(), ip.Destination(), u.Protocol, u.Offset, u.Later}, ok
+}
+
+// parse4 parses an IPv4 packet. Of a packet that is longer than a message, it accepts the head.
+func parse4(b []byte, whole bool) (frame.IPv4, bool) {
+	if whole {
+		ip, err := frame.ParseIPv4(b)
+		return ip, err == nil
+	}
+	if len(b) < frame.IPv4Len {
+		return nil, false
+	}
+	n := frame.IPv4(b).HeaderLen()
+	return b, n >= frame.IPv4Len && n <= len(b)
+}
+
+// parse6 is parse4 for IPv6.
+func parse6(b []byte, whole bool) (frame.IPv6, bool) {
+	if whole {
+		ip, err := frame.ParseIPv6(b)
+		return ip, err == nil
+	}
+	return b, len(b) >= frame.IPv6Len
 }
 
 // received handles packets to the dataplane itself: it answers echo requests and refuses other protocols.

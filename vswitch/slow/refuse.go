@@ -179,28 +179,6 @@ func (k packet) owed(to frame.MAC) bool {
 	return !frame.IsICMP6Error(icmp.Type())
 }
 
-// head4 reads the head of an IPv4 packet that is longer than a message.
-func head4(b []byte) (packet, bool) {
-	if len(b) < frame.IPv4Len {
-		return packet{}, false
-	}
-	ip := frame.IPv4(b)
-	if n := ip.HeaderLen(); n < frame.IPv4Len || n > len(b) {
-		return packet{}, false
-	}
-	return packet{b, ip.Source(), ip.Destination(), ip.Protocol(), ip.HeaderLen(), ip.FragmentOffset() != 0}, true
-}
-
-// head6 reads the head of an IPv6 packet that is longer than a message.
-func head6(b []byte) (packet, bool) {
-	if len(b) < frame.IPv6Len {
-		return packet{}, false
-	}
-	ip := frame.IPv6(b)
-	u, ok := ip.Upper()
-	return packet{b, ip.Source(), ip.Destination(), u.Protocol, u.Offset, u.Later}, ok
-}
-
 // The rate limit of ICMP errors per second, and its burst. RFC 4443 2.4 f asks for a token bucket; the rate is Linux's
 // icmp_msgs_per_sec.
 const (
