@@ -27,8 +27,8 @@ type arrows map[string][]string
 
 func TestImportsFollowTheRulesOfTheArchitecturePage(t *testing.T) {
 	allowed := readArrows(t)
-	for _, fault := range allowed.faults(listPackages(t)) {
-		t.Error(fault)
+	for _, violation := range allowed.violations(listPackages(t)) {
+		t.Error(violation)
 	}
 }
 
@@ -43,7 +43,7 @@ func TestPackagesOfTheArchitecturePageExist(t *testing.T) {
 func TestForbiddenImportsAreFound(t *testing.T) {
 	allowed := arrows{"pod": {}, "ipnet": {"pod", "ipnet/ipam"}, "ipnet/ipam": {}, "agent": {"pod", "ipnet"}, "internal/netnstest": {}}
 	tests := []struct {
-		name, from, to, fault string
+		name, from, to, violation string
 	}{
 		{"an import of the page is allowed", "ipnet", "pod", ""},
 		{"a package may import packages below it", "agent/state", "agent", ""},
@@ -66,36 +66,36 @@ func TestForbiddenImportsAreFound(t *testing.T) {
 				}
 				graph[0].Imports = append(graph[0].Imports, to)
 			}
-			if got := strings.Join(allowed.faults(graph), "; "); got != tt.fault {
-				t.Errorf("faults: %q, want %q", got, tt.fault)
+			if got := strings.Join(allowed.violations(graph), "; "); got != tt.violation {
+				t.Errorf("faults: %q, want %q", got, tt.violation)
 			}
 		})
 	}
 }
 
-// faults lists the imports of graph that no arrow allows.
-func (a arrows) faults(graph []pkg) []string {
-	var faults []string
+// violations lists the imports of graph that no arrow allows.
+func (a arrows) violations(graph []pkg) []string {
+	var violations []string
 	for _, p := range graph {
 		from, ours := strings.CutPrefix(p.ImportPath, module+"/")
 		if !ours {
 			continue
 		}
 		if a.owner(from) == "" {
-			faults = append(faults, from+" is not in the import rules of ARCHITECTURE.md")
+			violations = append(violations, from+" is not in the import rules of ARCHITECTURE.md")
 			continue
 		}
 		for _, imported := range p.Imports {
 			if to, ours := strings.CutPrefix(imported, module+"/"); ours {
-				faults = append(faults, a.fault(from, to)...)
+				violations = append(violations, a.violation(from, to)...)
 			}
 		}
 	}
-	return faults
+	return violations
 }
 
-// fault returns the error of the import of package to by package from, or nothing.
-func (a arrows) fault(from, to string) []string {
+// violation returns the error of the import of package to by package from, or nothing.
+func (a arrows) violation(from, to string) []string {
 	source, target := a.owner(from), a.owner(to)
 	switch {
 	case isForTests(to) && isForTests(from):

@@ -21,11 +21,11 @@ func TestAddressCheckFindsNoProblemsOnANodeThatLendsAddresses(t *testing.T) {
 	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
 	file := kubeconfigOf(t, server)
 	check := func() string {
-		said, err := l.Weftctl(t.Context(), "addresses", "check", "--kubeconfig", file, "--node", node.Name)
+		output, err := l.Weftctl(t.Context(), "addresses", "check", "--kubeconfig", file, "--node", node.Name)
 		if err != nil {
-			said += err.Error()
+			output += err.Error()
 		}
-		return said
+		return output
 	}
 	var b v1.IPBlock
 	block := func() *v1.IPBlock {
@@ -42,8 +42,7 @@ func TestAddressCheckFindsNoProblemsOnANodeThatLendsAddresses(t *testing.T) {
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
 	l.cni("ADD", a, nil)
 	l.eventually("the cluster is told of the pod", func() bool { return block().Status.Used == 2 })
-	// The node's own address and the pod's two; of the custom network there is one block more.
-	// Used are the node's own address and the pod's two; of the custom network there is a block.
+	// In use are the node's own address and the pod's two; the custom network has one block.
 	want := "2 pools, 2 blocks, 3 addresses in use, 1 node checked\n"
 	l.eventually("the block of the network is told of", func() bool { return strings.HasPrefix(check(), want) })
 	if said := check(); !strings.HasSuffix(said, " leases of node n1 checked\nno problems\n") {

@@ -33,13 +33,13 @@ func refusalOf(t *testing.T, printed string) (code int, msg string) {
 }
 
 // exhaust adds pods until an ADD fails, and returns their number, and the last pod.
-func (l *lab) exhaust() (count int, last *node.Pod, said string) {
+func (l *lab) exhaust() (count int, last *node.Pod, output string) {
 	l.Helper()
 	for i := range 20 {
 		p := l.pod(fmt.Sprint("p", i))
-		said, failed := l.tries("ADD", p)
+		output, failed := l.tries("ADD", p)
 		if failed {
-			return i, p, said
+			return i, p, output
 		}
 		l.Cleanup(func() { _, _ = l.tries("DEL", p) })
 	}
@@ -59,14 +59,14 @@ func TestAddFailsWhenPoolIsExhausted(t *testing.T) {
 		l.put(server, &node.Pod{Name: fmt.Sprint("p", i)}, nil)
 	}
 	l.eventually("the agent has the cluster's objects", func() bool { return len(announced(server)) > 0 })
-	count, last, said := l.exhaust()
-	code, msg := refusalOf(t, said)
+	count, last, output := l.exhaust()
+	code, msg := refusalOf(t, output)
 	want := "pool exhausted: all blocks of pool pods (10.9.0.0/29, 2 blocks of 4 addresses) are claimed, and this node has no free address; delete pods, add an IPPool"
 	if count == 0 || code != 100 || !strings.Contains(msg, want) {
 		t.Errorf("after %d pods ADD failed with %d %s, want %q", count, code, msg, want)
 	}
-	if said, failed := l.tries("STATUS", last); failed {
-		t.Errorf("STATUS fails on a node with exhausted pools: %s", said)
+	if output, failed := l.tries("STATUS", last); failed {
+		t.Errorf("STATUS fails on a node with exhausted pools: %s", output)
 	}
 }
 
@@ -80,15 +80,15 @@ func TestStatusFailsWhenPoolsAreExhaustedIfConfiguredSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := l.pod("first")
-	if said, failed := l.tries("STATUS", first); failed {
-		t.Errorf("STATUS of a node with free addresses: %s", said)
+	if output, failed := l.tries("STATUS", first); failed {
+		t.Errorf("STATUS of a node with free addresses: %s", output)
 	}
-	_, last, said := l.exhaust()
-	if code, msg := refusalOf(t, said); code != 100 || !strings.Contains(msg, "pool exhausted: all addresses of pool small are held, 5 by this node; delete pods") {
+	_, last, output := l.exhaust()
+	if code, msg := refusalOf(t, output); code != 100 || !strings.Contains(msg, "pool exhausted: all addresses of pool small are held, 5 by this node; delete pods") {
 		t.Errorf("ADD failed with %d %s", code, msg)
 	}
-	said, _ = l.tries("STATUS", last)
-	if code, msg := refusalOf(t, said); code != 50 || !strings.Contains(msg, "pool exhausted: all 5 addresses that this node has of pool small (10.1.0.0/29) are held; delete pods, or add a pool") {
+	output, _ = l.tries("STATUS", last)
+	if code, msg := refusalOf(t, output); code != 50 || !strings.Contains(msg, "pool exhausted: all 5 addresses that this node has of pool small (10.1.0.0/29) are held; delete pods, or add a pool") {
 		t.Errorf("STATUS failed with %d %s", code, msg)
 	}
 }

@@ -177,12 +177,12 @@ func (l *lab) onBoth(server *k8stest.Server, name string) (p *node.Pod, teal, re
 	return p, teal, red
 }
 
-// wired has machines outside of both networks, and their addresses.
-type wired struct{ teal, red machineOutside }
+// outsideMachines has machines outside of both networks, and their addresses.
+type outsideMachines struct{ teal, red machineOutside }
 
-func plugBoth(t *testing.T) wired {
+func plugBoth(t *testing.T) outsideMachines {
 	t.Helper()
-	w := wired{plugOutside(t, "card0"), plugOutside(t, "card1")}
+	w := outsideMachines{plugOutside(t, "card0"), plugOutside(t, "card1")}
 	w.teal.address(t, "eth0", "10.7.0.250/24")
 	w.teal.address(t, "eth0", "fd00:7::fa/64")
 	w.setRed(t)
@@ -191,7 +191,7 @@ func plugBoth(t *testing.T) wired {
 }
 
 // setRed configures the machine outside of the routed network.
-func (w wired) setRed(t *testing.T) {
+func (w outsideMachines) setRed(t *testing.T) {
 	t.Helper()
 	for _, a := range []string{"192.0.2.9/24", "2001:db8:2::9/64", "198.51.100.9/24"} {
 		w.red.address(t, "eth0", a)
@@ -201,7 +201,7 @@ func (w wired) setRed(t *testing.T) {
 }
 
 // all tests that they reach each other in both families.
-func (w wired) all(l *lab, p *node.Pod, teal, red []string) {
+func (w outsideMachines) all(l *lab, p *node.Pod, teal, red []string) {
 	l.Helper()
 	l.reaches(p.Netns, "10.7.0.250", "fd00:7::fa", "192.0.2.9", "2001:db8:2::9")
 	l.reaches(w.teal.netns, teal...)
@@ -214,8 +214,8 @@ func TestPodsReachOutsideMachinesByAnInterfaceOfTheNode(t *testing.T) {
 	a, teal, red := l.onBoth(server, "a")
 	before := l.snapshot()
 	connected := func() bool {
-		said := stands(server)
-		return slices.Contains(said, "out-red: ") && slices.Contains(said, "out-teal: ")
+		output := stands(server)
+		return slices.Contains(output, "out-red: ") && slices.Contains(output, "out-teal: ")
 	}
 
 	openTo(server, "out-teal", "teal", v1.ExternalNode{Interface: "card0"})
@@ -305,8 +305,8 @@ func TestPodsReachOutsideMachinesByAVLAN(t *testing.T) {
 	openTo(server, "out-red", "red", v1.ExternalNode{Interface: "card0", VLAN: &six, IPs: []string{"192.0.2.1/24", "2001:db8:2::1/64"}})
 	if !vlans {
 		l.eventually("the status says that VLANs are not supported", func() bool {
-			said := stands(server)
-			return len(said) == 2 && strings.HasPrefix(said[0], "out-red: ") && strings.Contains(said[0], "create link of VLAN 6 on card0: operation not supported")
+			output := stands(server)
+			return len(output) == 2 && strings.HasPrefix(output[0], "out-red: ") && strings.Contains(output[0], "create link of VLAN 6 on card0: operation not supported")
 		})
 		t.Skip("needs VLAN links, which this kernel lacks (module 8021q)")
 	}

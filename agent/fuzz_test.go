@@ -35,21 +35,21 @@ func FuzzStateFile(f *testing.F) {
 	if err := errors.Join(s.Save(f.Context(), values), s.Close()); err != nil {
 		f.Fatal(err)
 	}
-	sound, err := os.ReadFile(path)
+	intact, err := os.ReadFile(path)
 	if err != nil {
 		f.Fatal(err)
 	}
 	page := uint32(os.Getpagesize())
-	f.Add(uint32(0), uint64(0), uint32(len(sound)))
-	f.Add(2*page+8, uint64(0xa5a5a5a5a5a5a5a5), uint32(len(sound)))
-	f.Add(3*page, uint64(1<<40), uint32(len(sound)))
+	f.Add(uint32(0), uint64(0), uint32(len(intact)))
+	f.Add(2*page+8, uint64(0xa5a5a5a5a5a5a5a5), uint32(len(intact)))
+	f.Add(3*page, uint64(1<<40), uint32(len(intact)))
 	f.Add(uint32(0), uint64(0), 2*page+100)
-	for at := page * 2; at < uint32(len(sound)); at += page { // kind, count and overflow of each page, and its first element
-		f.Add(at+8, uint64(0xffffffff00ff0002), uint32(len(sound)))
-		f.Add(at+16, uint64(0x0000ffffffffffff), uint32(len(sound)))
+	for at := page * 2; at < uint32(len(intact)); at += page { // kind, count and overflow of each page, and its first element
+		f.Add(at+8, uint64(0xffffffff00ff0002), uint32(len(intact)))
+		f.Add(at+16, uint64(0x0000ffffffffffff), uint32(len(intact)))
 	}
 	f.Fuzz(func(t *testing.T, at uint32, change uint64, size uint32) {
-		raw := append([]byte(nil), sound...)
+		raw := append([]byte(nil), intact...)
 		for i := range 8 {
 			raw[(int(at)+i)%len(raw)] ^= byte(change >> (8 * i))
 		}

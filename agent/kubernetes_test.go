@@ -120,13 +120,13 @@ func TestAgentFollowsTheObjectsOfTheAPIServer(t *testing.T) {
 	server.Put("weftconfigs.contivpp.io", &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Paused: true}})
 	b := l.pod("b")
 	l.put(server, b, nil)
-	var said string
+	var output string
 	l.eventually("the pause delays pods", func() bool {
-		said = l.fails(b)
-		return strings.Contains(said, `"code": 11`) && len(l.logged(`held up"`)) == 1
+		output = l.fails(b)
+		return strings.Contains(output, `"code": 11`) && len(l.logged(`held up"`)) == 1
 	})
-	if said, failed := l.tries("STATUS", b); !failed || !strings.Contains(said, `"code": 50`) || !strings.Contains(said, "paused") {
-		t.Errorf("STATUS during a pause: %s", said)
+	if output, failed := l.tries("STATUS", b); !failed || !strings.Contains(output, `"code": 50`) || !strings.Contains(output, "paused") {
+		t.Errorf("STATUS during a pause: %s", output)
 	}
 	server.Remove("weftconfigs.contivpp.io", "", "default")
 	l.eventually("the pause ends", func() bool {
@@ -140,8 +140,8 @@ func TestAgentFollowsTheObjectsOfTheAPIServer(t *testing.T) {
 		t.Errorf("operations of the new agent's resync without its API server: %v", operations)
 	}
 	l.check(a, result)
-	if said := l.fails(b); !strings.Contains(said, `"code": 11`) || !strings.Contains(said, "no answer of the API server") {
-		t.Errorf("error of an unknown pod: %s", said)
+	if output := l.fails(b); !strings.Contains(output, `"code": 11`) || !strings.Contains(output, "no answer of the API server") {
+		t.Errorf("error of an unknown pod: %s", output)
 	}
 	if out, err := exec.CommandContext(t.Context(), l.Program("weft-agent"), "health", "--alive", "--socket", l.Socket()).CombinedOutput(); err != nil {
 		t.Errorf("kubelet would restart the agent without its API server: %v: %s", err, out)

@@ -70,8 +70,8 @@ func askedForOwn(server *k8stest.Server) (n int) {
 	return n
 }
 
-// leads reports whether the node's kernel has a specific route for an address to the dataplane.
-func leads(t *testing.T, to string) bool {
+// hasRoute reports whether the node's kernel has a specific route for an address to the dataplane.
+func hasRoute(t *testing.T, to string) bool {
 	t.Helper()
 	prefix := netip.MustParsePrefix(to)
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
@@ -97,7 +97,7 @@ func TestOtherNodesAreReachableWhileTheyExist(t *testing.T) {
 
 	neighbour(server, "n2", spec.NodeID%60000+1, "10.8.2.0/24")
 	neighbour(server, "n3", spec.NodeID%60000+2, "10.8.3.0/24")
-	l.eventually("routes to both nodes exist", func() bool { return leads(t, "10.8.2.0/24") && leads(t, "10.8.3.0/24") })
+	l.eventually("routes to both nodes exist", func() bool { return hasRoute(t, "10.8.2.0/24") && hasRoute(t, "10.8.3.0/24") })
 	a := l.pod("a")
 	l.put(server, a, nil)
 	result := l.cni("ADD", a, nil)
@@ -106,7 +106,7 @@ func TestOtherNodesAreReachableWhileTheyExist(t *testing.T) {
 		l.put(server, a, map[string]string{"other": strconv.Itoa(i)})
 	}
 	neighbour(server, "n4", spec.NodeID%60000+3, "10.8.4.0/24")
-	l.eventually("a route to the third node exists", func() bool { return leads(t, "10.8.4.0/24") })
+	l.eventually("a route to the third node exists", func() bool { return hasRoute(t, "10.8.4.0/24") })
 	if n := askedForOwn(server); n != asked {
 		t.Errorf("changes of other nodes caused %d requests for this node's NodeNetwork", n-asked)
 	}
@@ -117,13 +117,13 @@ func TestOtherNodesAreReachableWhileTheyExist(t *testing.T) {
 
 	server.Disconnect()
 	l.restartAfter(func(string) error { return nil })
-	if operations := l.resyncs(); len(operations) > 0 || !leads(t, "10.8.2.0/24") {
+	if operations := l.resyncs(); len(operations) > 0 || !hasRoute(t, "10.8.2.0/24") {
 		t.Errorf("operations of the new agent's resync without its API server: %v", operations)
 	}
 	server.Reconnect()
 	server.Remove("nodenetworks.contivpp.io", "", "n2")
-	l.eventually("no route to the node that left exists", func() bool { return !leads(t, "10.8.2.0/24") })
-	if !leads(t, "10.8.3.0/24") {
+	l.eventually("no route to the node that left exists", func() bool { return !hasRoute(t, "10.8.2.0/24") })
+	if !hasRoute(t, "10.8.3.0/24") {
 		t.Error("the route to the other node is gone too")
 	}
 	l.check(a, result)
@@ -140,7 +140,7 @@ func TestStolenAgentTokenGetsNoRoute(t *testing.T) {
 	l := clusterLabWith(t, server, node.Options{})
 	neighbour(server, "n2", 60001, "10.8.2.0/24")
 	neighbour(server, "n3", 60002, "10.8.3.0/24")
-	l.eventually("routes to both nodes exist", func() bool { return leads(t, "10.8.2.0/24") && leads(t, "10.8.3.0/24") })
+	l.eventually("routes to both nodes exist", func() bool { return hasRoute(t, "10.8.2.0/24") && hasRoute(t, "10.8.3.0/24") })
 
 	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "198.51.100.0-26"}, Spec: v1.IPBlockSpec{CIDR: "198.51.100.0/26", Pool: "ghost", Node: "n2"},
@@ -156,9 +156,9 @@ func TestStolenAgentTokenGetsNoRoute(t *testing.T) {
 	for i, granted := range []v1.CIDR{"10.8.2.0/25", "10.8.2.128/25"} {
 		when := fmt.Sprintf("run %d of the agent", i+1)
 		putAnnouncement(server, "n2", 60001, append([]v1.CIDR{granted}, evil...)...)
-		l.eventually("the rest of the announcement is accepted", func() bool { return leads(t, string(granted)) && leads(t, "10.8.3.0/24") })
+		l.eventually("the rest of the announcement is accepted", func() bool { return hasRoute(t, string(granted)) && hasRoute(t, "10.8.3.0/24") })
 		for _, prefix := range evil {
-			if links := wayTo(t, string(prefix)); len(links) > 0 || leads(t, string(prefix)) {
+			if links := wayTo(t, string(prefix)); len(links) > 0 || hasRoute(t, string(prefix)) {
 				t.Errorf("%s: %s has a route through %v", when, prefix, links)
 			}
 		}
@@ -175,7 +175,7 @@ func TestStolenAgentTokenGetsNoRoute(t *testing.T) {
 
 	// Prefixes that the cluster grants later are accepted without a new announcement.
 	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "ghost"}, Spec: v1.IPPoolSpec{CIDR: "198.51.100.0/24"}})
-	l.eventually("the block is accepted when its pool exists", func() bool { return leads(t, "198.51.100.0/26") })
+	l.eventually("the block is accepted when its pool exists", func() bool { return hasRoute(t, "198.51.100.0/26") })
 	putAnnouncement(server, "n2", 60001, "10.8.2.0/24")
 	l.eventually("nothing is rejected", func() bool {
 		status, err := l.Weftctl(t.Context(), "status")
@@ -207,7 +207,7 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	if len(addresses) != 2 || !slices.ContainsFunc(held(), func(c v1.CIDR) bool { return netip.MustParsePrefix(string(c)).Contains(addresses[0]) }) {
 		t.Fatalf("ADD returned %v, blocks are %v", addresses, held())
 	}
-	told := func() (list []v1.Allocation) {
+	allocations := func() (list []v1.Allocation) {
 		for _, c := range held() {
 			var b v1.IPBlock
 			server.Object("ipblocks.contivpp.io", "", strings.ReplaceAll(string(c), "/", "-"), &b)
@@ -216,7 +216,7 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 		return slices.DeleteFunc(list, func(a v1.Allocation) bool { return a.Attachment == "node" }) // its own address
 	}
 	want := v1.Allocation{Address: v1.IP(addresses[0].String()), Namespace: "lab", Pod: "a", Attachment: "weft/" + a.ContainerID + "/eth0"}
-	l.eventually("the block's status has the owner of the address", func() bool { return slices.Equal(told(), []v1.Allocation{want}) })
+	l.eventually("the block's status has the owner of the address", func() bool { return slices.Equal(allocations(), []v1.Allocation{want}) })
 	var extra v1.IPBlock
 	l.eventually("so has the status of the custom network's block", func() bool {
 		return server.Object("ipblocks.contivpp.io", "", "blue.10.5.0.0-26", &extra) && len(extra.Status.Allocations) == 1
@@ -236,7 +236,7 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	l.cni("DEL", b, nil)
 	l.cni("DEL", a, nil)
 	server.Reconnect()
-	l.eventually("the announcement lists no address", func() bool { return len(told()) == 0 })
+	l.eventually("the announcement lists no address", func() bool { return len(allocations()) == 0 })
 
 	if err := l.ClusterPools(false); err != nil { // the node's own ranges; its blocks are unused
 		t.Fatal(err)
@@ -288,9 +288,9 @@ func TestNodeServesPodsOnceItHasAddresses(t *testing.T) {
 	server.Put("ippools.contivpp.io", pool)
 	var addresses []netip.Addr
 	l.eventually("a pod has one of its addresses", func() bool {
-		said, failed := l.tries("ADD", a)
+		output, failed := l.tries("ADD", a)
 		if !failed {
-			addresses = l.addresses([]byte(said))
+			addresses = l.addresses([]byte(output))
 		}
 		return !failed
 	})

@@ -150,7 +150,7 @@ func TestMetricsOfPodInterfaces(t *testing.T) {
 	}
 	defer program.Release()
 	l.metric(`weft_memif_connected{interface="m1",namespace="lab",pod="a"}`, is(1))
-	netnstest.Do(t, b.Netns, func() { say(t, ofA[2], 64) }) // its client reads none of them
+	netnstest.Do(t, b.Netns, func() { sendDatagrams(t, ofA[2], 64) }) // its client reads none of them
 	l.metric("weft_interface_rx_packets_total"+m1, atLeast(1))
 	l.metric("weft_interface_rx_drops_total"+m1, atLeast(1))
 
@@ -188,8 +188,8 @@ func sendSpoofed(t *testing.T) {
 	}
 }
 
-// say sends datagrams from the calling thread's namespace.
-func say(t *testing.T, to netip.Addr, times int) {
+// sendDatagrams sends datagrams from the calling thread's namespace.
+func sendDatagrams(t *testing.T, to netip.Addr, times int) {
 	conn, err := net.Dial("udp", netip.AddrPortFrom(to, 9).String())
 	if err != nil {
 		t.Fatal(err)

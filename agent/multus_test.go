@@ -27,15 +27,15 @@ func define(server *k8stest.Server, namespace, name, config string) {
 	})
 }
 
-// told is one interface of the network-status annotation.
-type told struct {
+// statusEntry is one interface of the network-status annotation.
+type statusEntry struct {
 	Name, Interface, MAC string
 	IPs                  []string
 	Default              bool
 }
 
 // status returns a pod's network-status annotation, parsed and as text.
-func (l *lab) status(server *k8stest.Server, p *node.Pod) (list []told, text string) {
+func (l *lab) status(server *k8stest.Server, p *node.Pod) (list []statusEntry, text string) {
 	l.Helper()
 	var o corev1.Pod
 	if !server.Object("pods", "lab", p.Name, &o) {
@@ -59,7 +59,7 @@ func (l *lab) forget(server *k8stest.Server, p *node.Pod) {
 }
 
 // links returns the names of a result's interfaces in a pod, with their addresses.
-func (l *lab) links(result []byte) (list []told) {
+func (l *lab) links(result []byte) (list []statusEntry) {
 	l.Helper()
 	var r struct {
 		Interfaces []struct{ Name, MAC, Sandbox string }
@@ -75,7 +75,7 @@ func (l *lab) links(result []byte) (list []told) {
 		if i.Sandbox == "" {
 			continue
 		}
-		t := told{Interface: i.Name, MAC: i.MAC}
+		t := statusEntry{Interface: i.Name, MAC: i.MAC}
 		for _, ip := range r.IPs {
 			if address, _, _ := strings.Cut(ip.Address, "/"); ip.Interface == at {
 				t.IPs = append(t.IPs, address)
@@ -86,11 +86,11 @@ func (l *lab) links(result []byte) (list []told) {
 	return list
 }
 
-// tells reports whether a pod's annotation has exactly these interfaces, with these names.
-func (l *lab) tells(server *k8stest.Server, p *node.Pod, got []told, names ...string) bool {
+// isAnnotated reports whether a pod's annotation has exactly these interfaces, with these names.
+func (l *lab) isAnnotated(server *k8stest.Server, p *node.Pod, got []statusEntry, names ...string) bool {
 	status, _ := l.status(server, p)
-	return slices.EqualFunc(status, got, func(s, g told) bool {
-		at := slices.IndexFunc(got, func(o told) bool { return o.Interface == g.Interface })
+	return slices.EqualFunc(status, got, func(s, g statusEntry) bool {
+		at := slices.IndexFunc(got, func(o statusEntry) bool { return o.Interface == g.Interface })
 		return s.Interface == g.Interface && s.MAC == g.MAC && slices.Equal(s.IPs, g.IPs) && s.Name == names[at] && s.Default == (at == 0)
 	})
 }
@@ -119,19 +119,19 @@ func TestPodGetsSelectedNetworksAndTheStatusAnnotation(t *testing.T) {
 	l.check(a, result)
 	server.Fail(nil)
 	names := []string{"weft", "stub", "lab/blue", "infra/wire"}
-	l.eventually("the pod is annotated", func() bool { return l.tells(server, a, got, names...) })
+	l.eventually("the pod is annotated", func() bool { return l.isAnnotated(server, a, got, names...) })
 
 	l.forget(server, a)
-	l.eventually("the pod is annotated again", func() bool { return l.tells(server, a, got, names...) })
+	l.eventually("the pod is annotated again", func() bool { return l.isAnnotated(server, a, got, names...) })
 	l.restartAfter(func(string) error { l.forget(server, a); return nil })
-	l.eventually("the next agent annotates the pod", func() bool { return l.tells(server, a, got, names...) })
+	l.eventually("the next agent annotates the pod", func() bool { return l.isAnnotated(server, a, got, names...) })
 	l.check(a, result)
 
 	for name, want := range map[string]string{"mac": `not a configuration of type weft-cni but \"macvlan\"`, "none": "there is no NetworkAttachmentDefinition lab/none", "a/b/c": "invalid name of a"} {
 		b := l.pod("b-" + name[:1])
 		l.put(server, b, map[string]string{pod.AnnotationNetworks: "blue," + name})
-		if said := l.fails(b); !strings.Contains(said, want) || !strings.Contains(said, "pod lab/"+b.Name) {
-			t.Errorf("%s: refused so: %s", name, said)
+		if output := l.fails(b); !strings.Contains(output, want) || !strings.Contains(output, "pod lab/"+b.Name) {
+			t.Errorf("%s: refused so: %s", name, output)
 		}
 		if _, text := l.status(server, b); text != "" {
 			t.Errorf("a pod with a failed ADD is annotated: %s", text)

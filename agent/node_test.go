@@ -33,13 +33,13 @@ func (l *lab) startsUnknowing() {
 // restart the agent.
 func (l *lab) waitsFor(p *node.Pod, reason string, code uint) {
 	l.Helper()
-	var said string
+	var output string
 	l.eventually("STATUS shows that the agent waits for "+reason, func() bool {
-		said, _ = l.tries("STATUS", p)
-		return strings.Contains(said, reason)
+		output, _ = l.tries("STATUS", p)
+		return strings.Contains(output, reason)
 	})
-	if !strings.Contains(said, fmt.Sprintf(`"code": %d,`, code)) {
-		l.Errorf("STATUS: %s, want code %d", said, code)
+	if !strings.Contains(output, fmt.Sprintf(`"code": %d,`, code)) {
+		l.Errorf("STATUS: %s, want code %d", output, code)
 	}
 	if out, err := exec.CommandContext(l.Context(), l.Program("weft-agent"), "health", "--alive", "--socket", l.Socket()).CombinedOutput(); err != nil {
 		l.Errorf("kubelet would restart the agent: %v: %s", err, out)
@@ -47,8 +47,8 @@ func (l *lab) waitsFor(p *node.Pod, reason string, code uint) {
 	if out, err := l.Weftctl(l.Context(), "status"); err == nil || !strings.Contains(err.Error(), reason) {
 		l.Errorf("weftctl status: %s (%v)", out, err)
 	}
-	if said := l.fails(p); !strings.Contains(said, `"code": 11`) || !strings.Contains(said, reason) {
-		l.Errorf("ADD: %s", said)
+	if output := l.fails(p); !strings.Contains(output, `"code": 11`) || !strings.Contains(output, reason) {
+		l.Errorf("ADD: %s", output)
 	}
 }
 
@@ -86,8 +86,8 @@ func TestPodsAreServedOnlyWhenTheirMTUIsKnown(t *testing.T) {
 	if err := l.StopAgent(); err != nil {
 		t.Fatal(err)
 	}
-	if said := l.logged("weft-agent: "); len(said) > 0 || len(l.logged("stopped before it had started")) != 1 {
-		t.Errorf("an agent that is stopped while it waits returns an error: %q", said)
+	if output := l.logged("weft-agent: "); len(output) > 0 || len(l.logged("stopped before it had started")) != 1 {
+		t.Errorf("an agent that is stopped while it waits returns an error: %q", output)
 	}
 	if err := l.BeginAgent(); err != nil {
 		t.Fatal(err)

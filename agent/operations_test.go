@@ -45,9 +45,9 @@ func TestStatusAndDevicesFollowTheDataplane(t *testing.T) {
 	}
 	shows := func(what string, expected func(s status) bool) {
 		l.eventually(what, func() bool {
-			said, _ := l.Weftctl(t.Context(), "status", "-o", "json") // an error while the agent is not ready
+			output, _ := l.Weftctl(t.Context(), "status", "-o", "json") // an error while the agent is not ready
 			var s status
-			return json.Unmarshal([]byte(said), &s) == nil && expected(s)
+			return json.Unmarshal([]byte(output), &s) == nil && expected(s)
 		})
 	}
 	shows("all is in sync", func(s status) bool {

@@ -59,10 +59,10 @@ func TestPodsHaveTheRequestedQueues(t *testing.T) {
 			}
 			reach()
 			l.check(a, resultA)
-			wired := l.snapshot()
+			connected := l.snapshot()
 			for _, lose := range []func(string) error{func(string) error { return nil }, os.Remove} {
 				l.restartAfter(lose)
-				l.mustKnowAll(wired)
+				l.mustKnowAll(connected)
 			}
 			reach()
 			l.check(a, resultA)

@@ -36,10 +36,10 @@ func areIn(addresses []netip.Addr, prefixes []v1.CIDR) bool {
 
 // announces reports whether the node announces exactly these prefixes.
 func announces(server *k8stest.Server, prefixes []v1.CIDR) bool {
-	said, want := slices.Clone(announced(server)), slices.Clone(prefixes)
-	slices.Sort(said)
+	output, want := slices.Clone(announced(server)), slices.Clone(prefixes)
+	slices.Sort(output)
 	slices.Sort(want)
-	return slices.Equal(said, want)
+	return slices.Equal(output, want)
 }
 
 // singles are the prefixes of single addresses.
@@ -96,7 +96,7 @@ func TestPodsHaveAddressesOfTheNodesCurrentRanges(t *testing.T) {
 
 	l.cni("DEL", pods[0], nil)
 	l.cni("DEL", pods[1], nil)
-	l.eventually("the former ranges are not announced", func() bool { return announces(server, ranges) && !leads(t, "10.8.0.0/24") })
+	l.eventually("the former ranges are not announced", func() bool { return announces(server, ranges) && !hasRoute(t, "10.8.0.0/24") })
 	for _, line := range l.snapshot().Since(before) {
 		if strings.HasPrefix(line, "+") && (strings.Contains(line, "10.8.0.") || strings.Contains(line, "fd00:8::")) {
 			t.Error("left over of the former ranges:", line)

@@ -85,15 +85,15 @@ func TestLostStateFileCostsNoPodAnInterface(t *testing.T) {
 			if !bytes.Contains(resultA, []byte(`"v1"`)) {
 				t.Fatalf("interfaces are missing: %s", resultA)
 			}
-			wired := l.snapshot()
+			connected := l.snapshot()
 			l.restartAfter(tt.lose)
-			l.mustKnowAll(wired)
+			l.mustKnowAll(connected)
 			for _, address := range l.addresses(resultB) {
 				l.mustReach(a, address)
 			}
 			l.check(a, resultA)
 			l.restartAfter(func(string) error { return nil }) // the rebuilt state is durable
-			l.mustKnowAll(wired)
+			l.mustKnowAll(connected)
 			if again := l.cni("ADD", a, mixed); !bytes.Equal(again, resultA) {
 				t.Errorf("repeated ADD: %s\nfirst: %s", again, resultA)
 			}
@@ -107,12 +107,12 @@ func TestLostStateFileCostsNoPodAnInterface(t *testing.T) {
 }
 
 // mustKnowAll fails the test unless the running agent has rebuilt the complete state.
-func (l *lab) mustKnowAll(wired leftovers.Snapshot) {
+func (l *lab) mustKnowAll(connected leftovers.Snapshot) {
 	l.Helper()
 	if operations := l.resyncs(); len(operations) > 0 {
 		l.Errorf("operations of the resync: %v", operations)
 	}
-	if diff := l.snapshot().Since(wired); len(diff) > 0 {
+	if diff := l.snapshot().Since(connected); len(diff) > 0 {
 		l.Errorf("differences to before the loss: %v", diff)
 	}
 	if lines := l.logged("left alone"); len(lines) > 0 {

@@ -35,12 +35,12 @@ func TestLostStateFileCostsNoPodItsMemifs(t *testing.T) {
 				t.Fatal(err)
 			}
 			result := l.cni("ADD", a, memifs)
-			wired := l.snapshot()
+			connected := l.snapshot()
 			l.restartAfter(lose)
 			if operations := l.resyncs(); len(operations) > 0 {
 				t.Errorf("operations of the resync: %v", operations)
 			}
-			if diff := l.snapshot().Since(wired); len(diff) > 0 {
+			if diff := l.snapshot().Since(connected); len(diff) > 0 {
 				t.Errorf("differences to before the loss: %v", diff)
 			}
 			l.check(a, result)

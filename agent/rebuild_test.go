@@ -58,13 +58,13 @@ func TestLostStateFileCostsNoPodItsNetwork(t *testing.T) {
 			a, b := l.pod("a"), l.pod("b")
 			mac := map[string]any{"runtimeConfig": map[string]any{"mac": "02:11:22:33:44:55"}}
 			resultA, resultB := l.cni("ADD", a, nil), l.cni("ADD", b, mac)
-			wired := l.snapshot()
+			connected := l.snapshot()
 
 			l.restartAfter(lose)
 			if operations := l.resyncs(); len(operations) > 0 {
 				t.Errorf("operations of the resync: %v", operations)
 			}
-			if diff := l.snapshot().Since(wired); len(diff) > 0 {
+			if diff := l.snapshot().Since(connected); len(diff) > 0 {
 				t.Errorf("differences to before the loss: %v", diff)
 			}
 			for _, address := range l.addresses(resultB) {

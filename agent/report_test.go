@@ -42,17 +42,17 @@ func TestFailedAddIsReportedAsAnEvent(t *testing.T) {
 		l.fails(unknown)
 	}
 	l.fails(taken)
-	var said map[string]corev1.Event
+	var output map[string]corev1.Event
 	l.eventually("both pods have their Event", func() bool {
 		list := eventsOf(t, server)
-		said = map[string]corev1.Event{}
+		output = map[string]corev1.Event{}
 		for _, e := range list {
-			said[e.InvolvedObject.Name] = e
+			output[e.InvolvedObject.Name] = e
 		}
-		return len(list) == 2 && said[unknown.Name].Count == 3
+		return len(list) == 2 && output[unknown.Name].Count == 3
 	})
 	for p, words := range map[*node.Pod]string{unknown: "nowhere", taken: "making a route in the pod failed: "} {
-		e := said[p.Name]
+		e := output[p.Name]
 		if e.Type != "Warning" || e.Reason != "WeftAddFailed" || string(e.InvolvedObject.UID) != "uid-"+p.Name {
 			t.Errorf("Event of %s: %+v", p.Name, e)
 		}
@@ -60,8 +60,8 @@ func TestFailedAddIsReportedAsAnEvent(t *testing.T) {
 			t.Errorf("message of %s is %q, want %q, without the sandbox", p.Name, e.Message, words)
 		}
 	}
-	if !strings.HasSuffix(said[taken.Name].Message, "; everything of it was undone") {
-		t.Errorf("message %q", said[taken.Name].Message)
+	if !strings.HasSuffix(output[taken.Name].Message, "; everything of it was undone") {
+		t.Errorf("message %q", output[taken.Name].Message)
 	}
 	l.metric("weft_pod_events_dropped_total", is(0))
 	server.Disconnect() // the next event cannot be sent
@@ -156,7 +156,7 @@ func TestEditOfARunningPodIsReportedAsAnEvent(t *testing.T) {
 	a := l.pod("a")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "x"})
 	l.cni("ADD", a, nil)
-	told := func() (texts []string) {
+	reported := func() (texts []string) {
 		for _, e := range eventsOf(t, server) {
 			if e.Reason == "WeftAnnotationsEdited" {
 				texts = append(texts, e.InvolvedObject.Name+": "+e.Message)
@@ -168,11 +168,11 @@ func TestEditOfARunningPodIsReportedAsAnEvent(t *testing.T) {
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "contivpp.io/service-endpoint-if": "t1"}) // takes effect at once
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap, t2/tap", "other": "y"})
 	l.eventually("the edit is reported", func() bool {
-		return slices.Equal(told(), []string{"a: contivpp.io/custom-if takes effect when the pod is created again"})
+		return slices.Equal(reported(), []string{"a: contivpp.io/custom-if takes effect when the pod is created again"})
 	})
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", pod.AnnotationNetworks: "blue"})
 	l.eventually("the edit of the selection of networks is reported", func() bool {
-		return slices.Contains(told(), "a: k8s.v1.cni.cncf.io/networks takes effect when the pod is created again")
+		return slices.Contains(reported(), "a: k8s.v1.cni.cncf.io/networks takes effect when the pod is created again")
 	})
 	l.cni("DEL", a, nil)
 }

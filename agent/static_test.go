@@ -124,10 +124,10 @@ func TestErrorOfAStaticAddressInUseNamesPodAndNode(t *testing.T) {
 		"10.7.0.5":  {`"code": 102`, "address 10.7.0.5 is in no pool; ask for another one of 10.9.0.0/24 (pool pods), or for none"},
 	} {
 		l.put(server, p, map[string]string{mainAddresses: `["` + address + `"]`})
-		said := l.fails(p)
+		output := l.fails(p)
 		for _, part := range want {
-			if !strings.Contains(said, part) {
-				t.Errorf("%s: error %s, want %q", address, said, part)
+			if !strings.Contains(output, part) {
+				t.Errorf("%s: error %s, want %q", address, output, part)
 			}
 		}
 		l.cni("DEL", p, nil)
@@ -158,8 +158,8 @@ func TestPodsReachEachOtherWithStaticAddressesOnAnL2NetworkWithoutCIDRs(t *testi
 	l.mustReach(pods["b"], netip.MustParseAddr("192.168.5.9"))
 	c := l.pod("c")
 	l.put(server, c, map[string]string{customInterfaces: "b1/tap/bare", customOptions: `{"b1":{"ips":["192.168.5.9/24"]}}`})
-	if said := l.fails(c); !strings.Contains(said, `"code": 101`) || !strings.Contains(said, "address 192.168.5.9 is held by pod lab/a on this node") {
-		t.Errorf("error of a second pod with the address: %s", said)
+	if output := l.fails(c); !strings.Contains(output, `"code": 101`) || !strings.Contains(output, "address 192.168.5.9 is held by pod lab/a on this node") {
+		t.Errorf("error of a second pod with the address: %s", output)
 	}
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 {

@@ -59,7 +59,7 @@ func answerTo(t *testing.T, netns string, to netip.Addr) string {
 		t.Fatal(err)
 	}
 	times, wait := dataplane.Tries()
-	said := ""
+	output := ""
 	for range times {
 		if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
 			t.Fatal(err)
@@ -67,11 +67,11 @@ func answerTo(t *testing.T, netns string, to netip.Addr) string {
 		if _, err := conn.WriteTo(b, &net.IPAddr{IP: to.AsSlice()}); err != nil {
 			t.Fatal(err)
 		}
-		if said = failure(t, conn, protocol); !strings.HasPrefix(said, "nothing") {
+		if output = failure(t, conn, protocol); !strings.HasPrefix(output, "nothing") {
 			break
 		}
 	}
-	return said
+	return output
 }
 
 // failure waits for an ICMP error.

@@ -35,8 +35,8 @@ func TestNodeWithoutItsUplinkServesPodsAndReportsIt(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{HTTP: endpointAddress})
 	l.metric(`weft_condition{condition="uplink"}`, is(1))
-	if said := l.uplinkSaid(); said != "" {
-		t.Errorf("message of a node with its uplink: %s", said)
+	if output := l.uplinkSaid(); output != "" {
+		t.Errorf("message of a node with its uplink: %s", output)
 	}
 	l.restartAfter(func(string) error {
 		link, err := netlink.LinkByName("up0")
@@ -48,8 +48,8 @@ func TestNodeWithoutItsUplinkServesPodsAndReportsIt(t *testing.T) {
 	if len(l.logged("uplink not found, continuing without it")) != 1 {
 		t.Error("the agent does not log that it continues without the uplink")
 	}
-	if said := l.uplinkSaid(); !strings.Contains(said, "10.200.0.11") {
-		t.Errorf("message about the missing uplink: %q", said)
+	if output := l.uplinkSaid(); !strings.Contains(output, "10.200.0.11") {
+		t.Errorf("message about the missing uplink: %q", output)
 	}
 	l.metric(`weft_condition{condition="uplink"}`, is(0))
 	l.metric(`weft_condition{condition="started"}`, is(1))
@@ -61,7 +61,7 @@ func TestNodeWithoutItsUplinkServesPodsAndReportsIt(t *testing.T) {
 
 	uplinkOf(t)
 	l.restartAfter(func(string) error { return nil })
-	if said := l.uplinkSaid(); said != "" {
-		t.Errorf("message after a start with the uplink: %s", said)
+	if output := l.uplinkSaid(); output != "" {
+		t.Errorf("message after a start with the uplink: %s", output)
 	}
 }

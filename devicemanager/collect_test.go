@@ -28,12 +28,12 @@ func TestAllocationIsReleasedWhenKubeletNoLongerListsIt(t *testing.T) {
 	const after = 10 * time.Minute
 	admit := func(t *testing.T, n *node) { n.admit(t, podOf("a", 1)) }
 	remove := func(_ *testing.T, n *node) { n.kubelet.Remove("shop", "a") }
-	wire := func(t *testing.T, n *node) {
+	connectStep := func(t *testing.T, n *node) {
 		if _, err := n.add(t.Context(), "a", "s1"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	unwire := func(t *testing.T, n *node) { n.delete(t, "s1") }
+	disconnectStep := func(t *testing.T, n *node) { n.delete(t, "s1") }
 	wait := func(d time.Duration) step { return func(_ *testing.T, n *node) { n.clock.move(d) } }
 	stop := func(t *testing.T, n *node) {
 		if err := n.kubelet.Stop(); err != nil {
@@ -57,8 +57,8 @@ func TestAllocationIsReleasedWhenKubeletNoLongerListsIt(t *testing.T) {
 		{name: "of a pod that is gone, after two polls", steps: []step{admit, wait(after), remove, wait(after)}},
 		{name: "not after one poll", steps: []step{admit, wait(after), remove}, stays: true},
 		{name: "not after two polls at once", steps: []step{admit, wait(after), remove, wait(after - time.Second)}, stays: true},
-		{name: "of a pod that was wired", steps: []step{admit, wire, remove, unwire, wait(after)}},
-		{name: "not while an attachment is there", steps: []step{admit, wire, remove, wait(after), wait(after)}, stays: true},
+		{name: "of a pod that was connected", steps: []step{admit, connectStep, remove, disconnectStep, wait(after)}},
+		{name: "not while an attachment is there", steps: []step{admit, connectStep, remove, wait(after), wait(after)}, stays: true},
 		{name: "not while kubelet cannot be asked", steps: []step{admit, stop, remove, wait(after), wait(after)}, stays: true},
 		{name: "not because it could not be asked in between", steps: []step{admit, stop, wait(after), start, wait(after)}, stays: true},
 		{name: "not while kubelet waits for an answer", steps: []step{ask, admit, remove, wait(after), wait(after)}, stays: true},
@@ -127,13 +127,13 @@ func TestReusedDeviceLeavesItsOldAllocation(t *testing.T) {
 	if _, err := n.add(t.Context(), "b", "s2"); err != nil {
 		t.Fatal(err)
 	}
-	look := newCollector(n.Manager).collect
-	n.collect(t, look, 3)
+	poll := newCollector(n.Manager).collect
+	n.collect(t, poll, 3)
 	if len(n.Allocations()) != 2 {
 		t.Fatal("collected under an attachment")
 	}
 	n.delete(t, "s1")
-	n.collect(t, look, 3)
+	n.collect(t, poll, 3)
 	if all := n.Allocations(); len(all) != 1 || all[0].ID != young.ID {
 		t.Errorf("allocations: %+v", all)
 	}

@@ -74,7 +74,7 @@ func bareNode(t *testing.T, change ...func(*node)) *node {
 }
 
 // boot starts an agent from the state file, with the given attachments.
-func (n *node) boot(t *testing.T, wired ...*pod.Attachment) {
+func (n *node) boot(t *testing.T, connected ...*pod.Attachment) {
 	t.Helper()
 	n.committer = &eventlooptest.Committer{}
 	n.committer.After(n.realise)
@@ -89,7 +89,7 @@ func (n *node) boot(t *testing.T, wired ...*pod.Attachment) {
 		t.Fatal(err)
 	}
 	n.Manager = m
-	m.Restore(n.stateFile(t), wired)
+	m.Restore(n.stateFile(t), connected)
 	if err := m.Rebuild(); err != nil {
 		t.Fatal(err)
 	}
@@ -156,10 +156,10 @@ func (n *node) await(t *testing.T, allocatable int) {
 }
 
 // kill ends the agent and starts another one.
-func (n *node) kill(t *testing.T, wired ...*pod.Attachment) {
+func (n *node) kill(t *testing.T, connected ...*pod.Attachment) {
 	t.Helper()
 	n.stop()
-	n.boot(t, wired...)
+	n.boot(t, connected...)
 }
 
 // stateFile returns the allocations of the state file.

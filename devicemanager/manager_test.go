@@ -23,21 +23,21 @@ import (
 func TestHundredDevicesOfFiftyPodsAreReleasedAfterRestarts(t *testing.T) {
 	const pods = 50
 	n := newNode(t)
-	told := make(map[string]string) // secret by container
-	var wired []*pod.Attachment
+	secretOf := make(map[string]string) // secret by container
+	var connected []*pod.Attachment
 	for i := range pods {
 		name := fmt.Sprintf("p%d", i)
 		for _, c := range n.admit(t, podOf(name, 1, 1)) {
-			told[name+"/"+c.Name] = c.Envs["MEMIF_SECRET"]
+			secretOf[name+"/"+c.Name] = c.Envs["MEMIF_SECRET"]
 		}
 		if i == pods/2 {
 			if err := n.kubelet.Restart(); err != nil {
 				t.Fatal(err)
 			}
-			n.kill(t, wired...)
+			n.kill(t, connected...)
 			n.present(t)
 		}
-		wired = append(wired, n.mustAdd(t, name, name))
+		connected = append(connected, n.mustAdd(t, name, name))
 		for _, c := range []string{"c0", "c1"} {
 			if err := n.kubelet.StartContainer(t.Context(), "shop", name, c); err != nil {
 				t.Fatal(err)
@@ -54,7 +54,7 @@ func TestHundredDevicesOfFiftyPodsAreReleasedAfterRestarts(t *testing.T) {
 			t.Fatalf("pod %s: %v, %v", name, grants, err)
 		}
 		for _, g := range grants {
-			if told[name+"/"+g.Container] != string(g.Allocation.Secret) {
+			if secretOf[name+"/"+g.Container] != string(g.Allocation.Secret) {
 				t.Errorf("pod %s container %s has a different secret than kubelet got", name, g.Container)
 			}
 		}
@@ -106,7 +106,7 @@ func TestConcurrentAllocationsAndADDs(t *testing.T) {
 type model struct {
 	*node
 	got       map[string][]kubelettest.Container // by pod, from the answers to kubelet
-	wired     map[string]*pod.Attachment         // by sandbox
+	connected map[string]*pod.Attachment         // by sandbox
 	secrets   map[secret.Text]string             // allocation by secret, ever
 	collector *collector
 	steps     int
@@ -119,7 +119,7 @@ func TestDevicesSocketsAndSecretsStayUnique(t *testing.T) {
 	n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{
-			node: n, got: make(map[string][]kubelettest.Container), wired: make(map[string]*pod.Attachment),
+			node: n, got: make(map[string][]kubelettest.Container), connected: make(map[string]*pod.Attachment),
 			secrets: make(map[secret.Text]string), collector: newCollector(n.Manager),
 		}
 		steps := rapid.IntRange(1, 25).Draw(rt, "steps")
@@ -130,7 +130,7 @@ func TestDevicesSocketsAndSecretsStayUnique(t *testing.T) {
 		for name := range m.got {
 			n.kubelet.Remove("shop", name)
 		}
-		for sandbox := range m.wired {
+		for sandbox := range m.connected {
 			n.delete(t, sandbox)
 		}
 		n.collect(t, m.collector.collect, 2*len(n.Allocations())+1) // allocations of one pod wait for each other
@@ -161,9 +161,9 @@ func (m *model) step(t *testing.T, rt *rapid.T) {
 	case "add":
 		m.add(t, rt, name)
 	case "delete":
-		for _, sandbox := range slices.Sorted(maps.Keys(m.wired))[:min(1, len(m.wired))] {
+		for _, sandbox := range slices.Sorted(maps.Keys(m.connected))[:min(1, len(m.connected))] {
 			m.node.delete(t, sandbox)
-			delete(m.wired, sandbox)
+			delete(m.connected, sandbox)
 		}
 	case "collect":
 		m.collect(t, m.collector.collect, 1)
@@ -171,7 +171,7 @@ func (m *model) step(t *testing.T, rt *rapid.T) {
 		if what != "kill" {
 			m.loseState()
 		}
-		m.kill(t, slices.Collect(maps.Values(m.wired))...)
+		m.kill(t, slices.Collect(maps.Values(m.connected))...)
 		m.collector = newCollector(m.Manager)
 		m.present(t)
 	case "kubelet restarts":
@@ -191,7 +191,7 @@ func (m *model) add(t *testing.T, rt *rapid.T, name string) {
 	if err != nil {
 		rt.Fatalf("ADD of %s: %v", name, err)
 	}
-	m.wired[sandbox] = ev.Attachment
+	m.connected[sandbox] = ev.Attachment
 	var want []kubelettest.Container
 	for _, c := range m.got[name] {
 		if len(c.Devices) > 0 {

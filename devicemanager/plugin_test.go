@@ -151,15 +151,15 @@ func TestInitContainersDirectoryExistsAsLongAsThePod(t *testing.T) {
 	if err := n.kubelet.StartContainer(t.Context(), "shop", "a", "c0"); err != nil || mode(first.Directory) == "" {
 		t.Errorf("start of the init container: %v, its directory %q", err, mode(first.Directory))
 	}
-	look := newCollector(n.Manager).collect
+	poll := newCollector(n.Manager).collect
 	n.kubelet.Remove("shop", "other")
-	n.collect(t, look, 2)
+	n.collect(t, poll, 2)
 	if len(n.Allocations()) != 2 {
 		t.Fatalf("collected while the pod exists: %+v", n.Allocations())
 	}
 	n.kubelet.Remove("shop", "a")
 	n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
-	n.collect(t, look, 4)
+	n.collect(t, poll, 4)
 	if left := n.leftovers(t); len(left) != 0 || len(n.Allocations()) != 0 {
 		t.Errorf("left: %v", left)
 	}

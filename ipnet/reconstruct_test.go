@@ -86,7 +86,7 @@ func TestReconstructedAttachmentEqualsTheOriginal(t *testing.T) {
 
 func TestAmbiguousInterfaceIsNotReconstructed(t *testing.T) {
 	n := newNode(t, four, six).run(t)
-	sound := foundOf(t, n, n.add(t, sandbox("a")))
+	intact := foundOf(t, n, n.add(t, sandbox("a")))
 	prefix := netip.MustParsePrefix
 	for name, tt := range map[string]struct {
 		change func(*attach.Found)
@@ -115,8 +115,8 @@ func TestAmbiguousInterfaceIsNotReconstructed(t *testing.T) {
 		"the pod's own network": {func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/28")) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := sound
-			f.Addresses = append([]netip.Prefix(nil), sound.Addresses...)
+			f := intact
+			f.Addresses = append([]netip.Prefix(nil), intact.Addresses...)
 			tt.change(&f)
 			a, err := reconstruct(newNode(t, four, six), f)
 			if tt.want == "" && (err != nil || len(a.Interfaces[0].Addresses) != 2) {
@@ -165,12 +165,12 @@ func TestOnlyAddressOutsideOfAllPoolsIsReconstructed(t *testing.T) {
 
 func TestAnyAliasReconstructsOnlyFoundAddresses(t *testing.T) {
 	n := newNode(t, four).run(t)
-	sound := foundOf(t, n, n.add(t, sandbox("a")))
+	intact := foundOf(t, n, n.add(t, sandbox("a")))
 	again := newNode(t, four)
 	rapid.Check(t, func(t *rapid.T) {
-		f := sound
-		f.Alias = rapid.OneOf(rapid.String(), rapid.StringMatching(`weft:[a-z/:#]{0,12}`), rapid.Just(sound.Alias)).Draw(t, "alias")
-		if a, err := reconstruct(again, f); (err == nil) != (f.Alias == sound.Alias) {
+		f := intact
+		f.Alias = rapid.OneOf(rapid.String(), rapid.StringMatching(`weft:[a-z/:#]{0,12}`), rapid.Just(intact.Alias)).Draw(t, "alias")
+		if a, err := reconstruct(again, f); (err == nil) != (f.Alias == intact.Alias) {
 			t.Errorf("alias %q: %+v, error %v", f.Alias, a, err)
 		}
 	})

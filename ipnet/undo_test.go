@@ -20,13 +20,13 @@ func TestFailedEventChangesNothing(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := newNode(t, four, six).run(t)
 		names := rapid.SampledFrom([]string{"a", "bb", "ccc", "dddd"})
-		wired := map[string]bool{}
+		attached := map[string]bool{}
 		for range rapid.IntRange(1, 12).Draw(r, "events") {
 			name := names.Draw(r, "pod")
 			n.now = n.now.Add(time.Duration(rapid.IntRange(0, 20).Draw(r, "seconds")) * time.Second)
-			if wired[name] || rapid.Bool().Draw(r, "delete") {
+			if attached[name] || rapid.Bool().Draw(r, "delete") {
 				n.delete(t, sandbox(name))
-				delete(wired, name)
+				delete(attached, name)
 				continue
 			}
 			where := rapid.SampledFrom([]string{"", "later", "commit", "applied", "save"}).Draw(r, "fails in")
@@ -40,10 +40,10 @@ func TestFailedEventChangesNothing(t *testing.T) {
 			if after := n.state(t); err != nil && after != before {
 				r.Fatalf("failure in %q: before\n%s\nafter\n%s", where, before, after)
 			}
-			wired[name] = err == nil
+			attached[name] = err == nil
 		}
-		if n.loopAddresses(r) != len(wired)-count(wired, false) {
-			r.Fatalf("%d addresses of a family in use, attached: %v", n.loopAddresses(r), wired)
+		if n.loopAddresses(r) != len(attached)-count(attached, false) {
+			r.Fatalf("%d addresses of a family in use, attached: %v", n.loopAddresses(r), attached)
 		}
 	})
 }
@@ -82,9 +82,9 @@ func (n *node) loopAddresses(r *rapid.T) int {
 	return int(stats[0].Used)
 }
 
-func count(wired map[string]bool, what bool) int {
+func count(attached map[string]bool, what bool) int {
 	sum := 0
-	for _, w := range wired {
+	for _, w := range attached {
 		if w == what {
 			sum++
 		}

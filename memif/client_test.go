@@ -19,7 +19,7 @@ import (
 func dialLab(t *testing.T, l *lab, c ClientConfig, events ClientEvents) (*Client, *Conn) {
 	t.Helper()
 	c.Socket = l.Path()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	client, err := Dial(ctx, c, events)
 	if err != nil {
@@ -33,7 +33,7 @@ func dialLab(t *testing.T, l *lab, c ClientConfig, events ClientEvents) (*Client
 
 func deadline(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	return ctx
 }

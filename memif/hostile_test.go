@@ -40,7 +40,7 @@ func (l *liar) leave() {
 // answer returns the next message's type, and its reason if it is a disconnect; "" at the end of the connection.
 func (l *liar) answer() (messageType, string) {
 	l.t.Helper()
-	_ = l.socket.SetReadDeadline(time.Now().Add(patience))
+	_ = l.socket.SetReadDeadline(time.Now().Add(timeout))
 	m, _, err := l.receive()
 	if err != nil {
 		return 0, ""
@@ -158,11 +158,11 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(patience); !holds(); {
+	for deadline := time.After(timeout); !holds(); {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%s: not within %s", what, patience)
+			t.Fatalf("%s: not within %s", what, timeout)
 		}
 	}
 }

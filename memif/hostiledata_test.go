@@ -306,7 +306,7 @@ func TestNotifierDoesNotBlock(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("ringing blocks")
 	}
 	if s := server.TxQueues()[0].Stats(); s.Rings != 3*completions {

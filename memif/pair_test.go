@@ -40,8 +40,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience is the timeout for conditions.
-const patience = time.Minute
+// timeout is the timeout for conditions.
+const timeout = time.Minute
 
 // lab is a listener on a socket of its own, with its events.
 type lab struct {
@@ -98,7 +98,7 @@ func await[T any](t *testing.T, from <-chan T, what string) T {
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatalf("no %s", what)
 		panic("unreachable")
 	}

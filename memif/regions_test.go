@@ -142,7 +142,7 @@ func TestMemoryIsNotEmptiedBeforeTheClientGetsTheReason(t *testing.T) {
 	for name, options := range map[string]ListenOptions{"without a broker": {}, "with a broker": {Broker: newBroker(t)}} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, options)
-			l.parting = patience
+			l.parting = timeout
 			i := l.addReleasing(t, hostileConfig)
 			client := newLiar(t, l.Path())
 			fd := client.memfd(liedSize, unix.MFD_ALLOW_SEALING)

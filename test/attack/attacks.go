@@ -29,7 +29,7 @@ type attack struct {
 	members    int    // number of other pods, each with 14 interfaces on the layer 2 network
 	restart    bool   // the dataplane restarts after the attack has started
 	long       bool   // it disturbs the machine or takes long: not in the short form
-	judge      func(context.Context, *stage) error
+	verify     func(context.Context, *stage) error
 }
 
 const oneMemif = "m1/memif"
@@ -63,18 +63,18 @@ func attacks() []attack {
 	onWide := "x0/tap/" + wide
 	return []attack{
 		{name: "nothing", finding: "none", interfaces: oneMemif},
-		{name: "close", finding: "1a", interfaces: oneMemif, judge: fewThreads},
-		{name: "threads", finding: "1b", interfaces: oneMemif, judge: fewThreads},
+		{name: "close", finding: "1a", interfaces: oneMemif, verify: fewThreads},
+		{name: "threads", finding: "1b", interfaces: oneMemif, verify: fewThreads},
 		{name: "eventfd", finding: "3", interfaces: oneMemif, restart: true, long: true},
-		{name: "sparse", finding: "4", interfaces: oneMemif, judge: fewPages},
+		{name: "sparse", finding: "4", interfaces: oneMemif, verify: fewPages},
 		{name: "descriptors", finding: "5", interfaces: oneMemif},
 		{name: "chains", finding: "5 class", interfaces: oneMemif},
 		{name: "kicks", finding: "5 class", interfaces: oneMemif},
-		{name: "routers", finding: "7", interfaces: onWide, judge: noRouter},
+		{name: "routers", finding: "7", interfaces: onWide, verify: noRouter},
 		{name: "broadcast", finding: "9", interfaces: onWide, members: 4, long: true},
 		{name: "macs", finding: "9 class", interfaces: onWide},
 		{name: "unread", finding: "10", interfaces: oneMemif},
-		{name: "cni", finding: "11", interfaces: onWide, judge: malformedCalls},
+		{name: "cni", finding: "11", interfaces: onWide, verify: malformedCalls},
 		{name: "rings", finding: "class", interfaces: oneMemif},
 		{name: "shrink", finding: "class", interfaces: oneMemif},
 		{name: "reconnect", finding: "class", interfaces: oneMemif},

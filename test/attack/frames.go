@@ -15,13 +15,13 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// wire is a packet socket on a link of the attacker's pod.
-type wire struct {
+// packetSocket is a packet socket on a link of the attacker's pod.
+type packetSocket struct {
 	fd  int
 	mac net.HardwareAddr
 }
 
-func openWire(t target, link string) (w wire, err error) {
+func openPacketSocket(t target, link string) (w packetSocket, err error) {
 	err = netns.Do(t.Netns, func() error {
 		i, err := net.InterfaceByName(link)
 		if err != nil {
@@ -38,8 +38,8 @@ func openWire(t target, link string) (w wire, err error) {
 }
 
 // flood sends the frames of next until ctx ends.
-func flood(ctx context.Context, j job, link string, next func(w wire) ([]byte, error)) error {
-	w, err := openWire(j.target, link)
+func flood(ctx context.Context, j job, link string, next func(w packetSocket) ([]byte, error)) error {
+	w, err := openPacketSocket(j.target, link)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ var broadcastMAC = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // broadcasts: finding 9.
 func broadcasts(ctx context.Context, j job) error {
-	return flood(ctx, j, "x0", func(w wire) ([]byte, error) {
+	return flood(ctx, j, "x0", func(w packetSocket) ([]byte, error) {
 		return append(append(append([]byte{}, broadcastMAC...), w.mac...), make([]byte, 48)...), nil
 	})
 }
@@ -74,7 +74,7 @@ func broadcasts(ctx context.Context, j job) error {
 // randomMACs fills the dataplane's MAC tables and makes it flood.
 func randomMACs(ctx context.Context, j job) error {
 	random := rand.New(rand.NewPCG(5, 6))
-	return flood(ctx, j, "x0", func(wire) ([]byte, error) {
+	return flood(ctx, j, "x0", func(packetSocket) ([]byte, error) {
 		frame := make([]byte, 60)
 		randomise(frame[:12], random)
 		frame[0], frame[6] = 2, 2
@@ -87,7 +87,7 @@ var attackersLinkLocal = netip.MustParseAddr("fe80::bad")
 
 // routerAdvertisements: finding 7.
 func routerAdvertisements(ctx context.Context, j job) error {
-	return flood(ctx, j, "x0", func(w wire) ([]byte, error) {
+	return flood(ctx, j, "x0", func(w packetSocket) ([]byte, error) {
 		pause(ctx, 10_000_000)
 		ip := &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6,
 			SrcIP: attackersLinkLocal.AsSlice(), DstIP: net.ParseIP("ff02::1")}
@@ -108,14 +108,14 @@ func routerAdvertisements(ctx context.Context, j job) error {
 }
 
 // toGateway returns the Ethernet layer of a packet to the gateway.
-func (w wire) toGateway() *layers.Ethernet {
+func (w packetSocket) toGateway() *layers.Ethernet {
 	return &layers.Ethernet{SrcMAC: w.mac, DstMAC: broadcastMAC, EthernetType: layers.EthernetTypeIPv4}
 }
 
 // fragments sends fragments of packets that are never complete to a victim.
 func fragments(ctx context.Context, j job) error {
 	random := rand.New(rand.NewPCG(7, 8))
-	return flood(ctx, j, "eth0", func(w wire) ([]byte, error) {
+	return flood(ctx, j, "eth0", func(w packetSocket) ([]byte, error) {
 		return serialize(w.toGateway(), &layers.IPv4{
 			Version: 4, TTL: 64, Id: uint16(random.Uint32()), Flags: layers.IPv4MoreFragments, FragOffset: uint16(random.IntN(1000)),
 			Protocol: layers.IPProtocolUDP, SrcIP: net.IPv4(10, 1, 0, byte(random.Uint32())), DstIP: j.Neighbour.Addr().AsSlice(),
@@ -149,7 +149,7 @@ func unresolvedNeighbours(ctx context.Context, j job) error {
 func randomFrames(ctx context.Context, j job) error {
 	random := rand.New(rand.NewPCG(11, 12))
 	types := []uint16{0x0800, 0x86dd, 0x0806, 0x8100, 0x88a8, 0x8847}
-	return flood(ctx, j, "x0", func(w wire) ([]byte, error) {
+	return flood(ctx, j, "x0", func(w packetSocket) ([]byte, error) {
 		frame := make([]byte, 14+random.IntN(1400))
 		randomise(frame, random)
 		copy(frame[6:], w.mac)

@@ -185,7 +185,7 @@ func suspend(pid int, d time.Duration) error {
 
 // runAttackers adds a pod, attacks from it with a random method, and deletes it, until ctx ends.
 func (s *siege) runAttackers(ctx context.Context, random *rand.Rand) {
-	ways := slices.DeleteFunc(attacks(), func(a attack) bool { return a.long || a.judge != nil && a.name == "cni" })
+	ways := slices.DeleteFunc(attacks(), func(a attack) bool { return a.long || a.verify != nil && a.name == "cni" })
 	for ctx.Err() == nil {
 		a := ways[random.IntN(len(ways))]
 		a.members = 0

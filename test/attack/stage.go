@@ -212,13 +212,13 @@ func (s *stage) attack(ctx context.Context, a attack) (r result, err error) {
 		r.reportf("the agent ended")
 	}
 	for i, p := range pods { // the attacker first; it is still attacking
-		if fault := s.timed(ctx, &r.slowestDel, func(ctx context.Context) error { return s.runtime.Del(ctx, p) }); fault != nil {
-			r.reportf("DEL of the attacker's pod %d: %v", i, fault)
+		if problem := s.timed(ctx, &r.slowestDel, func(ctx context.Context) error { return s.runtime.Del(ctx, p) }); problem != nil {
+			r.reportf("DEL of the attacker's pod %d: %v", i, problem)
 		}
 		s.Forget(p)
 	}
-	if fault := s.addAndDelete(ctx, &r); fault != nil {
-		r.reportf("after the DEL of the attacker's pod: %v", fault)
+	if problem := s.addAndDelete(ctx, &r); problem != nil {
+		r.reportf("after the DEL of the attacker's pod: %v", problem)
 	}
 	s.attacker.end()
 	if len(r.violations) > 0 {
@@ -241,11 +241,11 @@ func (s *stage) verdict(ctx context.Context, a attack, r *result) {
 	if s.settings.verbose {
 		fmt.Fprintf(os.Stderr, "%s: output of the attacker: %q\n", a.name, s.attacker.lines())
 	}
-	if a.judge == nil {
+	if a.verify == nil {
 		return
 	}
-	if fault := a.judge(ctx, s); fault != nil {
-		r.reportf("%v", fault)
+	if problem := a.verify(ctx, s); problem != nil {
+		r.reportf("%v", problem)
 	}
 }
 
@@ -264,8 +264,8 @@ func (s *stage) streamAmidCalls(ctx context.Context, duration time.Duration, r *
 	go func() { worked <- s.addAndDeletePods(during, r) }()
 	loss, err := s.stream(ctx, duration)
 	stop()
-	if fault := <-worked; fault != nil {
-		r.reportf("%v", fault)
+	if problem := <-worked; problem != nil {
+		r.reportf("%v", problem)
 	}
 	return loss, err
 }

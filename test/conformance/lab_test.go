@@ -103,11 +103,11 @@ func indexOf(reply api.Message) interface_types.InterfaceIndex {
 
 // writeAnswers sends a message, calls look with the answers, and writes them. It sorts the details of a dump, because VPP's order is
 // that of its hash tables.
-func (l *lab) writeAnswers(m api.Message, look func([]api.Message)) []api.Message {
+func (l *lab) writeAnswers(m api.Message, inspect func([]api.Message)) []api.Message {
 	l.Helper()
 	request := strings.TrimSpace(m.GetMessageName() + " " + l.printer.fields(m))
 	answers, err := l.client.ask(m)
-	look(answers)
+	inspect(answers)
 	l.note("> %s", request)
 	l.failed = err != nil
 	if err != nil {

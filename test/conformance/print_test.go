@@ -39,7 +39,7 @@ func (p *printer) structure(v reflect.Value, message string) string {
 		if unsaid[name] || name == "retval" {
 			continue
 		}
-		if text, said := p.field(name, v.Field(i), message); said {
+		if text, output := p.field(name, v.Field(i), message); output {
 			out = append(out, text)
 		}
 	}
@@ -47,7 +47,7 @@ func (p *printer) structure(v reflect.Value, message string) string {
 }
 
 // field prints one field. It omits zero values, except of interfaces and prefixes.
-func (p *printer) field(name string, v reflect.Value, message string) (text string, said bool) {
+func (p *printer) field(name string, v reflect.Value, message string) (text string, output bool) {
 	switch {
 	case strings.HasSuffix(name, "sw_if_index") || strings.HasSuffix(v.Type().Name(), "InterfaceIndex"):
 		return name + "=" + p.interfaceName(uint32(v.Uint())), true

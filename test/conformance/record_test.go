@@ -102,8 +102,8 @@ func readDivergences(t *testing.T) map[string][]*divergence {
 	for title, body := range bodies {
 		name, of, _ := strings.Cut(title, " @")
 		reason, lines, ok := strings.Cut(body, "\n")
-		reason, said := strings.CutPrefix(reason, "reason: ")
-		if !ok || !said || strings.TrimSpace(reason) == "" {
+		reason, output := strings.CutPrefix(reason, "reason: ")
+		if !ok || !output || strings.TrimSpace(reason) == "" {
 			t.Fatalf("%s: the divergence of %q does not start with its reason", divergencesFile, title)
 		}
 		all[name] = append(all[name], &divergence{releases: strings.Fields(of), reason: reason, lines: lines})

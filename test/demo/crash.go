@@ -36,7 +36,7 @@ func (d *demo) crash(ctx context.Context) error {
 	if after != before {
 		return fmt.Errorf("attachments before the crash:\n%s\nafter:\n%s", before, after)
 	}
-	d.say("attachments are the same")
+	d.printf("attachments are the same")
 	return d.showResync(ctx, begun)
 }
 
@@ -73,7 +73,7 @@ func (d *demo) endPings(streams []*stream) (err error) {
 	for _, s := range streams {
 		s.cancel()
 		err = errors.Join(err, <-s.done)
-		d.say("pings a -> b by %-5s meanwhile: %s", s.link, s.loss)
+		d.printf("pings a -> b by %-5s meanwhile: %s", s.link, s.loss)
 		if lost := s.loss.Sent - s.loss.Answered; lost != 0 {
 			err = errors.Join(err, fmt.Errorf("%d pings by %s were lost", lost, s.link))
 		}
@@ -90,7 +90,7 @@ func (d *demo) restart(ctx context.Context) error {
 	if err := d.node.StartAgent(ctx); err != nil {
 		return err
 	}
-	d.say("weft-agent %d was killed, %d is ready after %s", old, d.node.AgentPID(), short(time.Since(begun)))
+	d.printf("weft-agent %d was killed, %d is ready after %s", old, d.node.AgentPID(), short(time.Since(begun)))
 	if now := d.node.DataplanePID(); now != dataplane {
 		return fmt.Errorf("the dataplane is process %d, before the crash it was %d", now, dataplane)
 	}

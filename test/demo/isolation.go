@@ -29,7 +29,7 @@ type attempt struct {
 // attempts returns all attempts. No two from one namespace have the same address.
 func (d *demo) attempts() []attempt {
 	toNode := []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")}
-	ways := func(p *wired, link string) []netip.Addr { return p.on(link).Gateways }
+	ways := func(p *attachedPod, link string) []netip.Addr { return p.on(link).Gateways }
 	return []attempt{
 		{"b by red    -> a on red", d.b.Netns, "red0", ways(&d.b, "red0"), d.a.on("red0").Bare(), true},
 		{"b by red    -> a on blue", d.b.Netns, "red0", ways(&d.b, "red0"), d.a.on("blue0").Bare(), false},
@@ -67,7 +67,7 @@ func (d *demo) isolation(ctx context.Context) error {
 		if a.fine {
 			verdict = "answers, as it must"
 		}
-		d.say("%-38s %s", a.name, verdict)
+		d.printf("%-38s %s", a.name, verdict)
 	}
 	return nil
 }

@@ -37,9 +37,9 @@ func (d *demo) addD(ctx context.Context) error {
 		return err
 	}
 	d.memif.container = containers[0]
-	d.say("kubelet: %s for container responder", strings.Join(containers[0].Devices, ", "))
+	d.printf("kubelet: %s for container responder", strings.Join(containers[0].Devices, ", "))
 	for _, m := range containers[0].Mounts {
-		d.say("mount:   %s -> %s", m.GetHostPath(), m.GetContainerPath())
+		d.printf("mount:   %s -> %s", m.GetHostPath(), m.GetContainerPath())
 	}
 	d.d.Annotations = map[string]string{customInterfaces: "m1/memif/blue"}
 	return d.add(ctx, &d.d)
@@ -50,7 +50,7 @@ func (d *demo) reachMemif(ctx context.Context) (err error) {
 	if d.memif.responder, err = d.respond(ctx, nil); err != nil {
 		return err
 	}
-	for _, from := range []*wired{&d.a, &d.b} {
+	for _, from := range []*attachedPod{&d.a, &d.b} {
 		if err := d.reachMemifBy(ctx, from); err != nil {
 			return err
 		}
@@ -58,13 +58,13 @@ func (d *demo) reachMemif(ctx context.Context) (err error) {
 	return nil
 }
 
-func (d *demo) reachMemifBy(ctx context.Context, from *wired) error {
+func (d *demo) reachMemifBy(ctx context.Context, from *attachedPod) error {
 	for _, address := range d.d.on("m1").Bare() {
 		took, err := reach(ctx, from.Netns, "blue0", address)
 		if err != nil {
 			return fmt.Errorf("%s -> d by memif: %w", from.Name, err)
 		}
-		d.say("%s -> d by memif  %-20s answers in %s", from.Name, address, short(took))
+		d.printf("%s -> d by memif  %-20s answers in %s", from.Name, address, short(took))
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (d *demo) guardMemif(ctx context.Context) (err error) {
 		return err
 	}
 	d.memif.responder.kill()
-	d.say("the responder was killed")
+	d.printf("the responder was killed")
 	if err := d.refused(ctx, map[string]string{"MEMIF_SECRET": "not-what-was-allocated"}, "incorrect secret"); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (d *demo) respond(ctx context.Context, changed map[string]string) (*respond
 		r.kill()
 		return nil, err
 	}
-	d.say("responder: %s", line)
+	d.printf("responder: %s", line)
 	return r, nil
 }
 
@@ -125,7 +125,7 @@ func (d *demo) refused(ctx context.Context, changed map[string]string, why strin
 	if err != nil {
 		return err
 	}
-	d.say("refused:   %s", line)
+	d.printf("refused:   %s", line)
 	return nil
 }
 
@@ -163,19 +163,19 @@ func (d *demo) startResponder(changed map[string]string) (*responder, error) {
 func (r *responder) await(ctx context.Context, text string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, connecting)
 	defer cancel()
-	var said []string
+	var output []string
 	for {
 		select {
 		case line, runs := <-r.lines:
 			if strings.Contains(line, text) {
 				return line, nil
 			}
-			said = append(said, line)
+			output = append(output, line)
 			if !runs {
-				return "", fmt.Errorf("the responder exited without printing %q: %q", text, said)
+				return "", fmt.Errorf("the responder exited without printing %q: %q", text, output)
 			}
 		case <-ctx.Done():
-			return "", fmt.Errorf("the responder has not printed %q: %q", text, said)
+			return "", fmt.Errorf("the responder has not printed %q: %q", text, output)
 		}
 	}
 }

@@ -42,13 +42,13 @@ func (d *demo) reachOnNetworks(ctx context.Context) error {
 	return nil
 }
 
-func (d *demo) reachBy(ctx context.Context, link string, from, to *wired) error {
+func (d *demo) reachBy(ctx context.Context, link string, from, to *attachedPod) error {
 	for _, address := range to.on(link).Bare() {
 		took, err := reach(ctx, from.Netns, link, address)
 		if err != nil {
 			return fmt.Errorf("%s -> %s by %s: %w", from.Name, to.Name, link, err)
 		}
-		d.say("%s -> %s by %-5s  %-20s answers in %s", from.Name, to.Name, link, address, short(took))
+		d.printf("%s -> %s by %-5s  %-20s answers in %s", from.Name, to.Name, link, address, short(took))
 	}
 	return nil
 }
@@ -71,10 +71,10 @@ func (d *demo) transferAll(ctx context.Context) error {
 			if r.Sum != sum {
 				return fmt.Errorf("a -> b by %s: %d bytes arrived for %d, and with SHA-256 %x for %x", l.Name, r.Bytes, len(data), r.Sum, sum)
 			}
-			d.say("a -> b by %-5s  %-20s %d MB in %s, %.1f Gbit/s", l.Name, to, megabytes, short(r.Took), r.Gigabits())
+			d.printf("a -> b by %-5s  %-20s %d MB in %s, %.1f Gbit/s", l.Name, to, megabytes, short(r.Took), r.Gigabits())
 		}
 	}
-	d.say("SHA-256 of all of them: %x", sum)
+	d.printf("SHA-256 of all of them: %x", sum)
 	return nil
 }
 

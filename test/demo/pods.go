@@ -19,17 +19,17 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// wired is a pod with the result of its ADD: the main interface first, then the others in the annotation's order.
-type wired struct {
+// attachedPod is a pod with the result of its ADD: the main interface first, then the others in the annotation's order.
+type attachedPod struct {
 	*node.Pod
 	links []node.Link
 }
 
 // main returns the addresses of the main interface.
-func (w *wired) main() []netip.Addr { return w.links[0].Bare() }
+func (w *attachedPod) main() []netip.Addr { return w.links[0].Bare() }
 
 // on returns the interface with a name.
-func (w *wired) on(name string) node.Link {
+func (w *attachedPod) on(name string) node.Link {
 	for _, l := range w.links {
 		if l.Name == name {
 			return l
@@ -48,14 +48,14 @@ func (d *demo) prepare(context.Context) (err error) {
 	}
 	for _, p := range []struct {
 		name string
-		pod  *wired
+		pod  *attachedPod
 	}{{"a", &d.a}, {"b", &d.b}, {"c", &d.c}, {"d", &d.d}, {"e", &d.e}} {
 		if p.pod.Pod, err = d.node.NewPod(p.name); err != nil {
 			return err
 		}
 		p.pod.Annotations = map[string]string{customInterfaces: "blue0/" + dataplane.Tap() + "/blue, red0/veth/red"}
 	}
-	d.say("node %s, process %d", d.node.Dir, os.Getpid())
+	d.printf("node %s, process %d", d.node.Dir, os.Getpid())
 	return netns.Do(d.c.Netns, occupyDefaultRoute)
 }
 
@@ -84,11 +84,11 @@ func (d *demo) start(ctx context.Context) (err error) {
 	if err := d.node.StartAgent(ctx); err != nil {
 		return err
 	}
-	d.say("weft-agent %d, dataplane %d", d.node.AgentPID(), d.node.DataplanePID())
+	d.printf("weft-agent %d, dataplane %d", d.node.AgentPID(), d.node.DataplanePID())
 	if d.before, err = leftovers.Steady(ctx, d.places(), settling); err != nil {
 		return err
 	}
-	d.say("snapshot: %d objects of %d kinds", d.before.Len(), len(d.before.Kinds()))
+	d.printf("snapshot: %d objects of %d kinds", d.before.Len(), len(d.before.Kinds()))
 	return nil
 }
 
@@ -104,7 +104,7 @@ func (d *demo) places() leftovers.Places {
 }
 
 func (d *demo) addPods(ctx context.Context) error {
-	for _, p := range []*wired{&d.a, &d.b} {
+	for _, p := range []*attachedPod{&d.a, &d.b} {
 		if err := d.add(ctx, p); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (d *demo) addPods(ctx context.Context) error {
 	return nil
 }
 
-func (d *demo) add(ctx context.Context, p *wired) error {
+func (d *demo) add(ctx context.Context, p *attachedPod) error {
 	ctx, cancel := context.WithTimeout(ctx, cniTimeout)
 	defer cancel()
 	begun := time.Now()
@@ -128,9 +128,9 @@ func (d *demo) add(ctx context.Context, p *wired) error {
 		if len(l.Addresses) != 2 {
 			return fmt.Errorf("ADD of pod %s: %s has the addresses %v, want one of each family", p.Name, l.Name, l.Addresses)
 		}
-		d.say("ADD %s: %-6s %s and %s", p.Name, l.Name, l.Addresses[0], l.Addresses[1])
+		d.printf("ADD %s: %-6s %s and %s", p.Name, l.Name, l.Addresses[0], l.Addresses[1])
 	}
-	d.say("ADD %s: in %s", p.Name, short(took))
+	d.printf("ADD %s: in %s", p.Name, short(took))
 	return nil
 }
 
@@ -146,7 +146,7 @@ func (d *demo) failC(ctx context.Context) error {
 	if failure == nil {
 		return errors.New("ADD of pod c succeeded, although its sandbox has a default route")
 	}
-	d.say("ADD c: %s", failure)
+	d.printf("ADD c: %s", failure)
 	if strings.Contains(failure.Error(), "\n") {
 		return errors.New("the error of ADD has more than one line")
 	}
@@ -166,9 +166,9 @@ func (d *demo) compare(ctx context.Context, before leftovers.Snapshot) error {
 	if lines := differ(after); len(lines) != 0 {
 		return fmt.Errorf("%d objects differ from before:\n  %s", len(lines), strings.Join(lines, "\n  "))
 	}
-	d.say("%d objects compared, of %d kinds: no difference", after.Len(), len(after.Kinds()))
+	d.printf("%d objects compared, of %d kinds: no difference", after.Len(), len(after.Kinds()))
 	if len(after.Cooling) != 0 {
-		d.say("not in use and cooling: %s", strings.Join(after.Cooling, " "))
+		d.printf("not in use and cooling: %s", strings.Join(after.Cooling, " "))
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func (d *demo) isLearned(line string) bool {
 	if !strings.HasPrefix(line, "+ neighbour ") || strings.HasPrefix(line, "+ neighbour node ") || !strings.HasSuffix(line, " learned") {
 		return false
 	}
-	for _, p := range []*wired{&d.a, &d.b, &d.d, &d.e} {
+	for _, p := range []*attachedPod{&d.a, &d.b, &d.d, &d.e} {
 		for _, l := range p.links {
 			if l.Mac != "" && strings.Contains(line, " at "+l.Mac+" ") {
 				return true
@@ -190,21 +190,21 @@ func (d *demo) isLearned(line string) bool {
 }
 
 func (d *demo) check(ctx context.Context) error {
-	for _, p := range []*wired{&d.a, &d.b, &d.d, &d.e} {
+	for _, p := range []*attachedPod{&d.a, &d.b, &d.d, &d.e} {
 		call, cancel := context.WithTimeout(ctx, cniTimeout)
 		err := d.runtime.Check(call, p.Pod)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("CHECK of pod %s: %w", p.Name, err)
 		}
-		d.say("CHECK %s: ok", p.Name)
+		d.printf("CHECK %s: ok", p.Name)
 	}
 	return nil
 }
 
 // leave deletes the pods, also C, as a runtime does after a failed ADD, and compares with the first snapshot.
 func (d *demo) leave(ctx context.Context) error {
-	for _, p := range []*wired{&d.a, &d.b, &d.c, &d.d, &d.e} {
+	for _, p := range []*attachedPod{&d.a, &d.b, &d.c, &d.d, &d.e} {
 		call, cancel := context.WithTimeout(ctx, cniTimeout)
 		begun := time.Now()
 		err := d.runtime.Del(call, p.Pod)
@@ -212,7 +212,7 @@ func (d *demo) leave(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("DEL of pod %s: %w", p.Name, err)
 		}
-		d.say("DEL %s: in %s", p.Name, short(time.Since(begun)))
+		d.printf("DEL %s: in %s", p.Name, short(time.Since(begun)))
 	}
 	if err := d.forgetMemif(); err != nil {
 		return err

@@ -35,7 +35,7 @@ func (d *demo) reachAll(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
 			}
-			d.say("%-9s  %-20s answers in %s", w.name, to, short(took))
+			d.printf("%-9s  %-20s answers in %s", w.name, to, short(took))
 		}
 	}
 	return nil

@@ -55,7 +55,7 @@ func (d *demo) judgeUndone(r record) error {
 			applied++
 		}
 	}
-	d.say("its transaction %d: %d operations applied, %d to undo them", r.Seq, applied, undone)
+	d.printf("its transaction %d: %d operations applied, %d to undo them", r.Seq, applied, undone)
 	if applied < fewest || undone < applied {
 		return fmt.Errorf("the transaction applied %d operations and undid %d; want at least %d, and all undone", applied, undone, fewest)
 	}
@@ -77,7 +77,7 @@ func (d *demo) showResync(ctx context.Context, since time.Time) error {
 	if !found {
 		return errors.New("weftctl transactions shows no resync")
 	}
-	d.say("the new agent's resync made %d operations", operations)
+	d.printf("the new agent's resync made %d operations", operations)
 	if operations != 0 {
 		return errors.New("the resync made operations")
 	}

@@ -13,7 +13,7 @@ func TestTransactionCountsAsUndoneOnlyIfEnoughWasAppliedAndUndone(t *testing.T) 
 	tests := []struct {
 		name       string
 		operations []operation
-		fault      string
+		want       string
 	}{
 		{"three applied and undone", []operation{create, create, create, refused, undo, undo, undo}, ""},
 		{"one was not undone", []operation{create, create, create, refused, undo, undo}, "undid 2"},
@@ -23,8 +23,8 @@ func TestTransactionCountsAsUndoneOnlyIfEnoughWasAppliedAndUndone(t *testing.T) 
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			err := (&demo{out: io.Discard}).judgeUndone(record{Ops: tt.operations})
-			if tt.fault == "" && err != nil || tt.fault != "" && (err == nil || !strings.Contains(err.Error(), tt.fault)) {
-				t.Errorf("error %v, want one with %q", err, tt.fault)
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ type demo struct {
 	out     io.Writer
 	steps   int
 
-	a, b, c, d, e wired
+	a, b, c, d, e attachedPod
 	memif         memifPod
 	before        leftovers.Snapshot
 }
@@ -82,19 +82,19 @@ func (d *demo) step(ctx context.Context, s step) error {
 	if err := s.do(d, ctx); err != nil {
 		return fmt.Errorf("step %d (%s): %w", d.steps, s.title, err)
 	}
-	d.say("done in %s", short(time.Since(begun)))
+	d.printf("done in %s", short(time.Since(begun)))
 	return nil
 }
 
-// say prints a line of the story.
-func (d *demo) say(format string, args ...any) {
+// printf prints a line of the story.
+func (d *demo) printf(format string, args ...any) {
 	fmt.Fprintf(d.out, "     "+format+"\n", args...)
 }
 
 // show prints lines unchanged.
 func (d *demo) show(text string) {
 	for line := range strings.Lines(text) {
-		d.say("%s", strings.TrimRight(line, "\n"))
+		d.printf("%s", strings.TrimRight(line, "\n"))
 	}
 }
 

@@ -61,10 +61,10 @@ func TestRolloutOfTheDataplaneCausesAShorterOutageThanADeletion(t *testing.T) {
 	}
 	now := s.successor(former)
 	byRollout := s.outages(load, address)
-	said, err := s.c.Client.CoreV1().Pods(system).GetLogs(now.Name, &corev1.PodLogOptions{}).DoRaw(t.Context())
+	output, err := s.c.Client.CoreV1().Pods(system).GetLogs(now.Name, &corev1.PodLogOptions{}).DoRaw(t.Context())
 	s.must(err)
-	if !strings.Contains(string(said), "standby takes over") || !strings.Contains(string(said), former.Name) {
-		t.Errorf("the new pod did not wait for %s: %s", former.Name, said)
+	if !strings.Contains(string(output), "standby takes over") || !strings.Contains(string(output), former.Name) {
+		t.Errorf("the new pod did not wait for %s: %s", former.Name, output)
 	}
 	s.must(s.c.Client.CoreV1().Pods(system).Delete(t.Context(), now.Name, metav1.DeleteOptions{}))
 	s.successor(now)

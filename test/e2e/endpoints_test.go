@@ -26,7 +26,7 @@ func (s *space) withServiceEndpoints() {
 	s.must(err)
 	s.must(s.patchController(s.t.Context(), rights, "apply", `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--service-endpoints"}]`))
 	s.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		s.must(s.patchController(ctx, rights, "delete", `[{"op": "remove", "path": "/spec/template/spec/containers/0/args/2"}]`))
 	})
@@ -41,7 +41,7 @@ func (s *space) patchController(ctx context.Context, rights []byte, verb, patch 
 	if _, err := s.c.Kubectl(ctx, nil, "-n", "weft-system", "patch", controller, "--type=json", "-p", patch); err != nil {
 		return err
 	}
-	_, err := s.c.Kubectl(ctx, nil, "-n", "weft-system", "rollout", "status", controller, "--timeout="+patience.String())
+	_, err := s.c.Kubectl(ctx, nil, "-n", "weft-system", "rollout", "status", controller, "--timeout="+timeout.String())
 	return err
 }
 
@@ -127,8 +127,8 @@ func (s *space) theControllerWritesNoOtherSlices() {
 	dry, in := []string{metav1.DryRunAll}, client.DiscoveryV1().EndpointSlices(s.name)
 	own := list[0].DeepCopy()
 	_, err = in.Update(s.t.Context(), own, metav1.UpdateOptions{DryRun: dry})
-	s.judge("update its slice", err, true)
-	s.judge("delete its slice", in.Delete(s.t.Context(), own.Name, metav1.DeleteOptions{DryRun: dry}), true)
+	s.checkVerdict("update its slice", err, true)
+	s.checkVerdict("delete its slice", in.Delete(s.t.Context(), own.Name, metav1.DeleteOptions{DryRun: dry}), true)
 	for what, change := range map[string]func(*discoveryv1.EndpointSlice){
 		"managed by another controller": func(e *discoveryv1.EndpointSlice) { e.Labels[discoveryv1.LabelManagedBy] = "me" },
 		"of another Service":            func(e *discoveryv1.EndpointSlice) { e.Labels[discoveryv1.LabelServiceName] = "other" },
@@ -136,15 +136,15 @@ func (s *space) theControllerWritesNoOtherSlices() {
 		other := own.DeepCopy()
 		change(other)
 		_, err := in.Update(s.t.Context(), other, metav1.UpdateOptions{DryRun: dry})
-		s.judge("change its slice to one "+what, err, false)
+		s.checkVerdict("change its slice to one "+what, err, false)
 		other.Name, other.ResourceVersion, other.UID = "another", "", ""
 		_, err = in.Create(s.t.Context(), other, metav1.CreateOptions{DryRun: dry})
-		s.judge("create a slice "+what, err, false)
+		s.checkVerdict("create a slice "+what, err, false)
 	}
 	foreign, err := s.c.Client.DiscoveryV1().EndpointSlices("default").Get(s.t.Context(), "kubernetes", metav1.GetOptions{})
 	s.must(err)
 	in = client.DiscoveryV1().EndpointSlices("default")
 	_, err = in.Update(s.t.Context(), foreign, metav1.UpdateOptions{DryRun: dry})
-	s.judge("update a foreign slice", err, false)
-	s.judge("delete a foreign slice", in.Delete(s.t.Context(), foreign.Name, metav1.DeleteOptions{DryRun: dry}), false)
+	s.checkVerdict("update a foreign slice", err, false)
+	s.checkVerdict("delete a foreign slice", in.Delete(s.t.Context(), foreign.Name, metav1.DeleteOptions{DryRun: dry}), false)
 }

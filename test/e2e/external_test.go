@@ -98,15 +98,15 @@ func (s *space) mustHaveNothingOfTheCard(node string) {
 	s.t.Helper()
 	var resync struct{ Event uint64 }
 	s.must(s.weftctl(s.t.Context(), node, &resync, "resync", "downstream"))
-	var said struct {
+	var output struct {
 		Transactions []struct {
 			Event uint64
 			Ops   []struct{ Ref, Verb, Outcome string }
 		}
 	}
-	s.must(s.weftctl(s.t.Context(), node, &said, "transactions"))
+	s.must(s.weftctl(s.t.Context(), node, &output, "transactions"))
 	seen := false
-	for _, t := range said.Transactions {
+	for _, t := range output.Transactions {
 		if t.Event != resync.Event {
 			continue
 		}
@@ -125,9 +125,9 @@ func (s *space) mustHaveNothingOfTheCard(node string) {
 // objectsOf returns a node's desired and applied objects of the spare card.
 func (s *space) objectsOf(ctx context.Context, node string) (refs []string) {
 	s.t.Helper()
-	var said struct{ Objects []struct{ Ref, Phase string } }
-	s.must(s.weftctl(ctx, node, &said, "objects"))
-	for _, o := range said.Objects {
+	var output struct{ Objects []struct{ Ref, Phase string } }
+	s.must(s.weftctl(ctx, node, &output, "objects"))
+	for _, o := range output.Objects {
 		if strings.Contains(o.Ref, card) {
 			refs = append(refs, o.Ref+" "+o.Phase)
 		}

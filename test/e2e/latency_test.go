@@ -54,7 +54,7 @@ func (s *space) timeToReady(name, node string) time.Duration {
 	defer watch.Stop()
 	started := time.Now()
 	s.create(name, node)
-	timeout := time.After(patience)
+	expired := time.After(timeout)
 	for {
 		select {
 		case event, open := <-watch.ResultChan():
@@ -64,8 +64,8 @@ func (s *space) timeToReady(name, node string) time.Duration {
 			if !open {
 				s.t.Fatalf("the watch of %s ended", name)
 			}
-		case <-timeout:
-			s.t.Fatalf("%s is not ready after %s: %s", name, patience, s.lastEvent(s.t.Context(), name))
+		case <-expired:
+			s.t.Fatalf("%s is not ready after %s: %s", name, timeout, s.lastEvent(s.t.Context(), name))
 		}
 	}
 }

@@ -135,8 +135,8 @@ func bringUp(ctx context.Context, s stage.Stage) (*cluster.Cluster, error) {
 	podProgram := filepath.Join(s.Disk(), "e2e-pod")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", podProgram, "./e2e-pod")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if said, err := build.CombinedOutput(); err != nil {
-		return none, fmt.Errorf("build the pods' program: %w: %s", err, said)
+	if output, err := build.CombinedOutput(); err != nil {
+		return none, fmt.Errorf("build the pods' program: %w: %s", err, output)
 	}
 	return cluster.Start(ctx, cluster.Config{
 		Stage: s, Programs: set, Nodes: []string{"n1", "n2"}, CNI: cni,

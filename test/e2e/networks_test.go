@@ -154,8 +154,8 @@ func TestMemifIsReachableFromTheOtherNode(t *testing.T) {
 		spec.Containers[0].Resources.Limits = corev1.ResourceList{kind: resource.MustParse("99")}
 	})
 	s.must(cluster.Eventually(t.Context(), "a pod that needs more devices than are free is not scheduled", func(ctx context.Context) error {
-		if said := s.lastEvent(ctx, "greedy"); !strings.Contains(said, "Insufficient "+string(kind)) {
-			return errors.New(said)
+		if output := s.lastEvent(ctx, "greedy"); !strings.Contains(output, "Insufficient "+string(kind)) {
+			return errors.New(output)
 		}
 		return nil
 	}))
@@ -173,16 +173,16 @@ func (s *space) memif(node, name string) (addresses []netip.Addr) {
 		if err != nil {
 			return err
 		}
-		var said struct {
+		var output struct {
 			Interfaces []struct {
 				Name      string         `json:"name"`
 				Addresses []netip.Prefix `json:"addresses"`
 			} `json:"interfaces"`
 		}
-		if err := json.Unmarshal(raw, &said); err != nil {
+		if err := json.Unmarshal(raw, &output); err != nil {
 			return err
 		}
-		for _, i := range said.Interfaces {
+		for _, i := range output.Interfaces {
 			for _, p := range i.Addresses {
 				if i.Name == name {
 					addresses = append(addresses, p.Addr())

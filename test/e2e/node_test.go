@@ -19,8 +19,8 @@ func TestPodsReachTheAPIServerWithTheirServiceAccount(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "asks-"}, Spec: spec}
 		pod, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), pod, metav1.CreateOptions{})
 		s.must(err)
-		if said := s.exec(s.ready(pod.Name), "api", "/version"); !strings.Contains(said, "gitVersion") {
-			t.Errorf("with host network %t the response is %s", hostNetwork, said)
+		if output := s.exec(s.ready(pod.Name), "api", "/version"); !strings.Contains(output, "gitVersion") {
+			t.Errorf("with host network %t the response is %s", hostNetwork, output)
 		}
 	}
 }

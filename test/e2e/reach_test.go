@@ -56,14 +56,14 @@ func (s *space) reaches(client, server *corev1.Pod, address netip.Addr) {
 	s.t.Helper()
 	s.serves(server)
 	echo, web := netip.AddrPortFrom(address, 7).String(), netip.AddrPortFrom(address, 8080).String()
-	said := s.exec(client, "ping", address.String(), "3", "then", "tcp", echo, "over tcp", "then", "udp", echo, "over udp", "then", "http", "http://"+web)
+	output := s.exec(client, "ping", address.String(), "3", "then", "tcp", echo, "over tcp", "then", "udp", echo, "over udp", "then", "http", "http://"+web)
 	for _, want := range []string{" answers 3 in ", "\nover tcp\n", "\nover udp\n"} {
-		if !strings.Contains(said, want) {
-			s.t.Errorf("%s: output %q lacks %q", address, said, want)
+		if !strings.Contains(output, want) {
+			s.t.Errorf("%s: output %q lacks %q", address, output, want)
 		}
 	}
-	if want := "\npod=" + server.Name + " client=" + s.sameFamily(client, address).String() + " "; !strings.Contains(said, want) {
-		s.t.Errorf("%s: page %q, want %q: the client's address was translated, or another server answers", web, said, want)
+	if want := "\npod=" + server.Name + " client=" + s.sameFamily(client, address).String() + " "; !strings.Contains(output, want) {
+		s.t.Errorf("%s: page %q, want %q: the client's address was translated, or another server answers", web, output, want)
 	}
 }
 
@@ -71,9 +71,9 @@ func (s *space) reaches(client, server *corev1.Pod, address netip.Addr) {
 func (s *space) serves(pod *corev1.Pod) {
 	s.t.Helper()
 	s.must(cluster.Eventually(s.t.Context(), pod.Name+" serves", func(ctx context.Context) error {
-		said, err := s.c.Client.CoreV1().Pods(s.name).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
-		if err == nil && string(said) != "serving\n" {
-			return fmt.Errorf("output %q", said)
+		output, err := s.c.Client.CoreV1().Pods(s.name).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+		if err == nil && string(output) != "serving\n" {
+			return fmt.Errorf("output %q", output)
 		}
 		return err
 	}))

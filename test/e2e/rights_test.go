@@ -49,9 +49,9 @@ func TestAgentWritesNoObjectOfAnotherNode(t *testing.T) {
 	ours := schema.GroupVersion{Group: "contivpp.io", Version: "v1"}
 	nodes, blocks := agent.Resource(ours.WithResource("nodenetworks")), agent.Resource(ours.WithResource("ipblocks"))
 	for node, allowed := range map[string]bool{"n1": true, "n2": false} {
-		s.judge("update the NodeNetwork of "+node, s.updateDry(nodes, node), allowed)
-		s.judge("update its status", s.updateDry(nodes, node, "status"), allowed)
-		s.judge("delete it", nodes.Delete(t.Context(), node, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), allowed)
+		s.checkVerdict("update the NodeNetwork of "+node, s.updateDry(nodes, node), allowed)
+		s.checkVerdict("update its status", s.updateDry(nodes, node, "status"), allowed)
+		s.checkVerdict("delete it", nodes.Delete(t.Context(), node, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), allowed)
 
 		block := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": "10.99.0.0/26", "network": "e2e", "node": node}}}
 		block.SetGroupVersionKind(ours.WithKind("IPBlock"))
@@ -60,14 +60,14 @@ func TestAgentWritesNoObjectOfAnotherNode(t *testing.T) {
 		s.must(err)
 		block.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: owner.UID}})
 		_, err = blocks.Create(t.Context(), block, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		s.judge("claim a block for "+node, err, allowed)
+		s.checkVerdict("claim a block for "+node, err, allowed)
 	}
 	for _, kind := range []string{"customnetworks", "ippools", "weftconfigs"} {
 		err := agent.Resource(ours.WithResource(kind)).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
-		s.judge("delete all "+kind, err, false)
+		s.checkVerdict("delete all "+kind, err, false)
 	}
 	_, err := agent.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).List(t.Context(), metav1.ListOptions{})
-	s.judge("read secrets", err, false)
+	s.checkVerdict("read secrets", err, false)
 }
 
 // manyTries end after half a minute: agents write their objects often while other tests' pods are added and deleted.
@@ -84,8 +84,8 @@ func (s *space) updateDry(objects dynamic.ResourceInterface, name string, part .
 	})
 }
 
-// judge fails the test unless an attempt was allowed or denied as expected.
-func (s *space) judge(attempt string, err error, allowed bool) {
+// checkVerdict fails the test unless an attempt was allowed or denied as expected.
+func (s *space) checkVerdict(attempt string, err error, allowed bool) {
 	s.t.Helper()
 	if allowed && err != nil || !allowed && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 		s.t.Errorf("%s (allowed: %t): %v", attempt, allowed, err)

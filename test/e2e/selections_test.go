@@ -48,15 +48,15 @@ spec: {config: '{"cniVersion": "1.0.0", "name": "blue", "type": "weft-cni", "mod
 `
 )
 
-// told is an interface in the network-status annotation.
-type told struct {
+// statusEntry is an interface in the network-status annotation.
+type statusEntry struct {
 	Name, Interface string
 	IPs             []string
 	Default         bool
 }
 
 // status waits for a pod's network-status annotation.
-func (s *space) status(name string) (list []told) {
+func (s *space) status(name string) (list []statusEntry) {
 	s.t.Helper()
 	s.must(cluster.Eventually(s.t.Context(), name+" has its network-status annotation", func(ctx context.Context) error {
 		pod, err := s.c.Client.CoreV1().Pods(s.name).Get(ctx, name, metav1.GetOptions{})
@@ -130,14 +130,14 @@ func TestAgentAnnotatesPodsOfItsOwnNodeOnly(t *testing.T) {
 	s.create("theirs", "n2")
 	s.ready("mine")
 	s.ready("theirs")
-	s.judge("annotate a pod of its own node", try("mine", status), true)
-	s.judge("annotate a pod of another node", try("theirs", status), false)
+	s.checkVerdict("annotate a pod of its own node", try("mine", status), true)
+	s.checkVerdict("annotate a pod of another node", try("theirs", status), false)
 	for what, metadata := range map[string]map[string]any{
 		"write another annotation": {"annotations": map[string]string{statusKey: "[]", networksKey: "blue"}},
 		"write a label":            {"labels": map[string]string{"app": "other"}},
 		"write a finalizer":        {"finalizers": []string{"contivpp.io/stay"}},
 	} {
-		s.judge(what, try("mine", metadata), false)
+		s.checkVerdict(what, try("mine", metadata), false)
 	}
-	s.judge("delete a pod", agent.Delete(t.Context(), "mine", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), false)
+	s.checkVerdict("delete a pod", agent.Delete(t.Context(), "mine", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), false)
 }

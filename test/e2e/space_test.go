@@ -16,8 +16,8 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// patience is the timeout of one step of a pod on a busy machine.
-const patience = 90 * time.Second
+// timeout is the timeout of one step of a pod on a busy machine.
+const timeout = 90 * time.Second
 
 // space is the Kubernetes namespace of a test, deleted with its pods.
 type space struct {
@@ -39,7 +39,7 @@ func newSpace(t *testing.T) *space {
 
 // clear repairs the cluster, removes the test's objects and waits until no pod is left; the test's own context has ended.
 func (s *space) clear() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	s.must(s.c.Heal(ctx))
 	s.must(s.c.Client.CoreV1().Namespaces().Delete(ctx, s.name, metav1.DeleteOptions{}))

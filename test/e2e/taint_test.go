@@ -90,11 +90,11 @@ func TestControllerRemovesOnlyItsTaintFromNodes(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	s.judge("take the taint off", s.attempt(controller, "n1", keeping(notReady.Key)), true)
+	s.checkVerdict("take the taint off", s.attempt(controller, "n1", keeping(notReady.Key)), true)
 	nodes := controller.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
-	s.judge("delete the node", nodes.Delete(t.Context(), "n1", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), false)
+	s.checkVerdict("delete the node", nodes.Delete(t.Context(), "n1", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), false)
 	for _, node := range []string{"n1", "n2"} {
-		s.judge("as the agent of n1, take the taint off "+node, s.attempt(s.agentOf("n1"), node, keeping(notReady.Key)), false)
+		s.checkVerdict("as the agent of n1, take the taint off "+node, s.attempt(s.agentOf("n1"), node, keeping(notReady.Key)), false)
 	}
 }
 
@@ -125,7 +125,7 @@ func (s *space) withTaints(node string) {
 	ours := func(t corev1.Taint) bool { return t == notReady || t == another }
 	s.must(s.taint(s.t.Context(), node, func(taints []corev1.Taint) []corev1.Taint { return append(taints, notReady, another) }))
 	s.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		s.must(s.taint(ctx, node, func(taints []corev1.Taint) []corev1.Taint { return slices.DeleteFunc(taints, ours) }))
 	})

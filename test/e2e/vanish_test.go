@@ -29,11 +29,11 @@ type attachment struct {
 // attachments returns the attachments of a node.
 func (s *space) attachments(ctx context.Context, node string) (list []attachment, err error) {
 	s.t.Helper()
-	var said struct {
+	var output struct {
 		Attachments []attachment `json:"attachments"`
 	}
-	err = s.weftctl(ctx, node, &said, "attachments")
-	return said.Attachments, err
+	err = s.weftctl(ctx, node, &output, "attachments")
+	return output.Attachments, err
 }
 
 // of returns a pod's attachment; nil = none.
@@ -82,18 +82,18 @@ func TestVanishedSandboxIsCollected(t *testing.T) {
 
 // vanish kills every process of a network namespace and their shims, and removes the namespace.
 func vanish(ctx context.Context, n *cluster.Node, path string) error {
-	var doomed []int
+	var victims []int
 	err := n.Do(func() (err error) {
-		doomed, err = within(path)
+		victims, err = within(path)
 		return err
 	})
-	if err == nil && len(doomed) == 0 {
+	if err == nil && len(victims) == 0 {
 		err = fmt.Errorf("no process is in %s", path)
 	}
 	if err != nil {
 		return err
 	}
-	if err := n.Kill(ctx, doomed...); err != nil {
+	if err := n.Kill(ctx, victims...); err != nil {
 		return err
 	}
 	return n.Do(func() error { return errors.Join(unix.Unmount(path, unix.MNT_DETACH), os.Remove(path)) })

@@ -68,13 +68,13 @@ func (s *space) mustHoldNoAddresses() {
 	}
 	for _, n := range s.c.Nodes {
 		s.must(cluster.Eventually(s.t.Context(), "no pod has an address of "+n.Name, func(ctx context.Context) error {
-			var said struct{ Leases []lease }
-			if err := s.weftctl(ctx, n.Name, &said, "addresses"); err != nil {
+			var output struct{ Leases []lease }
+			if err := s.weftctl(ctx, n.Name, &output, "addresses"); err != nil {
 				return err
 			}
-			said.Leases = slices.DeleteFunc(said.Leases, func(l lease) bool { return l.State != "used" && l.State != "leased" })
-			if len(said.Leases) > 0 {
-				return fmt.Errorf("leases: %+v", said.Leases)
+			output.Leases = slices.DeleteFunc(output.Leases, func(l lease) bool { return l.State != "used" && l.State != "leased" })
+			if len(output.Leases) > 0 {
+				return fmt.Errorf("leases: %+v", output.Leases)
 			}
 			return nil
 		}))

@@ -97,52 +97,52 @@ func more(many, few map[string]int, sign string) []string {
 // interval is the time between two snapshots.
 const interval = 50 * time.Millisecond
 
-// Settle takes snapshots until one equals before or patience is over, and returns the last: the kernel and closing connections need
+// Settle takes snapshots until one equals before or the timeout is over, and returns the last: the kernel and closing connections need
 // some time.
-func Settle(ctx context.Context, p Places, before Snapshot, patience time.Duration) (Snapshot, error) {
-	return Until(ctx, p, patience, func(s Snapshot) bool { return len(s.Since(before)) == 0 })
+func Settle(ctx context.Context, p Places, before Snapshot, timeout time.Duration) (Snapshot, error) {
+	return Until(ctx, p, timeout, func(s Snapshot) bool { return len(s.Since(before)) == 0 })
 }
 
 // alike is the number of equal snapshots in a row that count as steady.
 const alike = 4
 
 // Steady takes snapshots until several in a row are equal and the kernel has no pending work, and returns the last. It returns an error
-// after patience.
-func Steady(ctx context.Context, p Places, patience time.Duration) (Snapshot, error) {
+// after the timeout.
+func Steady(ctx context.Context, p Places, timeout time.Duration) (Snapshot, error) {
 	var last Snapshot
 	var restless []string
-	looks, same := 0, 0
+	taken, same := 0, 0
 	began := time.Now()
-	s, err := Until(ctx, p, patience, func(s Snapshot) bool {
+	s, err := Until(ctx, p, timeout, func(s Snapshot) bool {
 		restless = append(s.unfinished, s.Since(last)...)
 		last = s
-		looks++
+		taken++
 		if same++; len(restless) > 0 {
 			same = 1
 		}
 		return same >= alike
 	})
 	if same < alike {
-		err = errors.Join(fmt.Errorf("no %[3]d of %[1]d snapshots in %[2]s are equal and in a row: %[4]q", looks, time.Since(began).Round(time.Millisecond), alike, restless), err)
+		err = errors.Join(fmt.Errorf("no %[3]d of %[1]d snapshots in %[2]s are equal and in a row: %[4]q", taken, time.Since(began).Round(time.Millisecond), alike, restless), err)
 	}
 	return s, err
 }
 
-// fewest is the minimum number of snapshots: the machine may be suspended for the whole patience, and shows its settled state only
+// fewest is the minimum number of snapshots: the machine may be suspended for the whole timeout, and shows its settled state only
 // afterwards.
 const fewest = 20
 
-// Until takes snapshots until one is enough or patience is over, and returns the last.
-func Until(ctx context.Context, p Places, patience time.Duration, enough func(Snapshot) bool) (Snapshot, error) {
-	over := time.Now().Add(patience)
+// Until takes snapshots until one is enough or the timeout is over, and returns the last.
+func Until(ctx context.Context, p Places, timeout time.Duration, enough func(Snapshot) bool) (Snapshot, error) {
+	over := time.Now().Add(timeout)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	for looks := 1; ; looks++ {
+	for taken := 1; ; taken++ {
 		s, err := Take(ctx, p)
 		if err == nil && enough(s) {
 			return s, nil
 		}
-		if time.Now().After(over) && (err != nil || looks >= fewest) {
+		if time.Now().After(over) && (err != nil || taken >= fewest) {
 			return s, err
 		}
 		select {

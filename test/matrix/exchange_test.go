@@ -23,9 +23,9 @@ const (
 )
 
 // exchange sends packets in both directions through the interface of the cell.
-func (c cell) exchange(t *testing.T, home string, a, b *wired) {
+func (c cell) exchange(t *testing.T, home string, a, b *attachedPod) {
 	t.Helper()
-	for _, way := range [][2]*wired{{a, b}, {b, a}} {
+	for _, way := range [][2]*attachedPod{{a, b}, {b, a}} {
 		from, to := way[0], way[1]
 		switch c.network {
 		case "stub":
@@ -43,12 +43,12 @@ func (c cell) exchange(t *testing.T, home string, a, b *wired) {
 		}
 	}
 	if c.network == "main" {
-		answers(t, &wired{Pod: &node.Pod{Name: "the node", Netns: home}}, "", append(a.last().Bare(), b.last().Bare()...)...)
+		answers(t, &attachedPod{Pod: &node.Pod{Name: "the node", Netns: home}}, "", append(a.last().Bare(), b.last().Bare()...)...)
 	}
 }
 
 // answers fails unless each address answers echo requests that are sent on a link.
-func answers(t *testing.T, from *wired, link string, to ...netip.Addr) {
+func answers(t *testing.T, from *attachedPod, link string, to ...netip.Addr) {
 	t.Helper()
 	if len(to) == 0 {
 		t.Error("no address to reach")
@@ -65,8 +65,8 @@ type start struct{ netns, link string }
 
 func way(netns, link string) start { return start{netns, link} }
 
-func (f start) reach(ctx context.Context, to netip.Addr, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (f start) reach(ctx context.Context, to netip.Addr, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	p, err := ping.OpenOn(f.netns, f.link, to)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c cell) nodeAddresses(t *testing.T, home string) []netip.Addr {
 }
 
 // byItself sends through the extra interface after adding routes to the network to the pods.
-func (c cell) byItself(t *testing.T, from, to *wired) {
+func (c cell) byItself(t *testing.T, from, to *attachedPod) {
 	t.Helper()
 	l := from.last()
 	for i, address := range to.last().Bare() {
@@ -138,7 +138,7 @@ func route(path string, do func(*netlink.Route) error, to, via netip.Addr) error
 }
 
 // nothing adds on-link addresses to both ends of a stub, and expects that no packet is forwarded.
-func (c cell) nothing(t *testing.T, from, to *wired) {
+func (c cell) nothing(t *testing.T, from, to *attachedPod) {
 	t.Helper()
 	here, there := c.chosen("10.9.0.1/24", "fd00:9::1/64"), c.chosen("10.9.0.2/24", "fd00:9::2/64")
 	var attempts sync.WaitGroup

@@ -25,7 +25,7 @@ func TestGatewayForgetsDeletedPods(t *testing.T) {
 			before, err := leftovers.Steady(t.Context(), m.places(a, b), settling)
 			must.Succeed(t, err)
 			defer m.leave(t, before, a, b)
-			for _, w := range []*wired{a, b} {
+			for _, w := range []*attachedPod{a, b} {
 				m.add(t, w)
 				answers(t, w, "x0", gateways(w.last())...)
 			}

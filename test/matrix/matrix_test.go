@@ -78,8 +78,8 @@ func (m *matrix) end(t *testing.T) {
 	}
 }
 
-// wired is a pod with the result of its ADD.
-type wired struct {
+// attachedPod is a pod with the result of its ADD.
+type attachedPod struct {
 	*node.Pod
 	links  []node.Link
 	routes []string // "destination via gateway"
@@ -89,7 +89,7 @@ type wired struct {
 }
 
 // socket returns the path of the pod's memif; "" if it has none.
-func (w *wired) socket() string {
+func (w *attachedPod) socket() string {
 	if w.container.Name == "" {
 		return ""
 	}
@@ -97,7 +97,7 @@ func (w *wired) socket() string {
 }
 
 // last returns the interface of the cell: the main one, or the only one beside it.
-func (w *wired) last() node.Link { return w.links[len(w.links)-1] }
+func (w *attachedPod) last() node.Link { return w.links[len(w.links)-1] }
 
 // settling is the time in which the kernel may remove objects and close connections.
 const settling = time.Minute
@@ -156,13 +156,13 @@ func (m *matrix) same(t *testing.T, places leftovers.Places, before leftovers.Sn
 	}
 }
 
-func (m *matrix) newPod(t *testing.T, c cell) *wired {
+func (m *matrix) newPod(t *testing.T, c cell) *attachedPod {
 	t.Helper()
 	m.pods++
 	p, err := m.node.NewPod(fmt.Sprintf("p%d", m.pods))
 	must.Succeed(t, err)
 	p.Annotations = c.annotations()
-	w := &wired{Pod: p}
+	w := &attachedPod{Pod: p}
 	if c.kind == "memif" {
 		w.container.Name = "vnf"
 	}
@@ -170,7 +170,7 @@ func (m *matrix) newPod(t *testing.T, c cell) *wired {
 }
 
 // places lists the places where pods could leave something, without the agent's descriptors, because the agent restarts.
-func (m *matrix) places(a, b *wired) leftovers.Places {
+func (m *matrix) places(a, b *attachedPod) leftovers.Places {
 	return leftovers.Places{
 		Namespaces:  map[string]string{"node": m.home, "a": a.Netns, "b": b.Netns},
 		Directories: m.node.Watched(),
@@ -181,7 +181,7 @@ func (m *matrix) places(a, b *wired) leftovers.Places {
 }
 
 // add adds a pod: kubelet's allocation, ADD, and the start of its program.
-func (m *matrix) add(t *testing.T, w *wired) {
+func (m *matrix) add(t *testing.T, w *attachedPod) {
 	t.Helper()
 	if w.container.Name != "" {
 		containers, err := m.node.Admit(t.Context(), w.Pod, kubelettest.Container{Name: w.container.Name, Limit: 1})
@@ -202,7 +202,7 @@ func (m *matrix) add(t *testing.T, w *wired) {
 	}
 }
 
-func (m *matrix) check(t *testing.T, pods ...*wired) {
+func (m *matrix) check(t *testing.T, pods ...*attachedPod) {
 	t.Helper()
 	for _, w := range pods {
 		ctx, cancel := context.WithTimeout(t.Context(), cniTimeout)
@@ -214,7 +214,7 @@ func (m *matrix) check(t *testing.T, pods ...*wired) {
 }
 
 // leave deletes the pods, makes kubelet forget them, and compares with the state before them.
-func (m *matrix) leave(t *testing.T, before leftovers.Snapshot, pods ...*wired) {
+func (m *matrix) leave(t *testing.T, before leftovers.Snapshot, pods ...*attachedPod) {
 	for _, w := range pods {
 		must.Succeed(t, w.unplug())
 		ctx, cancel := context.WithTimeout(t.Context(), cniTimeout)

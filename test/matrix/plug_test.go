@@ -32,7 +32,7 @@ type plug struct {
 type listed memif.Description
 
 // plugIn starts forwarding as soon as the memif is connected.
-func (w *wired) plugIn(t *testing.T) {
+func (w *attachedPod) plugIn(t *testing.T) {
 	t.Helper()
 	directory := w.container.Mounts[0].GetHostPath()
 	text, err := os.ReadFile(filepath.Join(directory, memif.DescriptionFile))
@@ -59,7 +59,7 @@ func (w *wired) plugIn(t *testing.T) {
 }
 
 // unplug deletes the tap and waits until forwarding has ended.
-func (w *wired) unplug() error {
+func (w *attachedPod) unplug() error {
 	if w.plug == nil {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // checkResult compares a pod's result of ADD with the cell and with the kernel.
-func (c cell) checkResult(t *testing.T, w *wired) {
+func (c cell) checkResult(t *testing.T, w *attachedPod) {
 	t.Helper()
 	var names []string
 	for _, l := range w.links {
@@ -24,8 +24,8 @@ func (c cell) checkResult(t *testing.T, w *wired) {
 			t.Errorf("%s has sandbox %s and MTU %d, want %s and 1500", l.Name, l.Sandbox, l.Mtu, w.Netns)
 		}
 		has := inKernel(t, w.Netns, l.Name)
-		if told := fmt.Sprintf("%s mtu %d %v", l.Mac, l.Mtu, l.Addresses); told != has.String() {
-			t.Errorf("%s is %[3]s, the result has %[2]s", l.Name, told, has)
+		if reported := fmt.Sprintf("%s mtu %d %v", l.Mac, l.Mtu, l.Addresses); reported != has.String() {
+			t.Errorf("%s is %[3]s, the result has %[2]s", l.Name, reported, has)
 		}
 	}
 	want := []string{"eth0"}
@@ -46,7 +46,7 @@ func (c cell) checkResult(t *testing.T, w *wired) {
 }
 
 // checkAddresses compares the addresses with the families, the network and the gateway of the cell.
-func (c cell) checkAddresses(t *testing.T, w *wired) {
+func (c cell) checkAddresses(t *testing.T, w *attachedPod) {
 	t.Helper()
 	l := w.last()
 	var got []string
@@ -80,7 +80,7 @@ func (c cell) lengths() []string {
 }
 
 // checkRoutes compares the routes of the result with the cell's, and with the kernel's.
-func (c cell) checkRoutes(t *testing.T, w *wired) {
+func (c cell) checkRoutes(t *testing.T, w *attachedPod) {
 	t.Helper()
 	var want []string
 	if c.families != "v6" {
@@ -96,12 +96,12 @@ func (c cell) checkRoutes(t *testing.T, w *wired) {
 	if c.network == "L3" && c.has6() {
 		own = append(own, "fd00:6::/64 via fe80::1")
 	}
-	told := append(want, own...)
+	reported := append(want, own...)
 	if c.kind == "memif" { // a memif's routes are in no kernel
-		told = want
+		reported = want
 	}
-	if !slices.Equal(w.routes, told) {
-		t.Errorf("routes %q, want %q", w.routes, told)
+	if !slices.Equal(w.routes, reported) {
+		t.Errorf("routes %q, want %q", w.routes, reported)
 	}
 	has := kernelRoutes(t, w.Netns)
 	for _, r := range append(want, own...) {

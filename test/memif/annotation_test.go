@@ -66,8 +66,8 @@ func TestADDWithoutEnoughDevicesNamesTheMissingDevices(t *testing.T) {
 func (l *lab) refused(p *node.Pod, why string) {
 	l.Helper()
 	_, err := l.runtime.Add(l.Context(), p)
-	said, ok := errors.AsType[*types.Error](err)
-	if !ok || said.Code != deviceMissing || !strings.Contains(said.Error(), why) || !strings.Contains(said.Error(), "pod demo/"+p.Name) {
+	output, ok := errors.AsType[*types.Error](err)
+	if !ok || output.Code != deviceMissing || !strings.Contains(output.Error(), why) || !strings.Contains(output.Error(), "pod demo/"+p.Name) {
 		l.Errorf("error %v, want code %d and %q", err, deviceMissing, why)
 	}
 	out, err := l.Weftctl(l.Context(), "attachments")
@@ -93,10 +93,10 @@ func TestADDReturnsTryAgainWhileKubeletDoesNotAnswer(t *testing.T) {
 	g := newGranted(t, nil)
 	g.try(g.Kubelet.Stop())
 	_, err := g.runtime.Add(t.Context(), g.pod)
-	if said, ok := errors.AsType[*types.Error](err); !ok || said.Code != types.ErrTryAgainLater || !strings.Contains(said.Error(), "is kubelet running?") {
+	if output, ok := errors.AsType[*types.Error](err); !ok || output.Code != types.ErrTryAgainLater || !strings.Contains(output.Error(), "is kubelet running?") {
 		t.Errorf("error %v, want code %d and a question about kubelet", err, types.ErrTryAgainLater)
 	}
 	g.try(g.Kubelet.Start())
 	g.registered()
-	g.wire(g.pod)
+	g.addAndCheck(g.pod)
 }

@@ -22,7 +22,7 @@ func TestCHECKNamesDriftOfAMemifAndAResyncRepairsIt(t *testing.T) {
 	g.try(g.KillAgent())
 	g.try(g.StartAgent(t.Context(), "--drift=report"))
 	g.registered()
-	m1 := g.wire(g.pod)
+	m1 := g.addAndCheck(g.pod)
 	file := func(name string) string { return inDirectory(g.vnf, name) }
 	for _, tt := range []struct {
 		name   string
@@ -41,11 +41,11 @@ func TestCHECKNamesDriftOfAMemifAndAResyncRepairsIt(t *testing.T) {
 			g := &granted{&lab{t, g.Node, g.runtime}, g.asker, g.pod, g.vnf}
 			g.try(tt.change())
 			err := g.runtime.Check(t.Context(), g.pod)
-			said, ok := errors.AsType[*types.Error](err)
-			if !ok || said.Code != drifted || !strings.Contains(said.Error(), tt.named) || !strings.Contains(said.Error(), "demo/d") {
+			output, ok := errors.AsType[*types.Error](err)
+			if !ok || output.Code != drifted || !strings.Contains(output.Error(), tt.named) || !strings.Contains(output.Error(), "demo/d") {
 				t.Errorf("CHECK returned %v, want code %d, the pod, and %s", err, drifted, tt.named)
 			}
-			if ok && strings.Contains(said.Error(), g.vnf.Envs["MEMIF_SECRET"]) {
+			if ok && strings.Contains(output.Error(), g.vnf.Envs["MEMIF_SECRET"]) {
 				t.Error("the error of CHECK contains the secret")
 			}
 			_, err = g.Weftctl(t.Context(), "resync", "downstream")
@@ -61,7 +61,7 @@ func TestAuditRepairsAMemif(t *testing.T) {
 	g.try(g.KillAgent())
 	g.try(g.StartAgent(t.Context(), "--audit=1s"))
 	g.registered()
-	m1 := g.wire(g.pod)
+	m1 := g.addAndCheck(g.pod)
 	for _, change := range []func() error{
 		func() error { return os.Remove(m1.SocketPath) },
 		func() error { return os.WriteFile(inDirectory(g.vnf, "interfaces.json"), []byte("{}"), 0o444) },

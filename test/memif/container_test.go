@@ -102,11 +102,11 @@ func (p *program) end() {
 	<-p.ended
 }
 
-// says waits until the program's output contains text.
-func (l *lab) says(p *program, text string) { l.Helper(); l.saysAgain(p, 1, text) }
+// awaitOutput waits until the program's output contains text.
+func (l *lab) awaitOutput(p *program, text string) { l.Helper(); l.awaitOutputTimes(p, 1, text) }
 
-// saysAgain waits until the program's output contains text the given number of times.
-func (l *lab) saysAgain(p *program, times int, text string) {
+// awaitOutputTimes waits until the program's output contains text the given number of times.
+func (l *lab) awaitOutputTimes(p *program, times int, text string) {
 	l.Helper()
 	l.eventually(func() error {
 		if n := strings.Count(p.out.String(), text); n < times {

@@ -29,7 +29,7 @@ func TestContainersOfAPodReachOnlyTheirOwnMemifs(t *testing.T) {
 	owned := map[string][]node.Link{directory(left): links[1:3], directory(right): links[3:5]}
 	one, other := l.start(d, left, "icmpresponder"), l.start(d, right, "icmpresponder")
 	for i, program := range []*program{one, one, other, other} {
-		l.says(program, links[1+i].Name+": connected to")
+		l.awaitOutput(program, links[1+i].Name+": connected to")
 	}
 	for _, link := range links[1:5] {
 		for _, address := range link.Bare() {
@@ -39,16 +39,16 @@ func TestContainersOfAPodReachOnlyTheirOwnMemifs(t *testing.T) {
 	for _, c := range both {
 		l.onlyOwn(c, owned[directory(c)])
 	}
-	if said := one.out.String() + other.out.String(); strings.Contains(said, "not connected") {
-		t.Errorf("output of the programs: %s", said)
+	if output := one.out.String() + other.out.String(); strings.Contains(output, "not connected") {
+		t.Errorf("output of the programs: %s", output)
 	}
 
 	other.end()
 	l.silent(a, links[3].Bare()[0], links[4].Bare()[0])
 	l.reach(a, links[1].Bare()[0])
 	thief := l.start(d, with(right, memif.SecretVariable, left.Envs[memif.SecretVariable]), "icmpresponder")
-	l.says(thief, "m3: not connected: memif 1 on /run/vpp/memif.sock: peer disconnected: incorrect secret")
-	l.says(thief, "m4: not connected: memif 2 on /run/vpp/memif.sock: peer disconnected: incorrect secret")
+	l.awaitOutput(thief, "m3: not connected: memif 1 on /run/vpp/memif.sock: peer disconnected: incorrect secret")
+	l.awaitOutput(thief, "m4: not connected: memif 2 on /run/vpp/memif.sock: peer disconnected: incorrect secret")
 }
 
 // onlyOwn compares the memifs of a container with the expected links of the result.

@@ -36,7 +36,7 @@ func TestManyPodsWithAllDevicesLeaveNothing(t *testing.T) {
 		Namespaces: map[string]string{"node": ""}, Directories: append(l.Watched(), l.DeviceInfo()),
 		Processes: map[string]int{"weft-vswitch": l.DataplanePID()}, Agent: l.Socket(), Dataplane: l.DataplaneSocket(),
 	}
-	before, err := leftovers.Steady(t.Context(), places, patience)
+	before, err := leftovers.Steady(t.Context(), places, timeout)
 	l.try(err)
 
 	guests := l.guests(crowd)
@@ -61,7 +61,7 @@ func TestManyPodsWithAllDevicesLeaveNothing(t *testing.T) {
 		}
 		return nil
 	})
-	after, err := leftovers.Settle(t.Context(), places, before, patience)
+	after, err := leftovers.Settle(t.Context(), places, before, timeout)
 	l.try(err)
 	if lines := after.Since(before); len(lines) > 0 {
 		t.Errorf("differences:\n  %s", strings.Join(lines, "\n  "))

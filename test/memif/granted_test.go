@@ -30,8 +30,8 @@ func newGranted(t *testing.T, foreign map[string][]string) *granted {
 	return g
 }
 
-// wire adds a sandbox and expects that its memif works.
-func (g *granted) wire(sandbox *node.Pod) node.Link {
+// addAndCheck adds a sandbox and expects that its memif works.
+func (g *granted) addAndCheck(sandbox *node.Pod) node.Link {
 	g.Helper()
 	m1 := g.add(sandbox)[1]
 	g.works(sandbox, m1)
@@ -46,7 +46,7 @@ func (g *granted) works(sandbox *node.Pod, m1 node.Link) {
 	}
 	g.try(g.Kubelet.StartContainer(g.Context(), "demo", g.pod.Name, g.vnf.Name))
 	responder := g.start(sandbox, g.vnf, "icmpresponder")
-	g.says(responder, "m1: connected to")
+	g.awaitOutput(responder, "m1: connected to")
 	for _, address := range m1.Bare() {
 		g.reach(g.asker, address)
 	}

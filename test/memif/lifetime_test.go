@@ -15,22 +15,22 @@ import (
 // rows: MEM-25
 func TestNewSandboxOfAPodGetsTheSameSocketAndSecret(t *testing.T) {
 	g := newGranted(t, nil)
-	g.wire(g.pod)
+	g.addAndCheck(g.pod)
 	g.del(g.pod)
 	g.unserved()
 	g.kept()
 	g.try(g.runtime.Del(t.Context(), g.pod)) // repeated
-	g.wire(g.another("d2"))
+	g.addAndCheck(g.another("d2"))
 }
 
 // The ADD of the new sandbox precedes the DEL of the old one.
 func TestLateDELOfAnOldSandboxDoesNotAffectTheNewOne(t *testing.T) {
 	g := newGranted(t, nil)
-	g.wire(g.pod)
+	g.addAndCheck(g.pod)
 	fresh := g.another("d2")
-	m1 := g.wire(fresh)
+	m1 := g.addAndCheck(fresh)
 	responder := g.start(fresh, g.vnf, "icmpresponder")
-	g.says(responder, "m1: connected to")
+	g.awaitOutput(responder, "m1: connected to")
 	stop := g.stream(g.asker, m1.Bare()[0])
 	g.try(g.runtime.Del(t.Context(), g.pod))
 	if loss := stop(); loss.Answered != loss.Sent {
@@ -45,7 +45,7 @@ func TestLateDELOfAnOldSandboxDoesNotAffectTheNewOne(t *testing.T) {
 // The next agent executes the DEL and keeps the allocation.
 func TestDELWhileTheAgentIsDownIsExecutedAtItsStart(t *testing.T) {
 	g := newGranted(t, nil)
-	g.wire(g.pod)
+	g.addAndCheck(g.pod)
 	g.try(g.KillAgent())
 	g.del(g.pod)
 	if _, err := os.Lstat(inDirectory(g.vnf, "memif.sock")); err != nil {
@@ -55,7 +55,7 @@ func TestDELWhileTheAgentIsDownIsExecutedAtItsStart(t *testing.T) {
 	g.unserved()
 	g.kept()
 	g.registered()
-	g.wire(g.another("d2"))
+	g.addAndCheck(g.another("d2"))
 }
 
 // The directory has the same secret before the container starts.
@@ -68,12 +68,12 @@ func TestLostDirectoryIsRecreated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newGranted(t, nil)
 			g.try(lose(g)) // before the first sandbox
-			m1 := g.wire(g.pod)
+			m1 := g.addAndCheck(g.pod)
 			g.try(lose(g)) // during a sandbox
 			g.works(g.pod, m1)
 			g.del(g.pod)
 			g.try(lose(g)) // between two sandboxes
-			g.wire(g.another("d2"))
+			g.addAndCheck(g.another("d2"))
 		})
 	}
 }
@@ -82,7 +82,7 @@ func TestLostDirectoryIsRecreated(t *testing.T) {
 // rows: MEM-25
 func TestSameSocketWorksAfterAReboot(t *testing.T) {
 	g := newGranted(t, nil)
-	g.wire(g.pod)
+	g.addAndCheck(g.pod)
 	g.try(errors.Join(g.KillAgent(), g.Kubelet.Stop(), g.KillDataplane()))
 	g.try(errors.Join(g.pod.Remove(), g.asker.Remove(), statefiletest.ChangeBoot(filepath.Join(g.State(), "state.db"))))
 	run := filepath.Dir(g.Socket())
@@ -92,7 +92,7 @@ func TestSameSocketWorksAfterAReboot(t *testing.T) {
 	g.registered()
 	g.kept()
 	g.asker = g.lab.neighbour("a2")
-	g.wire(g.another("d2"))
+	g.addAndCheck(g.another("d2"))
 }
 
 // The agent is killed with its state file and without, and the pod also has devices of another plugin.
@@ -103,12 +103,12 @@ func TestMemifsSurviveAnAgentKilledBetweenAllocateAndADD(t *testing.T) {
 			g := newGranted(t, map[string][]string{"example.com/gpu": {"gpu-0", "memif-0"}})
 			g.restart(lost)
 			g.kept()
-			m1 := g.wire(g.pod)
+			m1 := g.addAndCheck(g.pod)
 			g.restart(lost)
 			g.works(g.pod, m1)
 			g.del(g.pod)
 			g.restart(lost)
-			g.wire(g.another("d2"))
+			g.addAndCheck(g.another("d2"))
 		})
 	}
 }
@@ -125,12 +125,12 @@ func TestASandboxThatEndsWhileTheAgentIsDownDoesNotBlockTheNext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGranted(t, nil)
-			g.wire(g.pod)
+			g.addAndCheck(g.pod)
 			g.try(errors.Join(g.KillAgent(), g.pod.Remove(), lose(g)))
 			g.try(g.StartAgent(t.Context()))
 			g.registered()
 			g.asker = g.lab.neighbour("a2") // the first asker is unknown if both are lost
-			g.wire(g.another("d2"))
+			g.addAndCheck(g.another("d2"))
 			g.try(g.runtime.Del(t.Context(), g.pod)) // late
 			fresh := g.another("d3")
 			g.works(fresh, g.add(fresh)[1])

@@ -32,8 +32,8 @@ func TestMemifsTapsAndVethsOfOneNetworkReachEachOther(t *testing.T) {
 				kubelettest.Container{Name: "vnf", Limit: 2})
 			links := l.add(d)
 			responder := l.start(d, containers[0], "icmpresponder")
-			l.says(responder, "m1: connected to")
-			l.says(responder, "m2: connected to")
+			l.awaitOutput(responder, "m1: connected to")
+			l.awaitOutput(responder, "m2: connected to")
 			for _, kind := range slices.DeleteFunc(dataplane.Kinds(), func(kind string) bool { return kind == "memif" }) {
 				p, err := l.NewPod(kind)
 				l.try(err)
@@ -56,7 +56,7 @@ const within = 2 * time.Second
 // rows: MEM-04
 func TestRestartedKubeletHasTheDevicesWithinTwoSeconds(t *testing.T) {
 	g := newGranted(t, nil)
-	m1 := g.wire(g.pod)
+	m1 := g.addAndCheck(g.pod)
 	for name, disturb := range map[string]func() error{
 		"restarted": g.Kubelet.Restart,
 		"wiped":     g.Kubelet.Wipe,

@@ -26,9 +26,9 @@ type multus struct {
 
 // selection is a network that a pod selects, with its request for the interface.
 type selection struct {
-	definition string // name of the definition and of the network
-	ifName     string
-	says       map[string]any // the definition's configuration except the agent's socket
+	definition  string // name of the definition and of the network
+	ifName      string
+	awaitOutput map[string]any // the definition's configuration except the agent's socket
 
 	device, mac string
 	ips         []string
@@ -47,7 +47,7 @@ func (m *multus) config(s selection) *libcni.PluginConfig {
 		"socket": m.Socket(), "deleteQueue": filepath.Join(m.State(), "delete-queue"),
 		"capabilities": map[string]bool{"mac": true, "ips": true, "deviceID": true},
 	}
-	maps.Copy(conf, s.says)
+	maps.Copy(conf, s.awaitOutput)
 	if s.device != "" {
 		conf["deviceID"], conf["pciBusID"] = s.device, s.device
 	}
@@ -119,16 +119,16 @@ func TestMultusAddsChecksAndDeletesSeveralNetworks(t *testing.T) {
 	p, containers := l.admit("d", "", "", kubelettest.Container{Name: "vnf", Limit: 2}, kubelettest.Container{Name: "side", Limit: 1})
 	vnf, side := containers[0], containers[1]
 	places := leftovers.Places{Namespaces: map[string]string{"node": "", "d": p.Netns}, Agent: l.Socket(), Dataplane: l.DataplaneSocket()}
-	before, err := leftovers.Steady(t.Context(), places, patience)
+	before, err := leftovers.Steady(t.Context(), places, timeout)
 	l.try(err)
 
 	m := newMultus(l, p)
 	l.add(p) // the cluster's network, also Weft's
 	selections := []selection{
-		{definition: "tap", ifName: "net1", says: map[string]any{"network": "blue"}, mac: "02:00:00:00:00:07", ips: []string{"10.5.0.77/24"}},
-		{definition: "m-red", ifName: "net2", says: map[string]any{"network": "red", "interfaceType": "memif", "options": map[string]any{"ringSize": 64}}, device: vnf.Devices[1]},
-		{definition: "m-blue", ifName: "net3", says: map[string]any{"network": "blue", "interfaceType": "memif"}, device: side.Devices[0]},
-		{definition: "m-blue", ifName: "m4", says: map[string]any{"network": "blue", "interfaceType": "memif"}, device: vnf.Devices[0], args: map[string]any{"ips": []string{"10.5.0.78"}, "foo": "bar"}},
+		{definition: "tap", ifName: "net1", awaitOutput: map[string]any{"network": "blue"}, mac: "02:00:00:00:00:07", ips: []string{"10.5.0.77/24"}},
+		{definition: "m-red", ifName: "net2", awaitOutput: map[string]any{"network": "red", "interfaceType": "memif", "options": map[string]any{"ringSize": 64}}, device: vnf.Devices[1]},
+		{definition: "m-blue", ifName: "net3", awaitOutput: map[string]any{"network": "blue", "interfaceType": "memif"}, device: side.Devices[0]},
+		{definition: "m-blue", ifName: "m4", awaitOutput: map[string]any{"network": "blue", "interfaceType": "memif"}, device: vnf.Devices[0], args: map[string]any{"ips": []string{"10.5.0.78"}, "foo": "bar"}},
 	}
 	var links []node.Link
 	for _, s := range selections {
@@ -141,9 +141,9 @@ func TestMultusAddsChecksAndDeletesSeveralNetworks(t *testing.T) {
 	}
 	l.reachBy(asker, "b0", links[0].Bare()[0])
 	inVNF, inSide := l.start(p, vnf, "icmpresponder"), l.start(p, side, "icmpresponder")
-	l.says(inVNF, "net2: connected to")
-	l.says(inVNF, "m4: connected to")
-	l.says(inSide, "net3: connected to")
+	l.awaitOutput(inVNF, "net2: connected to")
+	l.awaitOutput(inVNF, "m4: connected to")
+	l.awaitOutput(inSide, "net3: connected to")
 	l.reachBy(asker, "r0", links[1].Bare()[0])
 	l.reachBy(asker, "b0", links[2].Bare()[0])
 	l.reachBy(asker, "b0", links[3].Bare()[0])
@@ -162,7 +162,7 @@ func TestMultusAddsChecksAndDeletesSeveralNetworks(t *testing.T) {
 	l.try(l.runtime.Del(t.Context(), p))
 	inVNF.end()
 	inSide.end()
-	after, err := leftovers.Settle(t.Context(), places, before, patience)
+	after, err := leftovers.Settle(t.Context(), places, before, timeout)
 	l.try(err)
 	if left := after.Since(before); len(left) > 0 {
 		t.Errorf("left behind: %v", left)

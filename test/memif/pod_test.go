@@ -11,8 +11,8 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// patience is the timeout of everything that a test waits for.
-const patience = time.Minute
+// timeout is the timeout of everything that a test waits for.
+const timeout = time.Minute
 
 // close removes the node, and logs its programs' output if the test failed.
 func (l *lab) close() {
@@ -64,7 +64,7 @@ func (l *lab) reachBy(from *node.Pod, link string, to netip.Addr) {
 	p, err := ping.OpenOn(from.Netns, link, to)
 	l.try(err)
 	defer p.Close()
-	ctx, cancel := context.WithTimeout(l.Context(), patience)
+	ctx, cancel := context.WithTimeout(l.Context(), timeout)
 	defer cancel()
 	if _, err := p.Reach(ctx, to); err != nil {
 		l.Errorf("%s from %s by %s: %v", to, from.Name, link, err)
@@ -74,7 +74,7 @@ func (l *lab) reachBy(from *node.Pod, link string, to netip.Addr) {
 // eventually calls try until it returns no error.
 func (l *lab) eventually(try func() error) {
 	l.Helper()
-	ctx, cancel := context.WithTimeout(l.Context(), patience)
+	ctx, cancel := context.WithTimeout(l.Context(), timeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -101,7 +101,7 @@ func TestAPodWithAMemifIsReached(t *testing.T) {
 		t.Errorf("in the result the memif is %+v", m1)
 	}
 	responder := l.start(d, containers[0], "icmpresponder")
-	l.says(responder, "connected")
+	l.awaitOutput(responder, "connected")
 	for _, address := range m1.Bare() {
 		l.reach(a, address)
 	}

@@ -23,7 +23,7 @@ func TestRestartedProgramConnectsAgain(t *testing.T) {
 	m1 := l.add(d)[1]
 	for range 3 {
 		responder := l.start(d, containers[0], "icmpresponder")
-		l.says(responder, "connected to")
+		l.awaitOutput(responder, "connected to")
 		l.reach(a, m1.Bare()[0])
 		responder.end()
 	}
@@ -37,11 +37,11 @@ func TestProgramReconnectsAfterTheDataplaneWasKilled(t *testing.T) {
 	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
 	m1 := l.add(d)[1]
 	responder := l.start(d, containers[0], "icmpresponder")
-	l.says(responder, "connected to")
+	l.awaitOutput(responder, "connected to")
 	before := l.DataplanePID()
 	l.try(unix.Kill(before, unix.SIGKILL))
-	l.says(responder, "disconnected")
-	l.saysAgain(responder, 2, ": connected to")
+	l.awaitOutput(responder, "disconnected")
+	l.awaitOutputTimes(responder, 2, ": connected to")
 	l.eventually(func() error {
 		if pid := l.DataplanePID(); pid == 0 || pid == before {
 			return errors.New("the dataplane is still the same")
@@ -61,7 +61,7 @@ func TestMemifLosesNoPacketWhileTheAgentRestarts(t *testing.T) {
 	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
 	m1 := l.add(d)[1]
 	responder := l.start(d, containers[0], "icmpresponder")
-	l.says(responder, "connected to")
+	l.awaitOutput(responder, "connected to")
 	stop := l.stream(a, m1.Bare()[0])
 	l.try(l.KillAgent())
 	l.try(l.StartAgent(t.Context()))

@@ -39,19 +39,19 @@ func TestClientWithoutTheSecretIsRefusedWithAReason(t *testing.T) {
 				t.Errorf("error %v, want disconnection by the peer: %s", err, tt.why)
 			}
 			stranger := l.start(d, with(vnf, memif.SecretVariable, tt.secret), "icmpresponder")
-			l.says(stranger, "m1: not connected: memif 1 on /run/vpp/memif.sock: peer disconnected: "+tt.why)
+			l.awaitOutput(stranger, "m1: not connected: memif 1 on /run/vpp/memif.sock: peer disconnected: "+tt.why)
 			stranger.end()
 		})
 	}
 	responder := l.start(d, vnf, "icmpresponder")
-	l.says(responder, "connected to")
+	l.awaitOutput(responder, "connected to")
 	stranger := l.start(d, with(vnf, memif.SecretVariable, tests["another"].secret), "icmpresponder")
-	l.says(stranger, "m1: not connected: memif 1 on /run/vpp/memif.sock: peer disconnected: already connected")
+	l.awaitOutput(stranger, "m1: not connected: memif 1 on /run/vpp/memif.sock: peer disconnected: already connected")
 	for _, address := range m1.Bare() {
 		l.reach(a, address)
 	}
-	if said := responder.out.String(); strings.Contains(said, "disconnected") {
-		t.Errorf("output of the first client: %s", said)
+	if output := responder.out.String(); strings.Contains(output, "disconnected") {
+		t.Errorf("output of the first client: %s", output)
 	}
 }
 
@@ -68,12 +68,12 @@ func TestSecondClientIsRefusedUntilTheFirstDisconnects(t *testing.T) {
 	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
 	m1 := l.add(d)[1]
 	first := l.start(d, containers[0], "icmpresponder")
-	l.says(first, "connected to")
+	l.awaitOutput(first, "connected to")
 	second := l.start(d, containers[0], "icmpresponder")
-	l.says(second, "peer disconnected: already connected")
+	l.awaitOutput(second, "peer disconnected: already connected")
 	l.reach(a, m1.Bare()[0])
 	first.end()
-	l.says(second, "m1: connected to")
+	l.awaitOutput(second, "m1: connected to")
 	l.reach(a, m1.Bare()[0])
 }
 

@@ -68,12 +68,12 @@ func TestUnprivilegedOwnerConnectsAndFileModesRefuseOtherUsers(t *testing.T) {
 	})
 	for _, user := range []*syscall.Credential{as(owner, owner), as(member, group)} {
 		responder := l.startAs(user, d, vnf, "icmpresponder")
-		l.says(responder, "m1: connected to")
+		l.awaitOutput(responder, "m1: connected to")
 		l.reach(a, m1.Bare()[0])
 		responder.end()
 	}
 	refused := l.startAs(as(stranger, stranger), d, vnf, "icmpresponder")
-	l.says(refused, "/run/vpp/interfaces.json: permission denied")
+	l.awaitOutput(refused, "/run/vpp/interfaces.json: permission denied")
 	<-refused.ended
 	for _, path := range []string{directory(vnf), m1.SocketPath, inDirectory(vnf, "secret")} {
 		l.closedTo(as(owner, group), path) // through the node's path
@@ -93,7 +93,7 @@ func TestEveryUserOfTheContainerConnectsIfTheGroupIsUnknown(t *testing.T) {
 			"": fs.ModeDir | 0o755, "memif.sock": fs.ModeSocket | 0o666, "secret": 0o444, "interfaces.json": 0o444,
 		})
 		responder := l.startAs(as(stranger, stranger), d, c, "icmpresponder")
-		l.says(responder, links[1+i].Name+": connected to")
+		l.awaitOutput(responder, links[1+i].Name+": connected to")
 		l.reach(a, links[1+i].Bare()[0])
 		l.closedTo(as(stranger, stranger), directory(c))
 		l.closedTo(as(stranger, stranger), inDirectory(c, "secret"))

@@ -63,7 +63,7 @@ func newUplinkLab(t *testing.T) *uplinkLab {
 	must.Succeed(t, err)
 	t.Cleanup(conn.Disconnect)
 	l.conn = conn
-	l.wire()
+	l.connect()
 	for _, f := range []bool{false, true} {
 		_, err := ip.NewServiceClient(conn).IPTableAddDelV2(t.Context(), &ip.IPTableAddDelV2{IsAdd: true, CreateMfib: true, Table: ip.IPTable{TableID: 2, IsIP6: f}})
 		must.Succeed(t, err)
@@ -72,8 +72,8 @@ func newUplinkLab(t *testing.T) *uplinkLab {
 	return l
 }
 
-// wire makes the card and the link to the kernel; the kernel has no addresses on the card.
-func (l *uplinkLab) wire() {
+// connect makes the card and the link to the kernel; the kernel has no addresses on the card.
+func (l *uplinkLab) connect() {
 	l.Helper()
 	f, err := os.Open(l.peer)
 	must.Succeed(l.T, err)

@@ -112,7 +112,7 @@ func record(old, new, test string) string {
 }
 
 func TestMutationsAreKilledSurviveOrAreErrors(t *testing.T) {
-	for name, tt := range map[string]struct{ list, said, err string }{
+	for name, tt := range map[string]struct{ list, output, err string }{
 		"a mutation that a test notices":     {record("2 * n", "n", "Double"), "1 killed, 0 survived, 0 errors", ""},
 		"one that no test notices":           {record("3 * n", "n", "Double"), "SURVIVED", "1 mutations survived"},
 		"one that does not apply":            {record("4 * n", "n", "Double"), "ERROR", "occurs 0 times"},
@@ -124,10 +124,10 @@ func TestMutationsAreKilledSurviveOrAreErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := module(t, tt.list)
-			var said bytes.Buffer
-			err := run(t.Context(), []string{"-root", dir, "-list", "list.txt"}, &said)
-			if !strings.Contains(said.String(), tt.said) || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
-				t.Errorf("said %q, error %v", said.String(), err)
+			var output bytes.Buffer
+			err := run(t.Context(), []string{"-root", dir, "-list", "list.txt"}, &output)
+			if !strings.Contains(output.String(), tt.output) || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("said %q, error %v", output.String(), err)
 			}
 			if now, err := os.ReadFile(filepath.Join(dir, "twice/twice.go")); err != nil || string(now) != source["twice/twice.go"] {
 				t.Errorf("the sources are changed: %s (%v)", now, err)
@@ -137,10 +137,10 @@ func TestMutationsAreKilledSurviveOrAreErrors(t *testing.T) {
 }
 
 func TestNoMutationStartsAfterTheTimeLimit(t *testing.T) {
-	var said bytes.Buffer
-	err := run(t.Context(), []string{"-root", module(t, record("3 * n", "n", "Double")), "-list", "list.txt", "-within", "-1s"}, &said)
-	if err != nil || !strings.Contains(said.String(), "1 were not tried") {
-		t.Errorf("said %q, error %v", said.String(), err)
+	var output bytes.Buffer
+	err := run(t.Context(), []string{"-root", module(t, record("3 * n", "n", "Double")), "-list", "list.txt", "-within", "-1s"}, &output)
+	if err != nil || !strings.Contains(output.String(), "1 were not tried") {
+		t.Errorf("said %q, error %v", output.String(), err)
 	}
 }
 

@@ -121,12 +121,12 @@ func (n *Node) KillDataplane() error {
 	if n.vpp == nil {
 		_, _ = unix.Wait4(pid, nil, 0, nil) // ECHILD while the agent is its parent
 	}
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	for alive(pid) {
 		select {
 		case <-deadline.C:
-			return fmt.Errorf("the killed dataplane %d exists after %s", pid, patience)
+			return fmt.Errorf("the killed dataplane %d exists after %s", pid, timeout)
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -143,7 +143,7 @@ func (n *Node) endDataplane(signal syscall.Signal) error {
 		return nil
 	}
 	_ = unix.Kill(pid, signal)
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -156,7 +156,7 @@ func (n *Node) endDataplane(signal syscall.Signal) error {
 		case <-deadline.C:
 			_ = unix.Kill(pid, unix.SIGKILL)
 			_, _ = unix.Wait4(pid, nil, 0, nil)
-			return fmt.Errorf("the dataplane did not end within %s of %s and was killed", patience, unix.SignalName(signal))
+			return fmt.Errorf("the dataplane did not end within %s of %s and was killed", timeout, unix.SignalName(signal))
 		}
 	}
 }

@@ -28,7 +28,7 @@ func (n *Node) Admit(ctx context.Context, p *Pod, containers ...kubelettest.Cont
 	if n.Kubelet == nil {
 		return nil, errors.New("the node has no kubelet")
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := n.Kubelet.Await(ctx, Memif, n.options.Memifs); err != nil {
 		return nil, fmt.Errorf("wait for devices: %w", err)

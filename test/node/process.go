@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is the timeout of a program's start and end.
-const patience = time.Minute
+// timeout is the timeout of a program's start and end.
+const timeout = time.Minute
 
 // process is a running program.
 type process struct {
@@ -54,7 +54,7 @@ func (n *Node) BeginAgent(flags ...string) error {
 
 // AwaitReady waits until the agent is ready.
 func (n *Node) AwaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tick := time.NewTicker(30 * time.Millisecond)
 	defer tick.Stop()
@@ -67,7 +67,7 @@ func (n *Node) AwaitReady(ctx context.Context) error {
 		case <-n.agent.ended:
 			return fmt.Errorf("the agent exited before it was ready: %s", n.agent.cmd.ProcessState)
 		case <-ctx.Done():
-			return fmt.Errorf("the agent is not ready after %s: %w: %s", patience, err, out)
+			return fmt.Errorf("the agent is not ready after %s: %w: %s", timeout, err, out)
 		case <-tick.C:
 		}
 	}
@@ -110,10 +110,10 @@ func (n *Node) endAgent(signal syscall.Signal) error {
 	select {
 	case <-p.ended:
 		return nil
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		_ = p.cmd.Process.Kill()
 		<-p.ended
-		return fmt.Errorf("the agent did not end within %s of %s and was killed", patience, unix.SignalName(signal))
+		return fmt.Errorf("the agent did not end within %s of %s and was killed", timeout, unix.SignalName(signal))
 	}
 }
 

@@ -42,7 +42,7 @@ func (v *Vswitch) PID() int { return v.cmd.Process.Pid }
 
 // AwaitVswitch waits until the weft-vswitch serves the socket or waits to take over.
 func (n *Node) AwaitVswitch(ctx context.Context, v *Vswitch) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -67,9 +67,9 @@ func (v *Vswitch) End(signal syscall.Signal) error {
 	select {
 	case <-v.ended:
 		return nil
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		_ = v.cmd.Process.Kill()
 		<-v.ended
-		return fmt.Errorf("weft-vswitch %s did not end within %s of %s and was killed", v.name, patience, unix.SignalName(signal))
+		return fmt.Errorf("weft-vswitch %s did not end within %s of %s and was killed", v.name, timeout, unix.SignalName(signal))
 	}
 }

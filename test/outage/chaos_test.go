@@ -59,7 +59,7 @@ func TestPodsSurviveRandomKillsOfTheDataplane(t *testing.T) {
 	}
 	c := &chaos{stage: newStage(t), wanted: map[string]bool{}}
 	c.start()
-	before, err := leftovers.Steady(t.Context(), c.places(), patience)
+	before, err := leftovers.Steady(t.Context(), c.places(), timeout)
 	must.Succeed(t, err)
 	first, _ := c.add("first")
 	second, links := c.add("second")
@@ -87,7 +87,7 @@ func TestPodsSurviveRandomKillsOfTheDataplane(t *testing.T) {
 		must.Succeed(t, c.runtime.Del(t.Context(), p))
 		must.Succeed(t, p.Remove())
 	}
-	after, err := leftovers.Settle(t.Context(), c.places(), before, patience)
+	after, err := leftovers.Settle(t.Context(), c.places(), before, timeout)
 	must.Succeed(t, err)
 	if lines := after.Since(before); len(lines) > 0 {
 		t.Errorf("left over:\n  %s", strings.Join(lines, "\n  "))
@@ -147,7 +147,7 @@ func (c *chaos) step() {
 		c.wanted[p.ContainerID], c.pods = true, append(c.pods, p)
 		return
 	}
-	if said := new(types.Error); !errors.As(err, &said) || said.Code != types.ErrTryAgainLater {
+	if output := new(types.Error); !errors.As(err, &output) || output.Code != types.ErrTryAgainLater {
 		c.Errorf("the error of ADD is not try again later: %v", err)
 	}
 	c.tries++

@@ -40,7 +40,7 @@ func newKilled(t *testing.T) *killed {
 	k := &killed{stage: newStage(t)}
 	k.start()
 	var err error
-	k.before, err = leftovers.Steady(t.Context(), k.places(), patience)
+	k.before, err = leftovers.Steady(t.Context(), k.places(), timeout)
 	must.Succeed(t, err)
 	k.links = hostLinks(t)
 	return k
@@ -56,7 +56,7 @@ func (k *killed) requireNothingLeft(pods []*node.Pod) {
 	for _, p := range pods {
 		must.Succeed(k.T, p.Remove())
 	}
-	after, err := leftovers.Settle(k.Context(), k.places(), k.before, patience)
+	after, err := leftovers.Settle(k.Context(), k.places(), k.before, timeout)
 	must.Succeed(k.T, err)
 	if lines := after.Since(k.before); len(lines) > 0 {
 		k.Fatalf("left over:\n  %s", strings.Join(lines, "\n  "))

@@ -21,19 +21,19 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m, programs.Keep()) }
 
-// patience is the timeout of the node's recovery.
-const patience = time.Minute
+// timeout is the timeout of the node's recovery.
+const timeout = time.Minute
 
 // eventually polls until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	tick, over := time.NewTicker(20*time.Millisecond), time.After(patience)
+	tick, over := time.NewTicker(20*time.Millisecond), time.After(timeout)
 	defer tick.Stop()
 	for !condition() {
 		select {
 		case <-tick.C:
 		case <-over:
-			t.Fatalf("not within %s: %s", patience, what)
+			t.Fatalf("not within %s: %s", timeout, what)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (s *stage) reach(from *node.Pod, to []node.Link) {
 	p, err := ping.Open(from.Netns, to[0].Bare()[0])
 	must.Succeed(s.T, err)
 	defer p.Close()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.Context(), timeout)
 	defer cancel()
 	if _, err := p.Reach(ctx, to[0].Bare()[0]); err != nil {
 		s.Errorf("from %s: %v", from.Name, err)

@@ -141,7 +141,7 @@ func TestReplacementByAStandbyLosesLessThanARestart(t *testing.T) {
 
 func TestStandbyTakesOverWhenTheActiveDataplaneIsKilled(t *testing.T) {
 	r := newRelay(t)
-	before, err := leftovers.Steady(t.Context(), r.places(), patience)
+	before, err := leftovers.Steady(t.Context(), r.places(), timeout)
 	must.Succeed(t, err)
 	pods := r.addPods()
 	for range standbyRounds {
@@ -154,7 +154,7 @@ func TestStandbyTakesOverWhenTheActiveDataplaneIsKilled(t *testing.T) {
 		must.Succeed(t, r.runtime.Del(t.Context(), p))
 		must.Succeed(t, p.Remove())
 	}
-	after, err := leftovers.Settle(t.Context(), r.places(), before, patience)
+	after, err := leftovers.Settle(t.Context(), r.places(), before, timeout)
 	must.Succeed(t, err)
 	if lines := after.Since(before); len(lines) > 0 {
 		t.Errorf("left over:\n  %s", strings.Join(lines, "\n  "))
@@ -164,12 +164,12 @@ func TestStandbyTakesOverWhenTheActiveDataplaneIsKilled(t *testing.T) {
 func TestStandbyCreatesNothingWhileItWaits(t *testing.T) {
 	r := newRelay(t)
 	r.addPods()
-	before, err := leftovers.Steady(t.Context(), r.places(), patience)
+	before, err := leftovers.Steady(t.Context(), r.places(), timeout)
 	must.Succeed(t, err)
 	serving := r.DataplanePID()
 	files := r.files()
 	first, second := r.begin("--standby"), r.beginBehind("--standby")
-	after, err := leftovers.Steady(t.Context(), r.places(), patience)
+	after, err := leftovers.Steady(t.Context(), r.places(), timeout)
 	must.Succeed(t, err)
 	if lines := after.Since(before); len(lines) > 0 || r.DataplanePID() != serving {
 		t.Errorf("pid %d serves, want %d; changes:\n  %s", r.DataplanePID(), serving, strings.Join(lines, "\n  "))

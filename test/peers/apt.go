@@ -81,11 +81,11 @@ func (a *apt) update(ctx context.Context) error {
 
 // depends returns the dependencies of a package.
 func (a *apt) depends(ctx context.Context, name string) ([]string, error) {
-	said, err := a.run(ctx, "apt-cache", "show", "--no-all-versions", name)
+	output, err := a.run(ctx, "apt-cache", "show", "--no-all-versions", name)
 	if err != nil {
 		return nil, err
 	}
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		if list, ok := strings.CutPrefix(line, "Depends: "); ok {
 			return parseDepends(list), nil
 		}
@@ -107,23 +107,23 @@ func parseDepends(list string) []string {
 
 // closure returns the packages with their libraries, without other programs that a complete system would have.
 func (a *apt) closure(ctx context.Context, asked []string) ([]string, error) {
-	said, err := a.run(ctx, "apt-get", append([]string{"-s", "install"}, asked...)...)
+	output, err := a.run(ctx, "apt-get", append([]string{"-s", "install"}, asked...)...)
 	if err != nil {
 		return nil, err
 	}
-	return parseClosure(said, asked), nil
+	return parseClosure(output, asked), nil
 }
 
 // machines are libraries that belong to the machine's dynamic loader and must be the machine's own.
 var machines = map[string]bool{"libc6": true, "libgcc-s1": true, "libc-bin": true}
 
-func parseClosure(said string, asked []string) []string {
+func parseClosure(output string, asked []string) []string {
 	wanted := map[string]bool{}
 	for _, name := range asked {
 		wanted[name] = true
 	}
 	var names []string
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		words := strings.Fields(line)
 		if len(words) < 2 || words[0] != "Inst" {
 			continue
@@ -168,27 +168,27 @@ func (a *apt) clean() error {
 
 // run runs a command in the cache; its error has the last line of the command's output.
 func (a *apt) run(ctx context.Context, name string, arguments ...string) (string, error) {
-	var out, said bytes.Buffer
+	var out, output bytes.Buffer
 	if name != "dpkg-deb" {
 		// Read last, so it takes precedence over the machine's configuration.
 		arguments = append([]string{"-c", a.path("apt.conf")}, arguments...)
 	}
 	cmd := exec.CommandContext(ctx, name, arguments...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = a.path("archives"), &out, &said
+	cmd.Dir, cmd.Stdout, cmd.Stderr = a.path("archives"), &out, &output
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
 	// Its children do the downloads.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", name, err, complaint(said.String()))
+		return "", fmt.Errorf("%s: %w: %s", name, err, complaint(output.String()))
 	}
 	return out.String(), nil
 }
 
 // complaint returns the first error in a program's output, or its last line.
-func complaint(said string) string {
-	lines := strings.Split(strings.TrimSpace(said), "\n")
+func complaint(output string) string {
+	lines := strings.Split(strings.TrimSpace(output), "\n")
 	for _, line := range lines {
 		if strings.HasPrefix(line, "E: ") {
 			return line

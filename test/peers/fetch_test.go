@@ -27,10 +27,10 @@ func TestFailedFetchHasAReason(t *testing.T) {
 			if tt.apt != "" {
 				fakeApt(t, path, tt.apt)
 			}
-			var said bytes.Buffer
-			Fetch(t.Context(), &said)
-			if !strings.Contains(said.String(), tt.reason) || strings.Count(said.String(), "are skipped\n") != len(all) || len(Found()) != 0 {
-				t.Errorf("said %q, found %q", said.String(), Found())
+			var output bytes.Buffer
+			Fetch(t.Context(), &output)
+			if !strings.Contains(output.String(), tt.reason) || strings.Count(output.String(), "are skipped\n") != len(all) || len(Found()) != 0 {
+				t.Errorf("said %q, found %q", output.String(), Found())
 			}
 		})
 	}
@@ -49,11 +49,11 @@ func TestFetchEndsAtItsTimeout(t *testing.T) {
 	fakeApt(t, path, "/bin/sleep 60 & wait")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	var said bytes.Buffer
+	var output bytes.Buffer
 	began := time.Now()
-	Fetch(ctx, &said)
-	if took := time.Since(began); took > 20*time.Second || strings.Count(said.String(), "timeout; a later run") != len(all) {
-		t.Errorf("after %s: %s", took, said.String())
+	Fetch(ctx, &output)
+	if took := time.Since(began); took > 20*time.Second || strings.Count(output.String(), "timeout; a later run") != len(all) {
+		t.Errorf("after %s: %s", took, output.String())
 	}
 }
 
@@ -67,10 +67,10 @@ func TestFetchWaitsForAnotherUntilItsTimeout(t *testing.T) {
 	defer unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	var said bytes.Buffer
-	Fetch(ctx, &said)
-	if !strings.Contains(said.String(), "another process holds") {
-		t.Errorf("said %q", said.String())
+	var output bytes.Buffer
+	Fetch(ctx, &output)
+	if !strings.Contains(output.String(), "another process holds") {
+		t.Errorf("said %q", output.String())
 	}
 }
 
@@ -82,9 +82,9 @@ func TestFirstOfAlternativesIsNeeded(t *testing.T) {
 }
 
 func TestOnlyLibrariesAreFetchedAsDependencies(t *testing.T) {
-	said := "NOTE: nothing\nInst libc6 (2.36)\nInst perl (5.36)\nInst libperl5.36 (5.36)\nInst libfile-find-rule-perl (0.34)\n" +
+	output := "NOTE: nothing\nInst libc6 (2.36)\nInst perl (5.36)\nInst libperl5.36 (5.36)\nInst libfile-find-rule-perl (0.34)\n" +
 		"Inst libnuma1:amd64 (2.0)\nInst iptables (1.8)\nConf iptables (1.8)\n"
-	if got, want := parseClosure(said, []string{"iptables"}), []string{"libnuma1:amd64", "iptables"}; !slices.Equal(got, want) {
+	if got, want := parseClosure(output, []string{"iptables"}), []string{"libnuma1:amd64", "iptables"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -103,10 +103,10 @@ esac
 	write(t, "#!/bin/sh\n"+tools+`mkdir -p "$3/usr/lib/cni" && for p in bridge host-local; do touch "$3/usr/lib/cni/$p" && chmod 755 "$3/usr/lib/cni/$p"; done`,
 		0o755, path, "dpkg-deb")
 	t.Setenv("LISTS", filepath.Join(t.TempDir(), "lists"))
-	var said bytes.Buffer
-	Fetch(t.Context(), &said)
+	var output bytes.Buffer
+	Fetch(t.Context(), &output)
 	if !slices.Equal(Found(), []string{"plugins"}) {
-		t.Errorf("found %q; %s", Found(), said.String())
+		t.Errorf("found %q; %s", Found(), output.String())
 	}
 	if left, err := os.ReadDir(filepath.Join(cache, "plugins")); err != nil || len(left) != 3 { // root and two small files
 		t.Errorf("left %v, %v", left, err)

@@ -142,8 +142,8 @@ func stampArrivals(c *net.IPConn) error {
 	if err != nil {
 		return err
 	}
-	fault := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
-	return errors.Join(fault, err)
+	failure := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+	return errors.Join(failure, err)
 }
 
 // receive returns the next reply to one of the Pinger's requests.

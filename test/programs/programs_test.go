@@ -17,12 +17,12 @@ func TestAllProgramsHaveTheSameVersion(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		said := strings.TrimSpace(string(out))
+		output := strings.TrimSpace(string(out))
 		if first == "" {
-			first = said
+			first = output
 		}
-		if said != first || !strings.HasPrefix(said, "weft v") {
-			t.Errorf("%s prints %q, the others %q", name, said, first)
+		if output != first || !strings.HasPrefix(output, "weft v") {
+			t.Errorf("%s prints %q, the others %q", name, output, first)
 		}
 	}
 	plugin := exec.CommandContext(t.Context(), filepath.Join(dir, "weft-cni")) // without an agent

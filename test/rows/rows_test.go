@@ -27,10 +27,10 @@ func TestRowsOfThePageMatchTheTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, faults := rowsOfPage(string(text))
+	rows, problems := rowsOfPage(string(text))
 	named, wrong := read(t, root)
-	for _, fault := range slices.Concat(faults, wrong, compare(rows, named)) {
-		t.Error(fault)
+	for _, problem := range slices.Concat(problems, wrong, compare(rows, named)) {
+		t.Error(problem)
 	}
 	for table, n := range last {
 		for i := range n {
@@ -46,7 +46,7 @@ func TestErrorsOfThePageAreFound(t *testing.T) {
 	tests := []struct {
 		name, page string
 		named      map[string][]string
-		fault      string
+		problem    string
 	}{
 		{"shown", "| AWS-01 | feature | yes |", named, ""},
 		{"shown in part", "| AWS-01 | feature | partly: reason |", named, ""},
@@ -61,16 +61,16 @@ func TestErrorsOfThePageAreFound(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			rows, faults := rowsOfPage(tt.page)
-			if got := strings.Join(append(faults, compare(rows, tt.named)...), "; "); got != tt.fault {
-				t.Errorf("faults %q, want %q", got, tt.fault)
+			rows, problems := rowsOfPage(tt.page)
+			if got := strings.Join(append(problems, compare(rows, tt.named)...), "; "); got != tt.problem {
+				t.Errorf("faults %q, want %q", got, tt.problem)
 			}
 		})
 	}
 }
 
 func TestInvalidRowsCommentsAreFound(t *testing.T) {
-	for text, fault := range map[string]string{
+	for text, problem := range map[string]string{
 		"// rows: AWS-01, CAL-02\nfunc TestA(t *testing.T) {":             "",
 		"// rows: AWS-01\n// TestA does.\nfunc TestA(t *testing.T) {":     "",
 		"// rows: AWS-01\nfunc FuzzA(f *testing.F) {":                     "",
@@ -82,9 +82,9 @@ func TestInvalidRowsCommentsAreFound(t *testing.T) {
 		"x := 1 // rows: AWS-01":                                          "",
 		"// rows: AWS-01\nfunc TestA(t *testing.T) {}\n\n// rows: none\n": `x:4: "none" is no row`,
 	} {
-		_, faults := rowsOf("x", text)
-		if got := strings.Join(faults, "; "); got != fault {
-			t.Errorf("%q: faults %q, want %q", text, got, fault)
+		_, problems := rowsOf("x", text)
+		if got := strings.Join(problems, "; "); got != problem {
+			t.Errorf("%q: faults %q, want %q", text, got, problem)
 		}
 	}
 }
@@ -96,44 +96,44 @@ var line = regexp.MustCompile(`(?m)^\| ([A-Z]{3}-[0-9]{2}) \|(.*)\| (.*) \|$`)
 var status = regexp.MustCompile(`^(yes|(partly|no): .+)$`)
 
 // rowsOfPage returns the status of each row, and the errors of the page.
-func rowsOfPage(text string) (rows map[string]string, faults []string) {
+func rowsOfPage(text string) (rows map[string]string, problems []string) {
 	rows = map[string]string{}
 	for _, m := range line.FindAllStringSubmatch(text, -1) {
 		id, feature, says := m[1], strings.TrimSpace(m[2]), m[3]
 		switch {
 		case rows[id] != "":
-			faults = append(faults, id+" is on the page twice")
+			problems = append(problems, id+" is on the page twice")
 		case feature == "":
-			faults = append(faults, id+": no feature")
+			problems = append(problems, id+": no feature")
 		case !status.MatchString(says):
-			faults = append(faults, fmt.Sprintf(`%s: %q is not yes, "partly: reason" or "no: reason"`, id, says))
+			problems = append(problems, fmt.Sprintf(`%s: %q is not yes, "partly: reason" or "no: reason"`, id, says))
 		}
 		rows[id] = says
 	}
-	return rows, faults
+	return rows, problems
 }
 
 // compare reports rows with the status no that tests name, and rows with another status that no test names.
-func compare(rows map[string]string, named map[string][]string) (faults []string) {
+func compare(rows map[string]string, named map[string][]string) (problems []string) {
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
 		isNo, files := strings.HasPrefix(rows[id], "no"), named[id]
 		if isNo && len(files) > 0 {
-			faults = append(faults, fmt.Sprintf("%s is %s, and %s names it", id, rows[id], strings.Join(files, ", ")))
+			problems = append(problems, fmt.Sprintf("%s is %s, and %s names it", id, rows[id], strings.Join(files, ", ")))
 		}
 		if !isNo && len(files) == 0 {
-			faults = append(faults, fmt.Sprintf("%s is %s, and no test names it", id, rows[id]))
+			problems = append(problems, fmt.Sprintf("%s is %s, and no test names it", id, rows[id]))
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(named)) {
 		if rows[id] == "" {
-			faults = append(faults, fmt.Sprintf("%s, which %s names, is not on the page", id, strings.Join(named[id], ", ")))
+			problems = append(problems, fmt.Sprintf("%s, which %s names, is not on the page", id, strings.Join(named[id], ", ")))
 		}
 	}
-	return faults
+	return problems
 }
 
 // read returns the files that name each row, and the errors of their comments.
-func read(t *testing.T, dir string) (named map[string][]string, faults []string) {
+func read(t *testing.T, dir string) (named map[string][]string, problems []string) {
 	t.Helper()
 	named = map[string][]string{}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -154,13 +154,13 @@ func read(t *testing.T, dir string) (named map[string][]string, faults []string)
 		for _, id := range ids {
 			named[id] = append(named[id], place)
 		}
-		faults = append(faults, wrong...)
+		problems = append(problems, wrong...)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return named, faults
+	return named, problems
 }
 
 // comment matches a line that names rows, in a script or above a test.
@@ -173,21 +173,21 @@ var row = regexp.MustCompile(`^[A-Z]{3}-[0-9]{2}$`)
 var above = regexp.MustCompile(`^\n(//.*\n)*func (Test|Fuzz)`)
 
 // rowsOf returns the rows that a file names, and the errors of its comments.
-func rowsOf(place, text string) (ids, faults []string) {
+func rowsOf(place, text string) (ids, problems []string) {
 	for _, at := range comment.FindAllStringSubmatchIndex(text, -1) {
 		line := fmt.Sprintf("%s:%d: ", place, 1+strings.Count(text[:at[0]], "\n"))
 		fields := strings.Fields(strings.ReplaceAll(text[at[4]:at[5]], ",", " "))
 		if len(fields) == 0 {
-			faults = append(faults, line+"there is no row")
+			problems = append(problems, line+"there is no row")
 		}
 		wrong := slices.IndexFunc(fields, func(id string) bool { return !row.MatchString(id) })
 		switch {
 		case wrong >= 0:
-			faults = append(faults, fmt.Sprintf("%s%q is no row", line, fields[wrong]))
+			problems = append(problems, fmt.Sprintf("%s%q is no row", line, fields[wrong]))
 		case text[at[2]:at[3]] == "//" && len(fields) > 0 && !above.MatchString(text[at[1]:]):
-			faults = append(faults, line+"it is not right above a test")
+			problems = append(problems, line+"it is not right above a test")
 		}
 		ids = append(ids, fields...)
 	}
-	return ids, faults
+	return ids, problems
 }

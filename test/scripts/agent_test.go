@@ -16,8 +16,8 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// patience is the timeout of everything that a script waits for.
-const patience = time.Minute
+// timeout is the timeout of everything that a script waits for.
+const timeout = time.Minute
 
 // agentCommand:
 //
@@ -90,7 +90,7 @@ func dataplaneCommand(ts *testscript.TestScript, neg bool, args []string) {
 		s.killed = s.node.DataplanePID()
 		ts.Check(unix.Kill(s.killed, unix.SIGKILL))
 	case "wait":
-		ts.Check(eventually(patience, func() error {
+		ts.Check(eventually(timeout, func() error {
 			if pid := s.node.DataplanePID(); pid == 0 || pid == s.killed {
 				return errors.New("the new dataplane does not answer")
 			}
@@ -137,7 +137,7 @@ func (s *stage) untilLine(pattern string, args []string) (out string, err error)
 	if err != nil {
 		return "", err
 	}
-	err = eventually(patience, func() (err error) {
+	err = eventually(timeout, func() (err error) {
 		if out, err = s.node.Weftctl(context.Background(), args...); err == nil && !line.MatchString(out) {
 			err = fmt.Errorf("no line matches %s", pattern)
 		}

@@ -67,7 +67,7 @@ func (s *stage) crash(c crash) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if err := errors.Join(s.proxy.Met(ctx, c.message), s.node.KillAgent()); err != nil {
 		return err

@@ -76,7 +76,7 @@ func (s *stage) startDaemon(flags []string) error {
 		return err
 	}
 	s.dhcp.daemon = cmd
-	return eventually(patience, func() error {
+	return eventually(timeout, func() error {
 		conn, err := net.Dial("unix", socket)
 		if err != nil {
 			return fmt.Errorf("the daemon of dhcp does not listen: %w", err)

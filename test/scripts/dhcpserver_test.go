@@ -180,7 +180,7 @@ func kindOf(m *layers.DHCPv4) layers.DHCPMsgType {
 // await waits until exactly these addresses are leased.
 func (s *dhcpServer) await(want []string) error {
 	slices.Sort(want)
-	return eventually(patience, func() error {
+	return eventually(timeout, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		var held []string

@@ -22,7 +22,7 @@ func (s *stage) removeRoute(b *sandbox) error {
 		return err
 	}
 	defer conn.Disconnect()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	tables, err := dump(ip.NewServiceClient(conn).IPTableDump(ctx, &ip.IPTableDump{}))
 	if err != nil {

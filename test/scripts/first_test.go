@@ -57,7 +57,7 @@ func bigEndian(v uint16) uint16 { return v<<8 | v>>8 }
 // framesUntilAnswer describes the frames up to the reply of an address, and closes the socket.
 func framesUntilAnswer(tap *os.File, from netip.Addr) (lines []string, err error) {
 	defer tap.Close()
-	if err := tap.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := tap.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		return nil, err
 	}
 	for frame := make([]byte, 1<<16); ; {

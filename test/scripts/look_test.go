@@ -64,7 +64,7 @@ func loggedCommand(ts *testscript.TestScript, neg bool, args []string) {
 	line, err := regexp.Compile(args[0])
 	ts.Check(err)
 	path := on(ts).node.AgentLog()
-	ts.Check(eventually(patience, func() error {
+	ts.Check(eventually(timeout, func() error {
 		log, err := os.ReadFile(path)
 		if err == nil && !line.Match(log) {
 			err = errors.New("no line of the agent's log matches " + args[0])

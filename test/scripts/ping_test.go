@@ -56,7 +56,7 @@ func reach(from string, to netip.Addr) error {
 		return err
 	}
 	defer p.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	_, err = p.Reach(ctx, to)
 	return err
@@ -69,7 +69,7 @@ func pings(from string, to netip.Addr, n int, impatient bool) (answered int, err
 		return 0, err
 	}
 	defer p.Close()
-	limit := patience
+	limit := timeout
 	if impatient {
 		limit = 100 * time.Millisecond
 	}

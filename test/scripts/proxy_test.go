@@ -34,7 +34,7 @@ func (s *stage) startProxy() error {
 	if err := s.startDataplane(); err != nil {
 		return err
 	}
-	err := eventually(patience, func() error {
+	err := eventually(timeout, func() error {
 		if s.node.DataplanePID() == 0 {
 			return errors.New("the dataplane does not answer")
 		}
@@ -122,7 +122,7 @@ func awaitCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		usage(ts, "await MESSAGE")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	ts.Check(on(ts).proxied(ts).Met(ctx, message(args[0])))
 }

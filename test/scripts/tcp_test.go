@@ -102,7 +102,7 @@ func tcpCommand(ts *testscript.TestScript, neg bool, args []string) {
 		defer close(served)
 		serveName(listener, args[2])
 	}()
-	limit := patience
+	limit := timeout
 	if neg {
 		limit = blockedTime
 	}

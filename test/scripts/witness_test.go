@@ -29,7 +29,7 @@ func (s *stage) addWitness(b *sandbox) error {
 }
 
 func (s *stage) awaitGone(b *sandbox) error {
-	return eventually(patience, func() error {
+	return eventually(timeout, func() error {
 		return netns.Do(s.home, func() error {
 			_, err := netlink.LinkByName(b.witness())
 			switch {

@@ -40,7 +40,7 @@ func (s *scene) guess() {
 			s.Errorf("connection with the right secret %t: %v", right, err)
 		}
 		if err != nil {
-			fmt.Fprintln(&s.said, err)
+			fmt.Fprintln(&s.output, err)
 			continue
 		}
 		conn.Close()

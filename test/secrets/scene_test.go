@@ -34,7 +34,7 @@ type scene struct {
 	log     string // file with the log of weft-cni
 	pod     *node.Pod
 	vnf     kubelettest.Container // the pod's, with a memif
-	said    strings.Builder
+	output  strings.Builder
 }
 
 func newScene(t *testing.T) *scene {
@@ -114,7 +114,7 @@ func (s *scene) call(verb string, in *input) (out []byte, ok bool) {
 		"CNI_NETNS="+s.pod.Netns, "CNI_PATH="+filepath.Dir(cmd.Path), "CNI_ARGS="+strings.Join(in.args, ";"))
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(stdin), &stderr
 	out, err = cmd.Output()
-	fmt.Fprintf(&s.said, "%s\n%s\n%s\n", verb, out, &stderr)
+	fmt.Fprintf(&s.output, "%s\n%s\n%s\n", verb, out, &stderr)
 	return out, err == nil
 }
 
@@ -131,7 +131,7 @@ func (s *scene) succeeds(verb string, in *input) []byte {
 // tell runs weftctl and records its output; an error is allowed.
 func (s *scene) tell(args ...string) string {
 	out, err := s.node.Weftctl(s.Context(), args...)
-	fmt.Fprintf(&s.said, "weftctl %q\n%s\n%v\n", args, out, err)
+	fmt.Fprintf(&s.output, "weftctl %q\n%s\n%v\n", args, out, err)
 	return out
 }
 
@@ -151,8 +151,8 @@ func (s *scene) breakPod() {
 // see searches the output so far, and each place of the list.
 func (s *scene) see(when string, places ...place) {
 	s.Helper()
-	said := place{name: "the programs' output", proof: "weftctl", read: func() (string, error) { return s.said.String(), nil }}
-	for _, p := range append(places, said) {
+	output := place{name: "the programs' output", proof: "weftctl", read: func() (string, error) { return s.output.String(), nil }}
+	for _, p := range append(places, output) {
 		text, err := p.read()
 		switch {
 		case err != nil:

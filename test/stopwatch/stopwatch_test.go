@@ -52,8 +52,8 @@ func TestTimeOfASuspendedProcessDoesNotCount(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), stopped+"=1")
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +66,6 @@ func TestTimeOfASuspendedProcessDoesNotCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v: %s", err, &said)
+		t.Errorf("%v: %s", err, &output)
 	}
 }

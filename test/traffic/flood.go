@@ -51,9 +51,9 @@ func Flood(ctx context.Context, p Path, toLink string, duration time.Duration) (
 	begun := time.Now()
 	c.Sent, err = flood(source, frame, duration)
 	c.Took = time.Since(begun)
-	after, fault := p.received(toLink)
+	after, failure := p.received(toLink)
 	c.Received = after - before
-	return c, errors.Join(err, fault)
+	return c, errors.Join(err, failure)
 }
 
 // sink opens the socket for the packets; without it the kernel would answer each with an ICMP error.
@@ -106,8 +106,8 @@ func control(c *net.UDPConn, f func(fd int) error) error {
 	if err != nil {
 		return err
 	}
-	fault := raw.Control(func(fd uintptr) { err = f(int(fd)) })
-	return errors.Join(fault, err)
+	failure := raw.Control(func(fd uintptr) { err = f(int(fd)) })
+	return errors.Join(failure, err)
 }
 
 // received returns the number of packets that the receiver's link has received.

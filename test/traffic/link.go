@@ -21,8 +21,8 @@ func bind(link string) func(string, string, syscall.RawConn) error {
 		return nil
 	}
 	return func(_, _ string, c syscall.RawConn) (err error) {
-		if fault := c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), link) }); fault != nil {
-			return fault
+		if failure := c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), link) }); failure != nil {
+			return failure
 		}
 		return err
 	}

@@ -129,11 +129,11 @@ func (p Path) send(ctx context.Context, to string, f func(io.Writer) error) erro
 	if err != nil {
 		return err
 	}
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return errors.Join(err, c.Close())
 	}
 	return errors.Join(f(c), c.Close())
 }
 
-// patience is the timeout of a connection.
-const patience = 60 * time.Second
+// timeout is the timeout of a connection.
+const timeout = 60 * time.Second

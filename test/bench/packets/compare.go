@@ -95,7 +95,7 @@ var modes = map[bool]struct {
 
 // through measures a testpmd that sends both ways through the dataplane.
 func (r *run) through(ctx context.Context, name string, routed bool) (rates []rate, err error) {
-	w, err := r.dataplane.wire(ctx, name, 0, routed)
+	w, err := r.dataplane.addMemifPair(ctx, name, 0, routed)
 	if err != nil {
 		return nil, err
 	}

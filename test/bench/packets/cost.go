@@ -35,7 +35,7 @@ func (r *run) cost(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, table.Flush()) }()
 	lost := int64(0)
 	for i, routed := range []bool{false, true} {
-		w, err := r.dataplane.wire(ctx, []string{"L2", "L3"}[i], 0, routed)
+		w, err := r.dataplane.addMemifPair(ctx, []string{"L2", "L3"}[i], 0, routed)
 		if err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ const (
 )
 
 // costOf returns the top rate of a way, the median of several measurements, and the half of that.
-func (r *run) costOf(ctx context.Context, w wiring, size int) (top load, least time.Duration, half load, err error) {
+func (r *run) costOf(ctx context.Context, w memifPair, size int) (top load, least time.Duration, half load, err error) {
 	l, err := r.pair(ctx, w)
 	if err != nil {
 		return top, least, half, err

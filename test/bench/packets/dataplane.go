@@ -24,8 +24,8 @@ import (
 	vpptest "github.com/weftnet/weft/test/dataplane"
 )
 
-// patience is the timeout of a program's start and end.
-const patience = 20 * time.Second
+// timeout is the timeout of a program's start and end.
+const timeout = 20 * time.Second
 
 // dataplane is a weft-vswitch or a VPP that the benchmark started.
 type dataplane struct {
@@ -77,7 +77,7 @@ func startVSwitch(ctx context.Context, program, dir string) (*dataplane, error) 
 
 // await waits for the API's socket.
 func (v *vswitch) await(api string) error {
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -89,7 +89,7 @@ func (v *vswitch) await(api string) error {
 		case <-v.ended:
 			return fmt.Errorf("weft-vswitch ended: %s", v.cmd.ProcessState)
 		case <-deadline:
-			return fmt.Errorf("weft-vswitch is not ready after %s", patience)
+			return fmt.Errorf("weft-vswitch is not ready after %s", timeout)
 		}
 	}
 }
@@ -103,10 +103,10 @@ func (v *vswitch) Stop() error {
 	select {
 	case <-v.ended:
 		return nil
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		_ = v.cmd.Process.Kill()
 		<-v.ended
-		return fmt.Errorf("weft-vswitch did not end within %s of SIGTERM and was killed", patience)
+		return fmt.Errorf("weft-vswitch did not end within %s of SIGTERM and was killed", timeout)
 	}
 }
 

@@ -36,7 +36,7 @@ func micro(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 // onWire connects clients to two memifs, with both threads pinned, and deletes them after f.
 func (r *run) onWire(ctx context.Context, name string, routed bool, f func(*link) error) error {
-	w, err := r.dataplane.wire(ctx, name, 0, routed)
+	w, err := r.dataplane.addMemifPair(ctx, name, 0, routed)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (l *link) cross() (took, away time.Duration, err error) {
 		if took = now.Sub(began); n > 0 {
 			return took, away, nil
 		}
-		if took > patience {
+		if took > timeout {
 			return took, away, errLost
 		}
 		last = now

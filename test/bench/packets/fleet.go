@@ -30,7 +30,7 @@ func (d paced) share(percent int) time.Duration {
 // fleet is a set of links that one thread uses.
 type fleet struct {
 	links []*link
-	wires []wiring
+	wires []memifPair
 }
 
 func (f *fleet) close() {

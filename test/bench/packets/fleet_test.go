@@ -36,7 +36,7 @@ func TestFleetMeasuresAllItsLinks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := &fleet{}
 			for range 2 {
-				f.links, f.wires = append(f.links, crossover(t, lose)), append(f.wires, wiring{ids: [2]uint32{0, 1}})
+				f.links, f.wires = append(f.links, crossover(t, lose)), append(f.wires, memifPair{ids: [2]uint32{0, 1}})
 			}
 			if err := f.fill(64); err != nil {
 				t.Fatal(err)

@@ -15,14 +15,14 @@ const (
 // idle measures the dataplane's processor time while clients are connected and send nothing.
 func (r *run) idle(ctx context.Context) error {
 	var links []*link
-	var wires []wiring
+	var wires []memifPair
 	defer func() {
 		for _, l := range links {
 			l.close()
 		}
 	}()
 	for i := range idleMemifs / 2 {
-		w, err := r.dataplane.wire(ctx, "idle", uint32(2*i), false)
+		w, err := r.dataplane.addMemifPair(ctx, "idle", uint32(2*i), false)
 		if err != nil {
 			return err
 		}

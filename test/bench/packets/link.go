@@ -33,7 +33,7 @@ func (l *link) close() {
 const flows = 256
 
 // frame builds a frame of a flow, from the i-th client.
-func (w wiring) frame(i, flow, size int) ([]byte, error) {
+func (w memifPair) frame(i, flow, size int) ([]byte, error) {
 	from, to := peer(w.ids[i]), w.next(i)
 	address := destinations.Addr().As4()
 	binary.BigEndian.PutUint16(address[2:], uint16(flow))
@@ -51,7 +51,7 @@ func (w wiring) frame(i, flow, size int) ([]byte, error) {
 
 // fill writes a frame into each slot of both transmit rings and sends it: a client's buffer stays with its slot, and no other process
 // writes into it, so later rounds only send the slots. The bridge learns the MACs from these frames.
-func (l *link) fill(w wiring, size int) error {
+func (l *link) fill(w memifPair, size int) error {
 	if err := l.write(w, size); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (l *link) fill(w wiring, size int) error {
 }
 
 // write is fill that does not wait for the frames' arrival.
-func (l *link) write(w wiring, size int) error {
+func (l *link) write(w memifPair, size int) error {
 	for i, c := range l.ends {
 		q := c.TxQueues()[0]
 		for sent := 0; sent < q.Size(); {

@@ -72,7 +72,7 @@ func TestLostPacketsAreCounted(t *testing.T) {
 	for name, lose := range map[string]int{"nothing": 0, "every tenth": 10} {
 		t.Run(name, func(t *testing.T) {
 			l := crossover(t, lose)
-			if err := l.fill(wiring{ids: [2]uint32{0, 1}}, 64); err != nil {
+			if err := l.fill(memifPair{ids: [2]uint32{0, 1}}, 64); err != nil {
 				t.Fatal(err)
 			}
 			m := l.pace(64, 20000, time.Second)
@@ -88,7 +88,7 @@ func TestLostPacketsAreCounted(t *testing.T) {
 
 func TestPacketCrosses(t *testing.T) {
 	l := crossover(t, 0)
-	if err := l.fill(wiring{ids: [2]uint32{0, 1}}, 64); err != nil {
+	if err := l.fill(memifPair{ids: [2]uint32{0, 1}}, 64); err != nil {
 		t.Fatal(err)
 	}
 	if took, away, err := l.cross(); took <= 0 || away > took || err != nil {
@@ -98,15 +98,15 @@ func TestPacketCrosses(t *testing.T) {
 
 func TestFramesAreAddressedToTheNextHop(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		wiring wiring
-		to     net.HardwareAddr
+		name      string
+		memifPair memifPair
+		to        net.HardwareAddr
 	}{
-		{"the other client on a bridge", wiring{ids: [2]uint32{4, 5}}, net.HardwareAddr{2, 0xfe, 0, 0, 2, 5}},
-		{"the router", wiring{ids: [2]uint32{4, 5}, routed: true}, own[:]},
+		{"the other client on a bridge", memifPair{ids: [2]uint32{4, 5}}, net.HardwareAddr{2, 0xfe, 0, 0, 2, 5}},
+		{"the router", memifPair{ids: [2]uint32{4, 5}, routed: true}, own[:]},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b, err := tt.wiring.frame(0, 7, 64)
+			b, err := tt.memifPair.frame(0, 7, 64)
 			if err != nil || len(b) != 64 {
 				t.Fatalf("%d bytes, %v", len(b), err)
 			}

@@ -81,12 +81,12 @@ of %d rounds of %s, since others on the machine can only make it worse; ns/packe
 it spends whether or not there is a packet. Load of the machine before: %s`
 
 // pair connects to two memifs of the vswitch, with rings that are long enough for pauses of the worker.
-func (r *run) pair(ctx context.Context, w wiring) (*link, error) {
+func (r *run) pair(ctx context.Context, w memifPair) (*link, error) {
 	return r.dataplane.pair(ctx, w, 2048)
 }
 
 // pair connects to two memifs.
-func (d *dataplane) pair(ctx context.Context, w wiring, slots int) (pair *link, err error) {
+func (d *dataplane) pair(ctx context.Context, w memifPair, slots int) (pair *link, err error) {
 	l := &link{}
 	for i, id := range w.ids {
 		c := memif.ClientConfig{Socket: d.memifSocket(), ID: id, RingSize: slots, Name: fmt.Sprintf("bench%d", i)}
@@ -100,7 +100,7 @@ func (d *dataplane) pair(ctx context.Context, w wiring, slots int) (pair *link, 
 
 // connect retries until the previous client is disconnected.
 func connect(ctx context.Context, c memif.ClientConfig) (*memif.Conn, error) {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(timeout); ; {
 		conn, err := memif.Connect(ctx, c)
 		if refused := new(memif.DisconnectError); err == nil || !errors.As(err, &refused) || time.Now().After(deadline) {
 			return conn, err

@@ -62,7 +62,7 @@ func startTestpmd(ctx context.Context, p peers.Program, r role) (*testpmd, error
 	}
 	go t.read(out)
 	// Then it waits for the link, which takes long for a server; it reads commands afterwards.
-	if _, err := t.next("Checking link statuses", time.After(patience)); err != nil {
+	if _, err := t.next("Checking link statuses", time.After(timeout)); err != nil {
 		t.stop()
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (t *testpmd) traffic() (sum traffic, err error) {
 	if err := t.do("show port stats all"); err != nil {
 		return sum, fmt.Errorf("%w: %w", errTestpmd, err)
 	}
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	for range t.ports {
 		// The statistics after a stop look similar.
 		if _, err := t.next("######################## NIC statistics", deadline); err != nil {
@@ -136,7 +136,7 @@ func (t *testpmd) traffic() (sum traffic, err error) {
 // flows waits until packets arrive continuously.
 func (t *testpmd) flows(ctx context.Context) error {
 	var last traffic
-	for deadline, seen := time.Now().Add(patience), 0; seen < 4; {
+	for deadline, seen := time.Now().Add(timeout), 0; seen < 4; {
 		now, err := t.traffic()
 		if err != nil {
 			return err

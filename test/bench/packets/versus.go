@@ -159,7 +159,7 @@ func (r *run) session(ctx context.Context, c *contestant, s scenario, measure fu
 	f := &fleet{}
 	defer f.close()
 	for i := range s.memifs / 2 {
-		w, err := d.wire(ctx, "", uint32(2*i), s.routed)
+		w, err := d.addMemifPair(ctx, "", uint32(2*i), s.routed)
 		if err != nil {
 			return err
 		}

@@ -16,8 +16,8 @@ import (
 	"go.fd.io/govpp/binapi/l2"
 )
 
-// wiring is a pair of the dataplane's memifs that forward to each other.
-type wiring struct {
+// memifPair is a pair of the dataplane's memifs that forward to each other.
+type memifPair struct {
 	name    string
 	routed  bool
 	ids     [2]uint32
@@ -33,17 +33,17 @@ func peer(id uint32) ethernet_types.MacAddress {
 }
 
 // next returns the destination MAC of packets from the i-th client.
-func (w wiring) next(i int) ethernet_types.MacAddress {
+func (w memifPair) next(i int) ethernet_types.MacAddress {
 	if w.routed {
 		return own
 	}
 	return peer(w.ids[1-i])
 }
 
-// wire makes two memifs with the given id and the next, in a bridge domain, or each in its own table with routes to the destinations
+// addMemifPair makes two memifs with the given id and the next, in a bridge domain, or each in its own table with routes to the destinations
 // behind the other.
-func (d *dataplane) wire(ctx context.Context, name string, first uint32, routed bool) (w wiring, err error) {
-	w = wiring{name: name, routed: routed, ids: [2]uint32{first, first + 1}}
+func (d *dataplane) addMemifPair(ctx context.Context, name string, first uint32, routed bool) (w memifPair, err error) {
+	w = memifPair{name: name, routed: routed, ids: [2]uint32{first, first + 1}}
 	for i, id := range w.ids {
 		if w.indexes[i], err = d.addMemif(ctx, id); err != nil {
 			return w, err
@@ -62,7 +62,7 @@ func (d *dataplane) wire(ctx context.Context, name string, first uint32, routed 
 	return w, nil
 }
 
-func (d *dataplane) unwire(ctx context.Context, w wiring) error {
+func (d *dataplane) unwire(ctx context.Context, w memifPair) error {
 	return errors.Join(d.deleteMemif(ctx, w.indexes[0]), d.deleteMemif(ctx, w.indexes[1]))
 }
 
@@ -70,7 +70,7 @@ func (d *dataplane) unwire(ctx context.Context, w wiring) error {
 var destinations = netip.MustParsePrefix("10.253.0.0/16")
 
 // route puts the i-th memif into a table with routes to the destinations through the other memif's client.
-func (d *dataplane) route(ctx context.Context, w wiring, i int) error {
+func (d *dataplane) route(ctx context.Context, w memifPair, i int) error {
 	table := w.ids[i] + 1
 	host := netip.AddrFrom4([4]byte{10, 0, byte(w.ids[i]), 1})
 	if _, err := ip.NewServiceClient(d.conn).IPTableAddDelV2(ctx, &ip.IPTableAddDelV2{IsAdd: true, Table: ip.IPTable{TableID: table}}); err != nil {
@@ -93,7 +93,7 @@ func (d *dataplane) route(ctx context.Context, w wiring, i int) error {
 	return d.addRoute(ctx, w, i)
 }
 
-func (d *dataplane) addRoute(ctx context.Context, w wiring, i int) error {
+func (d *dataplane) addRoute(ctx context.Context, w memifPair, i int) error {
 	other := w.ids[1-i]
 	via := ip_types.NewAddress([]byte{10, 0, byte(other), 2})
 	to := ip_types.Prefix{Address: ip_types.NewAddress(destinations.Addr().AsSlice()), Len: uint8(destinations.Bits())}

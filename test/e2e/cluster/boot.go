@@ -94,13 +94,13 @@ func (n *Node) load(ctx context.Context, archive string) error {
 	}
 	defer file.Close()
 	cmd := exec.CommandContext(ctx, n.cluster.config.Programs.Path("ctr"), "--namespace=k8s.io", "images", "import", "-")
-	var said bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = file, &said, &said
+	var output bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = file, &output, &output
 	if err := n.Start(cmd); err != nil {
 		return fmt.Errorf("load an image on %s: %w", n.Name, err)
 	}
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("load an image on %s: %w: %s", n.Name, err, said.Bytes())
+		return fmt.Errorf("load an image on %s: %w: %s", n.Name, err, output.Bytes())
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 const (
 	// pause is the interval of checks.
 	pause = 50 * time.Millisecond
-	// patience is the timeout of one step of a cluster, unless the caller's context ends before.
-	patience = 2 * time.Minute
+	// timeout is the timeout of one step of a cluster, unless the caller's context ends before.
+	timeout = 2 * time.Minute
 )
 
 // hopelessError is an error that waiting cannot resolve.
@@ -25,7 +25,7 @@ func hopeless(err error) error { return hopelessError{err} }
 
 // Eventually calls check until it succeeds; its error has the condition that did not become true, and the last error of check.
 func Eventually(ctx context.Context, what string, check func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tick := time.NewTicker(pause)
 	defer tick.Stop()

@@ -11,9 +11,9 @@ import (
 
 func TestEventuallyReturnsTheLastError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		looks := 0
+		checks := 0
 		err := Eventually(t.Context(), "the sun shines", func(ctx context.Context) error {
-			if looks++; looks < 3 {
+			if checks++; checks < 3 {
 				return errors.New("it rains")
 			}
 			<-ctx.Done()
@@ -27,28 +27,28 @@ func TestEventuallyReturnsTheLastError(t *testing.T) {
 
 func TestEventuallyChecksUntilItSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		started, looks := time.Now(), 0
+		started, checks := time.Now(), 0
 		err := Eventually(t.Context(), "it is the third look", func(context.Context) error {
-			if looks++; looks < 3 {
+			if checks++; checks < 3 {
 				return errors.New("too early")
 			}
 			return nil
 		})
-		if err != nil || looks != 3 || time.Since(started) != 2*pause {
-			t.Errorf("%v after %d checks and %s", err, looks, time.Since(started))
+		if err != nil || checks != 3 || time.Since(started) != 2*pause {
+			t.Errorf("%v after %d checks and %s", err, checks, time.Since(started))
 		}
 	})
 }
 
 func TestEventuallyReturnsHopelessErrorsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dead, looks := errors.New("it is dead"), 0
+		dead, checks := errors.New("it is dead"), 0
 		err := Eventually(t.Context(), "it lives", func(context.Context) error {
-			looks++
+			checks++
 			return hopeless(dead)
 		})
-		if !errors.Is(err, dead) || looks != 1 {
-			t.Errorf("%v after %d checks", err, looks)
+		if !errors.Is(err, dead) || checks != 1 {
+			t.Errorf("%v after %d checks", err, checks)
 		}
 	})
 }

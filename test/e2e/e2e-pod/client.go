@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// patience is how long a client waits for a reply.
-const patience = 3 * time.Second
+// timeout is how long a client waits for a reply.
+const timeout = 3 * time.Second
 
 // streamPatience is longer, because TCP retransmissions are late, but not lost.
 const streamPatience = 20 * time.Second
@@ -19,7 +19,7 @@ func fetch(out io.Writer, arguments []string) error {
 	if len(arguments) != 1 {
 		return fmt.Errorf("usage: http URL")
 	}
-	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(arguments[0])
 	if err != nil {
 		return err
@@ -43,12 +43,12 @@ func exchange(out io.Writer, network string, arguments []string) error {
 	if len(arguments) != 2 {
 		return fmt.Errorf("usage: %s HOST:PORT TEXT", network)
 	}
-	conn, err := net.DialTimeout(network, arguments[0], patience)
+	conn, err := net.DialTimeout(network, arguments[0], timeout)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(conn, arguments[1]); err != nil {
@@ -71,7 +71,7 @@ func stream(out io.Writer, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	conn, err := net.DialTimeout("tcp", arguments[0], patience)
+	conn, err := net.DialTimeout("tcp", arguments[0], timeout)
 	if err != nil {
 		return err
 	}

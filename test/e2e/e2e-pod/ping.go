@@ -56,7 +56,7 @@ func ping(out io.Writer, arguments []string) error {
 	pause := time.NewTimer(interval)
 	defer pause.Stop()
 	for sequence := 1; count == 0 || sequence <= count; sequence++ {
-		took, err := f.ask(conn, address, sequence&0xffff, patience) // 16 bits of the header
+		took, err := f.ask(conn, address, sequence&0xffff, timeout) // 16 bits of the header
 		if err != nil {
 			return fmt.Errorf("request %d of %d: %w", sequence, count, err)
 		}
@@ -110,14 +110,14 @@ func familyOf(address netip.Addr) family {
 }
 
 // ask sends one request and waits for its reply.
-func (f family) ask(conn *icmp.PacketConn, address netip.Addr, sequence int, patience time.Duration) (time.Duration, error) {
+func (f family) ask(conn *icmp.PacketConn, address netip.Addr, sequence int, timeout time.Duration) (time.Duration, error) {
 	identity := os.Getpid() & 0xffff
 	request, err := (&icmp.Message{Type: f.request, Body: &icmp.Echo{ID: identity, Seq: sequence, Data: []byte("e2e")}}).Marshal(nil)
 	if err != nil {
 		return 0, err
 	}
 	started := time.Now()
-	if err := conn.SetDeadline(started.Add(patience)); err != nil {
+	if err := conn.SetDeadline(started.Add(timeout)); err != nil {
 		return 0, err
 	}
 	if _, err := conn.WriteTo(request, &net.IPAddr{IP: address.AsSlice(), Zone: address.Zone()}); err != nil {

@@ -36,7 +36,7 @@ type birth struct {
 
 // boot starts the machine's first process and waits until mounts and settings are set up.
 func (m *Machine) boot(ctx context.Context) (*exec.Cmd, error) {
-	told, err := json.Marshal(birth{Name: m.Name, Disk: m.disk, Pods: filepath.Join(m.lab.config.Logs, "pods-"+m.Name), Shared: m.lab.config.Shared})
+	parameters, err := json.Marshal(birth{Name: m.Name, Disk: m.disk, Pods: filepath.Join(m.lab.config.Logs, "pods-"+m.Name), Shared: m.lab.config.Shared})
 	if err != nil {
 		return nil, fmt.Errorf("tell what to do: %w", err)
 	}
@@ -45,25 +45,25 @@ func (m *Machine) boot(ctx context.Context) (*exec.Cmd, error) {
 		return nil, fmt.Errorf("open a log: %w", err)
 	}
 	defer log.Close()
-	hear, say, err := os.Pipe()
+	reader, writer, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make a pipe: %w", err)
 	}
-	defer hear.Close()
+	defer reader.Close()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(slices.Clone(m.lab.config.Env), variable+"="+string(told)) // not os.Setenv: machines boot concurrently
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{say}
+	cmd.Env = append(slices.Clone(m.lab.config.Env), variable+"="+string(parameters)) // not os.Setenv: machines boot concurrently
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{writer}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, Setsid: true,
 	}
 	err = cmd.Start()
-	_ = say.Close() // the child has its own
+	_ = writer.Close() // the child has its own
 	if err != nil {
 		return nil, fmt.Errorf("make namespaces: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = hear.SetReadDeadline(longAgo) })
+	stop := context.AfterFunc(ctx, func() { _ = reader.SetReadDeadline(longAgo) })
 	defer stop()
-	if word, err := io.ReadAll(hear); err != nil || string(word) != ready {
+	if word, err := io.ReadAll(reader); err != nil || string(word) != ready {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return nil, errors.Join(errors.New("the first process is not ready"), ctx.Err())

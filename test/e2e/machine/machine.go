@@ -17,8 +17,8 @@ import (
 	"github.com/weftnet/weft/test/e2e/stage"
 )
 
-// patience is the timeout for the resources of a killed process.
-const patience = 20 * time.Second
+// timeout is the timeout for the resources of a killed process.
+const timeout = 20 * time.Second
 
 // Machine is a computer: its disk lasts until the run ends, everything else until the power is cut.
 type Machine struct {
@@ -71,7 +71,7 @@ func (m *Machine) Cut() error {
 	if err := m.unplug(); err != nil {
 		return fmt.Errorf("cut the power of %s: %w", m.Name, err)
 	}
-	if err := stage.RemoveCgroups(m.cgroups(), patience); err != nil {
+	if err := stage.RemoveCgroups(m.cgroups(), timeout); err != nil {
 		return fmt.Errorf("cut the power of %s: %w", m.Name, err)
 	}
 	return nil

@@ -66,7 +66,7 @@ func (m *Machine) configureCard() error {
 
 // unplug waits until the kernel has deleted the card with its namespace.
 func (m *Machine) unplug() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -70,8 +70,8 @@ func (b builder) compile(ctx context.Context, j job, into string) error {
 	}, j.packages...)
 	cmd := exec.CommandContext(ctx, "go", arguments...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOCACHE="+buildCache(b.cache))
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (b builder) compile(ctx context.Context, j job, into string) error {
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	if err := b.wait(done, j); err != nil {
-		return fmt.Errorf("%w: %s", err, lastLine(said.String()))
+		return fmt.Errorf("%w: %s", err, lastLine(output.String()))
 	}
 	return nil
 }

@@ -119,8 +119,8 @@ func (a apt) unpack(ctx context.Context) error {
 
 // run runs a command; its error has the last line of the output.
 func run(ctx context.Context, name string, arguments ...string) error {
-	if said, err := exec.CommandContext(ctx, name, arguments...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", name, err, lastLine(string(said)))
+	if output, err := exec.CommandContext(ctx, name, arguments...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, lastLine(string(output)))
 	}
 	return nil
 }

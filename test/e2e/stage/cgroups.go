@@ -14,8 +14,8 @@ import (
 // cgroupMount is the mount of the hierarchies: one for version 2, one below it for each controller for version 1.
 const cgroupMount = "/sys/fs/cgroup"
 
-// patience is the timeout for killed processes to leave their cgroup.
-const patience = 10 * time.Second
+// timeout is the timeout for killed processes to leave their cgroup.
+const timeout = 10 * time.Second
 
 // Cgroup returns the cgroup of the run in each hierarchy, as kubelet names it.
 func (s Stage) Cgroup() string { return "/" + s.Name() }
@@ -29,12 +29,12 @@ func (s Stage) cgroups() []string {
 
 // removeCgroups removes the run's cgroups; its processes have been killed.
 func (s Stage) removeCgroups() error {
-	return RemoveCgroups(s.cgroups(), patience)
+	return RemoveCgroups(s.cgroups(), timeout)
 }
 
 // RemoveCgroups removes cgroups and those below them when their processes have ended.
-func RemoveCgroups(roots []string, patience time.Duration) error {
-	deadline := time.Now().Add(patience)
+func RemoveCgroups(roots []string, timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {

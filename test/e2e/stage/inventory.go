@@ -60,9 +60,9 @@ func (i inventory) compare(s Stage, keep bool) error {
 		return err
 	}
 	var left []string
-	for thing := range now {
-		if !i[thing] {
-			left = append(left, thing)
+	for object := range now {
+		if !i[object] {
+			left = append(left, object)
 		}
 	}
 	for _, find := range []func() ([]string, error){s.processes, s.mounts} {

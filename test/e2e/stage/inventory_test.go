@@ -69,9 +69,9 @@ func TestNewSettingIsALeftover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for thing := range now {
-		if strings.HasPrefix(thing, "setting kernel/panic ") {
-			delete(now, thing)
+	for object := range now {
+		if strings.HasPrefix(object, "setting kernel/panic ") {
+			delete(now, object)
 		}
 	}
 	if err := now.compare(Stage{Dir: filepath.Join(t.TempDir(), "none")}, false); err == nil || !strings.Contains(err.Error(), "kernel/panic") {
