@@ -121,8 +121,8 @@ func (l *lab) reaches(netns string, addresses ...string) {
 	}
 }
 
-// stands returns the status of the node's external interfaces: "name@generation: reason".
-func stands(server *k8stest.Server) (all []string) {
+// statuses returns the status of the node's external interfaces: "name@generation: reason".
+func statuses(server *k8stest.Server) (all []string) {
 	var own v1.NodeNetwork
 	server.Object("nodenetworks.contivpp.io", "", node.Name, &own)
 	for _, e := range own.Status.Externals {
@@ -214,7 +214,7 @@ func TestPodsReachOutsideMachinesByAnInterfaceOfTheNode(t *testing.T) {
 	a, teal, red := l.onBoth(server, "a")
 	before := l.snapshot()
 	connected := func() bool {
-		output := stands(server)
+		output := statuses(server)
 		return slices.Contains(output, "out-red: ") && slices.Contains(output, "out-teal: ")
 	}
 
@@ -242,7 +242,7 @@ func TestPodsReachOutsideMachinesByAnInterfaceOfTheNode(t *testing.T) {
 	openTo(server, "out-wrong", "green", v1.ExternalNode{Interface: "card1"}) // other nodes are not affected
 	w.red.unplug(t)
 	l.eventually("the status says what is missing", func() bool {
-		return slices.ContainsFunc(stands(server), func(s string) bool {
+		return slices.ContainsFunc(statuses(server), func(s string) bool {
 			return strings.Contains(s, "out-red: ") && strings.Contains(s, "link card1: no such link")
 		})
 	})
@@ -256,7 +256,7 @@ func TestPodsReachOutsideMachinesByAnInterfaceOfTheNode(t *testing.T) {
 	for _, name := range []string{"out-red", "out-teal", "out-wrong"} {
 		server.Remove("externalinterfaces.contivpp.io", "", name)
 	}
-	l.eventually("the status has no interfaces", func() bool { return len(stands(server)) == 0 })
+	l.eventually("the status has no interfaces", func() bool { return len(statuses(server)) == 0 })
 	if diff := l.snapshot().Since(before); len(diff) > 0 {
 		t.Errorf("left behind: %v", diff)
 	}
@@ -282,13 +282,13 @@ func TestExternalInterfaceWaitsForItsNetworkWithAReason(t *testing.T) {
 	plugOutside(t, "card0")
 	openTo(server, "out", "green", v1.ExternalNode{Interface: "card0"})
 	l.eventually("the status has the reason", func() bool {
-		return slices.Equal(stands(server), []string{`out: there is no network "green" on this node yet`})
+		return slices.Equal(statuses(server), []string{`out: there is no network "green" on this node yet`})
 	})
 	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{Name: "green"}, Spec: v1.CustomNetworkSpec{Type: v1.L2}})
-	l.eventually("it is connected when its network exists", func() bool { return slices.Equal(stands(server), []string{"out: "}) })
+	l.eventually("it is connected when its network exists", func() bool { return slices.Equal(statuses(server), []string{"out: "}) })
 	server.Remove("customnetworks.contivpp.io", "", "green")
 	l.eventually("it is released with its network", func() bool {
-		return slices.Equal(stands(server), []string{`out: there is no network "green" on this node yet`})
+		return slices.Equal(statuses(server), []string{`out: there is no network "green" on this node yet`})
 	})
 }
 
@@ -305,7 +305,7 @@ func TestPodsReachOutsideMachinesByAVLAN(t *testing.T) {
 	openTo(server, "out-red", "red", v1.ExternalNode{Interface: "card0", VLAN: &six, IPs: []string{"192.0.2.1/24", "2001:db8:2::1/64"}})
 	if !vlans {
 		l.eventually("the status says that VLANs are not supported", func() bool {
-			output := stands(server)
+			output := statuses(server)
 			return len(output) == 2 && strings.HasPrefix(output[0], "out-red: ") && strings.Contains(output[0], "create link of VLAN 6 on card0: operation not supported")
 		})
 		t.Skip("needs VLAN links, which this kernel lacks (module 8021q)")

@@ -118,7 +118,7 @@ func (l *lab) reachEachOther(pods []*node.Pod, addresses []netip.Addr) {
 // isNotReady waits until the agent is not ready for the reason.
 func (l *lab) isNotReady(reason string) {
 	l.Helper()
-	l.eventually("weftctl tells: "+reason, func() bool {
+	l.eventually("weftctl shows: "+reason, func() bool {
 		_, err := l.Weftctl(l.Context(), "status")
 		return err != nil && strings.Contains(err.Error(), reason)
 	})

@@ -53,12 +53,12 @@ func TestAllocationIsReleasedWhenKubeletNoLongerListsIt(t *testing.T) {
 		lonely bool   // no other pod exists
 		stays  bool
 	}{
-		{name: "of a pod that is there nothing", steps: []step{admit, wait(after), wait(after)}, stays: true},
+		{name: "nothing of an existing pod", steps: []step{admit, wait(after), wait(after)}, stays: true},
 		{name: "of a pod that is gone, after two polls", steps: []step{admit, wait(after), remove, wait(after)}},
 		{name: "not after one poll", steps: []step{admit, wait(after), remove}, stays: true},
 		{name: "not after two polls at once", steps: []step{admit, wait(after), remove, wait(after - time.Second)}, stays: true},
 		{name: "of a pod that was connected", steps: []step{admit, connectStep, remove, disconnectStep, wait(after)}},
-		{name: "not while an attachment is there", steps: []step{admit, connectStep, remove, wait(after), wait(after)}, stays: true},
+		{name: "not while an attachment exists", steps: []step{admit, connectStep, remove, wait(after), wait(after)}, stays: true},
 		{name: "not while kubelet cannot be asked", steps: []step{admit, stop, remove, wait(after), wait(after)}, stays: true},
 		{name: "not because it could not be asked in between", steps: []step{admit, stop, wait(after), start, wait(after)}, stays: true},
 		{name: "not while kubelet waits for an answer", steps: []step{ask, admit, remove, wait(after), wait(after)}, stays: true},

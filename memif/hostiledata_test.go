@@ -110,7 +110,7 @@ func TestPeerThatKeepsSendingInvalidDescriptorsIsDisconnected(t *testing.T) {
 			}
 			if c.ends {
 				if kind, reason := liar.firstAnswer(); kind != disconnectMessage || reason != ErrDescriptors.Error() {
-					t.Errorf("told %d %q", kind, reason)
+					t.Errorf("the peer got %d %q", kind, reason)
 				}
 			}
 		})

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
-// inode identifies the namespace at path.
+// inode returns the inode of the namespace at path.
 func inode(t *testing.T, path string) uint64 {
 	t.Helper()
 	var st unix.Stat_t
@@ -22,7 +22,7 @@ func inode(t *testing.T, path string) uint64 {
 	return st.Ino
 }
 
-func TestNewMakesAnotherNamespaceWithAShortPath(t *testing.T) {
+func TestNewNamespaceIsDifferentAndHasAShortPath(t *testing.T) {
 	a, b := netnstest.New(t), netnstest.New(t)
 	if inode(t, a) == inode(t, b) || inode(t, a) == inode(t, "/proc/self/ns/net") {
 		t.Error("two namespaces are the same")

@@ -206,7 +206,7 @@ var linkCases = []testCase{
 		l.must(setUp(a, true))
 		l.each(joinAs(a, 1, 0, 1), bridges(1), l2Entry(1, "02:00:00:00:00:09", a, true), l2Entries(1), without(m), bridges(1), l2Entries(1))
 	}},
-	{name: "vxlan: a tunnel and the table of its envelopes", run: func(l *lab) {
+	{name: "vxlan: a tunnel and the table of its outer packets", run: func(l *lab) {
 		l.must(tableMessage(7, false, true))
 		m := tunnel("192.0.2.1", "192.0.2.2", 77)
 		m.EncapVrfID = 7
@@ -214,7 +214,7 @@ var linkCases = []testCase{
 		l.make("b", tunnel("192.0.2.1", "192.0.2.2", 77))
 		l.each(tunnelDump, allRoutes(7, false))
 	}},
-	{name: "vxlan: the table of the envelopes is deleted", kills: tunnelTableKills, run: func(l *lab) {
+	{name: "vxlan: the table of the outer packets is deleted", kills: tunnelTableKills, run: func(l *lab) {
 		l.must(tableMessage(7, false, true))
 		m := tunnel("192.0.2.1", "192.0.2.2", 77)
 		m.EncapVrfID = 7

@@ -107,7 +107,7 @@ func Tap() string {
 	return "veth"
 }
 
-// CustomInterfaces returns a value of the annotation contivpp.io/custom-if with a veth in the place of each tap if the dataplane
+// CustomInterfaces returns a value of the annotation contivpp.io/custom-if with veths instead of taps if the dataplane
 // cannot create taps.
 func CustomInterfaces(value string) string { return taps.ReplaceAllString(value, "/"+Tap()+"$1") }
 
@@ -118,8 +118,8 @@ var taps = regexp.MustCompile(`/tap([/,"\s]|$)`)
 // docs/vpp.md. The node's own links count too.
 const mostVeths = 13
 
-// Crowd returns how many pods of so many interfaces each a test may have at a time where it wants n: n, but on a VPP that has
-// veths in the place of taps only as many as it stands.
+// Crowd returns the number of pods with the given number of interfaces for a test that wants n: n, or fewer on a VPP that uses veths
+// instead of taps (see mostVeths).
 func Crowd(n, interfaces int) int {
 	if HasTaps() { // weft-vswitch always has
 		return n

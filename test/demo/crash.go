@@ -73,7 +73,7 @@ func (d *demo) endPings(streams []*stream) (err error) {
 	for _, s := range streams {
 		s.cancel()
 		err = errors.Join(err, <-s.done)
-		d.printf("pings a -> b by %-5s meanwhile: %s", s.link, s.loss)
+		d.printf("pings a -> b by %-5s during the restart: %s", s.link, s.loss)
 		if lost := s.loss.Sent - s.loss.Answered; lost != 0 {
 			err = errors.Join(err, fmt.Errorf("%d pings by %s were lost", lost, s.link))
 		}

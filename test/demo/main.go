@@ -44,7 +44,7 @@ func run(ctx context.Context, out io.Writer, programs string, keep bool) (err er
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
 	d := &demo{node: n, out: out}
-	err = d.tell(ctx, keep)
+	err = d.runSteps(ctx, keep)
 	if err == nil {
 		return nil
 	}

@@ -33,8 +33,8 @@ type step struct {
 // settling is the time in which the kernel may remove objects and close connections.
 const settling = 5 * time.Second
 
-// tell runs the steps, and stops at the first error.
-func (d *demo) tell(ctx context.Context, keep bool) error {
+// runSteps runs the steps, and stops at the first error.
+func (d *demo) runSteps(ctx context.Context, keep bool) error {
 	steps := []step{
 		{"five sandboxes on a private node; C's sandbox already has a default route", (*demo).prepare},
 		{"the agent starts, and starts its dataplane", (*demo).start},

@@ -103,7 +103,7 @@ func perform(m *testing.M, s stage.Stage) (code int) {
 		return 1
 	}
 	theCluster = c
-	// An interrupt ends the run at once: the stage goes with this process.
+	// An interrupt ends the run at once: the stage ends with this process.
 	atOnce := context.AfterFunc(ctx, func() { os.Exit(1) })
 	if code = m.Run(); code == 0 {
 		if err := c.AwaitNoLeftovers(ctx); err != nil {

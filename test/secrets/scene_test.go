@@ -128,8 +128,8 @@ func (s *scene) succeeds(verb string, in *input) []byte {
 	return out
 }
 
-// tell runs weftctl and records its output; an error is allowed.
-func (s *scene) tell(args ...string) string {
+// weftctl runs weftctl and records its output; an error is allowed.
+func (s *scene) weftctl(args ...string) string {
 	out, err := s.node.Weftctl(s.Context(), args...)
 	fmt.Fprintf(&s.output, "weftctl %q\n%s\n%v\n", args, out, err)
 	return out

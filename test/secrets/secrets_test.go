@@ -36,9 +36,9 @@ func TestNoSecretLeaves(t *testing.T) {
 	s.succeeds("ADD", in)
 	s.succeeds("STATUS", in)
 	s.configure()
-	s.tell("why", s.objectOfPod("eth0"))
-	s.tell("why", s.objectOfPod("m0"))
-	s.tell("why", "linux.file/"+s.inDirectory(memif.SecretFile))
+	s.weftctl("why", s.objectOfPod("eth0"))
+	s.weftctl("why", s.objectOfPod("m0"))
+	s.weftctl("why", "linux.file/"+s.inDirectory(memif.SecretFile))
 	s.guess()
 	s.see("with a pod", s.everywhere()...)
 
@@ -51,7 +51,7 @@ func TestNoSecretLeaves(t *testing.T) {
 	if _, ok := s.call("CHECK", in); ok {
 		t.Error("CHECK succeeds although the pod was changed")
 	}
-	s.tell("resync", "full")
+	s.weftctl("resync", "full")
 	s.see("after a CHECK that failed", s.everywhere()...)
 
 	must.Succeed(t, s.node.KillAgent())
@@ -67,7 +67,7 @@ func TestNoSecretLeaves(t *testing.T) {
 // objectOfPod returns the key of the dataplane's object for an interface of the pod.
 func (s *scene) objectOfPod(link string) string {
 	s.Helper()
-	ref := regexp.MustCompile(`vpp\.interface/weft-\S+-` + link).FindString(s.tell("objects"))
+	ref := regexp.MustCompile(`vpp\.interface/weft-\S+-` + link).FindString(s.weftctl("objects"))
 	if ref == "" {
 		s.Fatal("the pod has no interface")
 	}
@@ -113,7 +113,7 @@ func (s *scene) configure() {
 	for where, content := range external {
 		path := filepath.Join(s.TempDir(), "values.yaml")
 		must.Succeed(s.T, os.WriteFile(path, []byte(inFile(content, s.markers.add("values with "+where), s.outside)), 0o600))
-		s.tell("configure", "lab", path)
+		s.weftctl("configure", "lab", path)
 	}
 }
 

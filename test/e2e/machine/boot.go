@@ -38,7 +38,7 @@ type birth struct {
 func (m *Machine) boot(ctx context.Context) (*exec.Cmd, error) {
 	parameters, err := json.Marshal(birth{Name: m.Name, Disk: m.disk, Pods: filepath.Join(m.lab.config.Logs, "pods-"+m.Name), Shared: m.lab.config.Shared})
 	if err != nil {
-		return nil, fmt.Errorf("tell what to do: %w", err)
+		return nil, fmt.Errorf("encode the parameters: %w", err)
 	}
 	log, err := os.OpenFile(m.log("init"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {

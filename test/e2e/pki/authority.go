@@ -118,7 +118,7 @@ func encode(der []byte, key *ecdsa.PrivateKey) (Pair, error) {
 	return Pair{Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: encoded}, nil
 }
 
-// encodeKey encodes a key in the format of which kube-apiserver derives the public key for tokens.
+// encodeKey encodes a key in the only format from which kube-apiserver derives the public key of tokens.
 func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

@@ -95,7 +95,7 @@ func (s Stage) processes() ([]string, error) {
 	for _, path := range environments {
 		environment, err := os.ReadFile(path)
 		if err != nil {
-			continue // it ended meanwhile, or is a kernel thread
+			continue // it has ended, or is a kernel thread
 		}
 		if slices.Contains(strings.Split(string(environment), "\x00"), variable+"="+s.Dir) {
 			found = append(found, "process "+filepath.Base(filepath.Dir(path)))
