@@ -24,7 +24,7 @@ func answers(d *dataplane.Dataplane) bool {
 	return err == nil && conn.Close() == nil
 }
 
-func TestADataplaneIsStartedKilledAndStartedAgain(t *testing.T) {
+func TestDataplaneRestartsAfterAKill(t *testing.T) {
 	netnstest.Require(t)
 	d := dataplane.Run(t, dataplane.Options{})
 	first := d.PID()
@@ -39,7 +39,7 @@ func TestADataplaneIsStartedKilledAndStartedAgain(t *testing.T) {
 	}
 	<-d.Ended()
 	if d.PID() != 0 || answers(d) {
-		t.Error("it runs after Kill")
+		t.Error("the dataplane answers after Kill")
 	}
 	if err := d.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestADataplaneThatCannotStartSaysWhy(t *testing.T) {
+func TestStartFailsWithTheOutputOfTheDataplane(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "bin")
 	plugins := filepath.Join(filepath.Dir(bin), "lib", "any", "vpp_plugins")
 	for _, dir := range []string{bin, plugins} {

@@ -114,7 +114,7 @@ func TestMemifsSurviveAnAgentKilledBetweenAllocateAndADD(t *testing.T) {
 }
 
 // The agent is down when the sandbox ends; state file, dataplane, or both are lost too.
-func TestASandboxThatEndsWhileTheAgentIsDownDoesNotBlockTheNext(t *testing.T) {
+func TestSandboxThatEndsWhileTheAgentIsDownDoesNotBlockTheNext(t *testing.T) {
 	for name, lose := range map[string]func(g *granted) error{
 		"nothing":       func(*granted) error { return nil },
 		"the state":     func(g *granted) error { return os.Remove(filepath.Join(g.State(), "state.db")) },

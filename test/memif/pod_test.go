@@ -91,14 +91,14 @@ func (l *lab) eventually(try func() error) {
 	}
 }
 
-func TestAPodWithAMemifIsReached(t *testing.T) {
+func TestPodWithAMemifIsReachable(t *testing.T) {
 	l := newLab(t, node.Options{})
 	a := l.neighbour("a")
 	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
 	links := l.add(d)
 	m1 := links[1]
 	if m1.Name != "m1" || m1.SocketPath == "" || m1.Mac == "" || m1.Mtu == 0 || len(m1.Addresses) != 2 {
-		t.Errorf("in the result the memif is %+v", m1)
+		t.Errorf("the memif of the result is %+v", m1)
 	}
 	responder := l.start(d, containers[0], "icmpresponder")
 	l.awaitOutput(responder, "connected")

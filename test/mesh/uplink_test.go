@@ -209,7 +209,7 @@ func (l *uplinkLab) lead(f uplinkFamily) {
 	must.Succeed(l.T, netlink.RouteAdd(&netlink.Route{LinkIndex: index, Dst: ipNet(everything), Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK), Src: f.node.AsSlice()}))
 }
 
-func TestTheDataplaneServesTheNodesAddressByPunting(t *testing.T) {
+func TestDataplaneServesTheNodesAddressByPunting(t *testing.T) {
 	l := newUplinkLab(t)
 	for _, f := range uplinkFamilies {
 		t.Run(f.node.String(), func(t *testing.T) {
