@@ -41,10 +41,10 @@ func TestAddressCheckFindsNoProblemsOnANodeThatLendsAddresses(t *testing.T) {
 	a := l.pod("a")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
 	l.cni("ADD", a, nil)
-	l.eventually("the cluster is told of the pod", func() bool { return block().Status.Used == 2 })
+	l.eventually("the block's status counts the pod", func() bool { return block().Status.Used == 2 })
 	// In use are the node's own address and the pod's two; the custom network has one block.
 	want := "2 pools, 2 blocks, 3 addresses in use, 1 node checked\n"
-	l.eventually("the block of the network is told of", func() bool { return strings.HasPrefix(check(), want) })
+	l.eventually("the check counts the block of the network", func() bool { return strings.HasPrefix(check(), want) })
 	if said := check(); !strings.HasSuffix(said, " leases of node n1 checked\nno problems\n") {
 		t.Errorf("the check says %s", said)
 	}

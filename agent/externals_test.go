@@ -223,7 +223,7 @@ func TestPodsReachOutsideMachinesByAnInterfaceOfTheNode(t *testing.T) {
 	l.eventually("the status says that both are connected", connected)
 	w.all(l, a, teal, red)
 
-	server.Disconnect() // the API server is away, and the agent starts anew
+	server.Disconnect() // the API server is down while the agent restarts
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 {
 		t.Errorf("operations of the new agent's resync without its API server: %v", operations)

@@ -131,10 +131,10 @@ func TestAgentFollowsTheObjectsOfTheAPIServer(t *testing.T) {
 	server.Remove("weftconfigs.contivpp.io", "", "default")
 	l.eventually("the pause ends", func() bool {
 		return exec.CommandContext(t.Context(), l.Program("weftctl"), "--socket", l.Socket(), "status").Run() == nil &&
-			len(l.logged("held up no more")) == 1
+			len(l.logged("new pods are served again")) == 1
 	})
 
-	server.Disconnect() // the API server is away, and the agent starts anew
+	server.Disconnect() // the API server is down while the agent restarts
 	l.restartAfter(func(string) error { return nil })
 	if operations := l.resyncs(); len(operations) > 0 {
 		t.Errorf("operations of the new agent's resync without its API server: %v", operations)

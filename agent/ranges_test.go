@@ -64,7 +64,7 @@ func TestPodsHaveAddressesOfTheNodesCurrentRanges(t *testing.T) {
 	}
 	old := add(0)
 
-	// The Node is deleted and made anew while the agent cannot see it, and the next agent does not at first either.
+	// The Node is replaced while the agent cannot see it; the next agent cannot see it at first either.
 	server.Disconnect()
 	if err := l.StopAgent(); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 // its API server does not know its pods yet.
 const emptyFactor = 10
 
-// collector releases allocations that no pod has any more: kubelet must not list the allocation for CollectAfter, in at
+// collector releases allocations without a pod: kubelet must not list the allocation for CollectAfter, in at
 // least two polls. It skips young allocations and those that an attachment uses. A poll without an answer does not count.
 type collector struct {
 	manager *Manager

@@ -260,7 +260,7 @@ func TestUnreachableNodesDoNotAffectOthers(t *testing.T) {
 		{"a family that this node lacks", bad("2001:db8::/122"), "this node has no ip6 there", true},
 		{"host bits", bad("10.2.3.1/26"), "has host bits set", true},
 		{"the address of a pod here", bad("10.1.0.2/32"), "it is the address of pod default/a on this node", true},
-		{"an address that this node allocates", bad("10.1.0.9/32"), "this node gives it out itself", true},
+		{"an address that this node allocates", bad("10.1.0.9/32"), "this node allocates it", true},
 		{"an address that another lends", bad("10.2.2.7/32"), "", true},
 	}
 	for _, tt := range tests {

@@ -20,7 +20,7 @@ type Saved struct {
 
 // Restore takes over what an earlier run left, before the first event; the start-up resync then makes it desired. It may
 // be called again, with more.
-// Attachments win over leases: an address that a pod has is that pod's, whatever else is kept about it. What cannot be
+// Attachments take precedence over leases: a pod's address is its own, even if a lease names another holder. What cannot be
 // restored is logged and left out, the rest is restored.
 func (n *Network) Restore(s Saved) {
 	n.Networks.Restore(s.Pools, s.Blocks, s.Networks)

@@ -41,7 +41,7 @@ type ResyncOpt struct {
 	Refs     []Ref   // if set, only these objects, what they depend on directly, and all that depends on them
 	DryRun   bool    // dump, compare and plan only
 	MaxPrune float64 // most that may be pruned, as a share of the known objects of a kind; 0: half, or 16 if that is more
-	Force    bool    // prune whatever was found, once all sources are ready
+	Force    bool    // prune all found objects, once all sources are ready
 
 	// Reopen is called when all was read back, before the repair. If it returns true, the lanes of the kinds open: their
 	// backends are back, and no operation relies on what they held before. nil: lanes stay as they are.
@@ -247,7 +247,7 @@ func (s *state) notReturned(before []snapshotOf) (left []string) {
 	return left
 }
 
-// finish settles the objects that the plans looked at, publishes them, and completes the record.
+// finish settles the objects that the plans affected, publishes them, and completes the record.
 func (r *run) finish() (*Record, error) {
 	slices.Sort(r.touched)
 	r.touched = slices.Compact(r.touched)

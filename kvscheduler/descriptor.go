@@ -78,7 +78,7 @@ type Descriptor[V, M any] struct {
 	Bucket   func(name string, v V) string   // for Select
 	Hash     func(v V) uint64                // kept in the backend's tag; proves fields that cannot be dumped
 	Merge    func(dumped, last V) V          // fill what cannot be dumped from the last applied value
-	Redact   func(v V) V                     // for records, differences and whatever else leaves the process
+	Redact   func(v V) V                     // for records, differences and other output of the process
 	Encode   func(v V) ([]byte, error)       // default: JSON
 	Decode   func(b []byte) (V, error)       // default: JSON
 	After    []string                        // kinds to be dumped before this one

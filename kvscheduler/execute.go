@@ -23,7 +23,7 @@ type run struct {
 	batches int
 	left    int // operations that were left out
 	errs    []error
-	touched []plan.ID // everything a plan looked at
+	touched []plan.ID // all nodes that a plan affected
 	doubt   []doubt   // operations of this level with an unknown outcome
 }
 
@@ -34,7 +34,7 @@ type doubt struct {
 	slot int // in rec.Ops
 }
 
-// plan makes a plan and remembers the objects that it looked at.
+// plan makes a plan and records the objects that it affected.
 func (r *run) plan(dirty []plan.ID) []plan.Op {
 	begin := r.now()
 	ops := r.g.Plan(dirty, begin, nil)
@@ -101,7 +101,7 @@ func (r *run) level(ops []plan.Op) (rest []plan.Op) {
 	return rest
 }
 
-// jobs puts the operations of a level into batches, leaving out those that cannot be done any more.
+// jobs puts the operations of a level into batches, without those that cannot be done any longer.
 func (r *run) jobs(ops []plan.Op) []*job {
 	var jobs []*job
 	var last *job

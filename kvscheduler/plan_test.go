@@ -68,7 +68,7 @@ func TestAPlanIsWhatTheCommitDoes(t *testing.T) {
 			rt.Fatalf("planned %q\ndone %q", ops(dry), ops(rec))
 		}
 		if got, want := missingOf(dry), missingOf(rec); !slices.Equal(got, want) {
-			for _, m := range got { // a dry run lists all that waits in what it looked at
+			for _, m := range got { // a dry run lists all affected objects that wait
 				if !slices.Contains(want, m) {
 					rt.Fatalf("planned to wait %q, wait %q", got, want)
 				}
@@ -85,7 +85,7 @@ func missingOf(rec *kvscheduler.Record) (out []string) {
 	return out
 }
 
-// A pod's address may be the one that another pod gives up in the same transaction.
+// A pod may get the address that another pod releases in the same transaction.
 func TestUpdatesComeBeforeCreations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)

@@ -121,7 +121,7 @@ func makePrivate(directory int) (*privateDirectory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open private directory: %w", err)
 	}
-	// The owner of the directory may have put one of its own in the place of the new one.
+	// The owner of the directory may have replaced the new one.
 	var st unix.Stat_t
 	if err = unix.Fstat(p.fd, &st); err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0) {
 		err = fmt.Errorf("%w: it was replaced", unix.EACCES)

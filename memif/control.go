@@ -97,7 +97,7 @@ func (c *control) receiveUntil(deadline time.Time) error {
 	return c.socket.SetReadDeadline(deadline)
 }
 
-// established tells the broker process, if there is one, that the client is not pending any more.
+// established tells the broker process, if there is one, that the client is no longer pending.
 func (c *control) established() {
 	if c.client != nil {
 		c.client.establish()

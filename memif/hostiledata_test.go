@@ -75,7 +75,7 @@ func TestRejectedSlotsCountAgainstTheLimitOfACall(t *testing.T) {
 				t.Errorf("received %d", n)
 			}
 			if dropped := rx.Stats().BadRegion; dropped != uint64(2*slotsEach*call) {
-				t.Errorf("a call with room for 2 packets looked at %d slots (call %d)", dropped, call)
+				t.Errorf("a call with room for 2 packets read %d slots (call %d)", dropped, call)
 			}
 		}
 		if rx.Waiting() != 0 {

@@ -14,7 +14,7 @@ type RxQueue struct {
 	server bool
 
 	next uint16 // the first slot that was not read
-	held uint16 // the first slot that was not given back
+	held uint16 // the first slot that was not returned
 
 	bufferSize uint32 // the client's slots
 	maxPacket  uint32
@@ -42,7 +42,7 @@ func (q *RxQueue) Size() int { return int(q.ring.size) }
 func (q *RxQueue) Stats() QueueStats { return q.counters.stats() }
 
 // Receive copies waiting packets into v's slices, at most one into each, as far as their capacity reaches, and sets their
-// lengths; it returns how many it filled. The slots go back to the peer, with those of what Peek showed. A packet longer
+// lengths; it returns how many it filled. It returns the slots to the peer, including those that Peek showed. A packet longer
 // than its buffer is dropped. It returns fewer than wait where there are many to drop.
 func (q *RxQueue) Receive(v [][]byte) int {
 	if q.memory.guarded {

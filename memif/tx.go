@@ -216,7 +216,7 @@ func (q *TxQueue) buffer(i uint16) (unsafe.Pointer, descriptor) {
 }
 
 // appendChain spreads a packet over several slots. All but the last are filled, so that a chain which does not fit leaves
-// nothing behind but flags, which the next packet sets anew.
+// nothing behind but flags, which the next packet overwrites.
 func (q *TxQueue) appendChain(head, body []byte) bool {
 	length, i := len(head)+len(body), uint16(0)
 	for {
@@ -321,7 +321,7 @@ func (q *TxQueue) reserveGuarded(n int) (lent []byte) {
 	return q.reserved[:n]
 }
 
-// Commit appends the first n bytes of what Reserve lent last, without publishing them. It does nothing if n is not
+// Commit appends the first n bytes of the buffer that Reserve returned last, without publishing them. It does nothing if n is not
 // positive, or larger than the buffer.
 func (q *TxQueue) Commit(n int) {
 	if n <= 0 || q.free == 0 {

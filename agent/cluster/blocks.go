@@ -332,7 +332,7 @@ func (bs *Blocks) isolate(ctx context.Context) error {
 		case t := <-bs.taken:
 			bs.Replayer.Isolate(ctx, t)
 			select {
-			case bs.changed <- struct{}{}: // the cluster is told
+			case bs.changed <- struct{}{}: // announces the change
 			default:
 			}
 		}

@@ -245,7 +245,7 @@ func (f *Follower) keepView(ctx context.Context, view, before nodeview.View) boo
 	case view.Paused != "" && view.Paused != before.Paused:
 		f.Log.Warn("pods that start are held up", "reason", view.Paused)
 	case view.Paused != before.Paused:
-		f.Log.Info("pods that start are held up no more")
+		f.Log.Info("new pods are served again")
 	}
 	for _, fault := range view.Faults {
 		if !slices.Contains(before.Faults, fault) {

@@ -38,12 +38,12 @@ func TestOnlyWhatLeadsElsewhereIsGone(t *testing.T) {
 		path string
 		gone bool
 	}{
-		"the namespace":            {path, false},
-		"another one":              {other, true},
-		"nothing":                  {filepath.Join(dir, "nothing"), true},
-		"a file":                   {file, true},
-		"the host's":               {"/proc/thread-self/ns/net", true},
-		"what cannot be looked at": {ring, false},
+		"the namespace":              {path, false},
+		"another one":                {other, true},
+		"nothing":                    {filepath.Join(dir, "nothing"), true},
+		"a file":                     {file, true},
+		"the host's":                 {"/proc/thread-self/ns/net", true},
+		"a file that cannot be read": {ring, false},
 	} {
 		if got := IsGone(pod.Netns{Path: tt.path, Inode: inode, Device: device}); got != tt.gone {
 			t.Errorf("%s: gone is %t", name, got)

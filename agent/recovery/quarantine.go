@@ -251,7 +251,7 @@ func (q *Quarantine) ReasonOf(key pod.Key) error {
 	if !ok || s.State != stateQuarantined {
 		return nil
 	}
-	return fmt.Errorf("quarantined since %s: %s; weftctl quarantine release %s gives it back to the dataplane",
+	return fmt.Errorf("quarantined since %s: %s; weftctl quarantine release %s connects it again",
 		s.Since.Format(time.RFC3339), s.Reason, cmp.Or(s.Pod.String(), s.Key.ContainerID))
 }
 

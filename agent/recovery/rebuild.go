@@ -72,11 +72,11 @@ func (r *Rebuilder) Rebuild(ctx context.Context) (isComplete bool, _ error) {
 		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketMeta, Key: statefile.KeyIncomplete})
 	}
 	if err := r.State.Save(ctx, saved); err != nil {
-		r.Log.Error("attachments that were made anew are not saved", "err", err)
+		r.Log.Error("rebuilt attachments not saved", "err", err)
 		return false, ctx.Err()
 	}
 	if len(attachments)+len(unknown) > 0 {
-		r.Log.Warn("attachments made anew from what the machine knows", "attachments", len(attachments), "networks", len(networks), "unknown", len(unknown))
+		r.Log.Warn("attachments rebuilt from the machine", "attachments", len(attachments), "networks", len(networks), "unknown", len(unknown))
 	}
 	return len(unknown) == 0, nil
 }

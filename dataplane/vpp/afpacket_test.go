@@ -148,7 +148,7 @@ func TestPodOnAVethIsRouted(t *testing.T) {
 	l.quiet()
 	mustReach(t, path, "169.254.1.1")
 	mustReach(t, path, "fd00::1")
-	pair.MTU = 1400 // in place, and all that follows anew
+	pair.MTU = 1400 // updated in place; dependents are recreated
 	l.mustCommit(object{veth[1].key, pair})
 	l.quiet()
 	mustReach(t, path, "169.254.1.1")

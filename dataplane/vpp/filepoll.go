@@ -18,7 +18,7 @@ import (
 // A VPP thread waits for its interfaces by epoll_wait, takes 16 events at most, and waits again at once when there were 16
 // (vlib_file_poll in src/vlib/file.c, every release up to 26.06). The packet socket of an af_packet queue stays readable until
 // a node has read it, and no node runs in between: a thread with packets on 16 of them never leaves the loop, and VPP
-// forwards and answers nothing any more. Other interfaces consume their event at once.
+// neither forwards nor replies any longer. Other interfaces consume their event at once.
 
 // MaxVethsPerThread is the highest number of receive queues of type af_packet with which a VPP thread is safe.
 const MaxVethsPerThread = 15

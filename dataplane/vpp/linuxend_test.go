@@ -11,7 +11,7 @@ import (
 )
 
 // The dataplane sets a tap up in the pod when it makes it: neighbours that send router advertisements must not reach it before it is
-// hardened, also when the dataplane has died and all is made anew.
+// hardened, also after a restart of the dataplane.
 func TestATapJoinsABridgeDomainBehindItsLinuxEnd(t *testing.T) {
 	if !dataplane.HasTaps() {
 		t.Skip("needs a dataplane with taps")

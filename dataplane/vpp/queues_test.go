@@ -55,7 +55,7 @@ func TestTapIsRecreatedForOtherQueues(t *testing.T) {
 	if ports, err := l.client.OwnPorts(t.Context()); err != nil || len(ports) != 1 {
 		t.Errorf("own ports %+v, error %v", ports, err)
 	} else if _, _, made := ports[0].Queues(wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: path, Name: "eth1"}}); made {
-		t.Error("queues of a tap that was made otherwise are told")
+		t.Error("the queues of a tap that another program created are reported")
 	}
 }
 

@@ -98,7 +98,7 @@ func TestHashOfAMemifChangesWithEachField(t *testing.T) {
 
 func TestHashesStayTheSame(t *testing.T) {
 	tap := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: "/n", Name: "eth0", MAC: mac1, MTU: 1500}}
-	if got := interfaceTag("a", tap); got != "a#7e8f417f9fec" { // else a new agent makes every pod's interface anew
+	if got := interfaceTag("a", tap); got != "a#7e8f417f9fec" { // otherwise a new agent would recreate every interface
 		t.Errorf("tag %s", got)
 	}
 	if got := interfaceTag("m", memifOn("m", "a", 1).value.(wire.Interface)); got != "m#80a0a7f0d65f" {

@@ -48,7 +48,7 @@ func TestATunnelIsAMemberOfABridgeDomain(t *testing.T) {
 	in := wire.BridgeMember{BridgeDomain: "weft:blue", Interface: "vx", SplitHorizonGroup: 1}
 	l.mustCommit(bridge("weft:blue", learning(7)), tunnelTo("vx", nil), object{wire.BridgeMemberKey("vx"), in})
 	l.quiet()
-	// Another tunnel is made anew, and its membership with it.
+	// A changed tunnel is recreated, and so is its bridge membership.
 	l.mustCommit(tunnelTo("vx", func(v *wire.Interface) { v.VXLAN.VNI = 11 }))
 	l.quiet()
 }

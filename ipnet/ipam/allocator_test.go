@@ -99,7 +99,7 @@ func TestStaticAddressIsGrantedOrRefused(t *testing.T) {
 		{"one of each family is granted", []string{"10.1.0.5", "2001:db8::7"}, nil},
 		{"one that is used names its holder", []string{"10.1.0.2"}, ipam.ErrInUse{Address: netip.MustParseAddr("10.1.0.2"), Holder: "used"}},
 		{"one that is leased names its holder", []string{"10.1.0.3"}, ipam.ErrInUse{Address: netip.MustParseAddr("10.1.0.3"), Holder: "leased"}},
-		{"one that cools down is granted to who asks for it", []string{"10.1.0.4"}, nil},
+		{"a cooling address is granted if it is requested", []string{"10.1.0.4"}, nil},
 		{"the node's own is the node's", []string{"10.1.0.1"}, ipam.ErrInUse{Address: netip.MustParseAddr("10.1.0.1"), Holder: ipam.InternalHolder}},
 		{"the network's is reserved", []string{"10.1.0.0"}, ipam.ErrOutside{Address: netip.MustParseAddr("10.1.0.0"), Pool: "four"}},
 		{"the broadcast is reserved", []string{"10.1.0.7"}, ipam.ErrOutside{Address: netip.MustParseAddr("10.1.0.7"), Pool: "four"}},

@@ -186,7 +186,7 @@ func (v *validation) wrongBlock(network string, block netip.Prefix) string {
 			return "it is the address of " + holder + " on this node"
 		}
 		if addresses := v.networks.Allocator(network); addresses != nil && addresses.Allocates(block.Addr()) {
-			return "this node gives it out itself"
+			return "this node allocates it"
 		}
 	}
 	return ""

@@ -269,7 +269,7 @@ func TestBlocksOfADeletedPoolServeUntilTheyGo(t *testing.T) {
 	later.Blocks[1].UID = "another"
 	later.Former = c.Former.Learn(later)
 	if anew, _ := accepts(later, "10.9.2.0/26"); anew {
-		t.Error("a block that was deleted and made anew is accepted")
+		t.Error("a recreated block is accepted")
 	}
 	c.Pools = append(c.Pools, blocks.Pool{Name: "new", Prefix: prefix("10.9.0.0/16"), Bits: 28})
 	if overlapping, _ := accepts(c, "10.9.2.0/26"); overlapping {

@@ -210,7 +210,7 @@ func (ls *loans) giveBack(ctx context.Context, l *loan) error {
 	case apierrors.IsConflict(err):
 		return nil // the next step tries again
 	}
-	return fmt.Errorf("give back %s of block %s: %w", l.address, l.name, err)
+	return fmt.Errorf("return %s of block %s: %w", l.address, l.name, err)
 }
 
 // of lists the loans of a pool.

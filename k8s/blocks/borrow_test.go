@@ -32,7 +32,7 @@ func TestANodeWithoutABlockBorrowsAddresses(t *testing.T) {
 	l.sound(lender, borrower)
 	for range 60 {
 		if x := lender.local.Lease(); x == a {
-			t.Fatalf("the lender gives out %s itself", x)
+			t.Fatalf("the lender allocates %s itself", x)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestABorrowedAddressIsReturnedAfterTheGrace(t *testing.T) {
 	l.now = l.now.Add(l.marks.Grace)
 	l.pools[0].Borrowing = false
 	_ = borrower.Step(t.Context()) // finds no block
-	l.step(lender)                 // sees what is lent no more
+	l.step(lender)                 // sees the returned address
 	l.step(lender)                 // takes the offers back
 	if b := l.store.All()[0]; len(b.Spec.Borrowed) != 0 || len(b.Spec.Offered) != 0 {
 		t.Errorf("lent %v, offered %v after the switch is off", b.Spec.Borrowed, b.Spec.Offered)
@@ -150,7 +150,7 @@ func TestALoanIsNotReturnedBeforeThatIsStored(t *testing.T) {
 		t.Error("no error although nothing can be kept")
 	}
 	if lent := l.store.All()[0].Spec.Borrowed; len(lent) == 0 {
-		t.Error("a loan is given back that the next run would use")
+		t.Error("a loan is returned although the next run needs it")
 	}
 	borrower.local.Crash()
 	borrower.keepFails, borrower.away = false, true

@@ -144,7 +144,7 @@ func (c *checker) allocations(b *v1.IPBlock, object string, prefix netip.Prefix)
 		}
 		h := addressKey{string(b.Spec.Network), address}
 		if other, twice := c.holders[h]; twice {
-			c.add(RuleTwice, object, "address %s of %s is told of by block %s too", address, a.Attachment, other)
+			c.add(RuleTwice, object, "address %s of %s is also in the status of block %s", address, a.Attachment, other)
 		}
 		c.holders[h] = b.Name
 	}

@@ -51,7 +51,7 @@ func TestANodeThatComesBackKeepsItsBlock(t *testing.T) {
 	l.now = l.now.Add(time.Hour)
 	l.collect(c, 0, "when it is back")
 	delete(alive, "n1")
-	l.collect(c, 0, "when it goes again: the time begins anew")
+	l.collect(c, 0, "when it is deleted again: the time restarts")
 	l.want(n, 1, "in the end")
 }
 

@@ -88,7 +88,7 @@ func (l *life) all() {
 	}
 }
 
-// live claims, fills, borrows, gives back and releases.
+// live claims, fills, borrows, returns and releases.
 func (l *life) live() {
 	l.all()
 	for range 3 { // until all blocks are claimed, and addresses are lent
@@ -190,7 +190,7 @@ func (l *life) bury(at int) (leaks int) {
 		l.t.Fatalf("after write %d and the collection: %v", at, left)
 	}
 	if n := l.blocksOf(gone); n != 0 {
-		l.t.Fatalf("after write %d and the collection: %d blocks of a node that is no more", at, n)
+		l.t.Fatalf("after write %d and the collection: %d blocks of a deleted node", at, n)
 	}
 	return leaks
 }

@@ -228,7 +228,7 @@ func TestATakenBlockIsReportedAsLongAsPodsUseIt(t *testing.T) {
 	l.now = l.now.Add(time.Hour)
 	l.step(n)
 	if told != before {
-		t.Error("it is told of although no pod has an address of it")
+		t.Error("it is reported although no pod has its address")
 	}
 }
 

@@ -225,7 +225,7 @@ func TestAPoolWithoutBlocksIsReportedAndRarelyTried(t *testing.T) {
 	l.now = l.now.Add(10 * time.Second)
 	l.step(c)
 	if l.store.Calls()[""] != calls {
-		t.Error("an exhausted pool is looked at again at once")
+		t.Error("an exhausted pool is checked again at once")
 	}
 	l.pools[0].Closed = true
 	l.now = l.now.Add(time.Hour)

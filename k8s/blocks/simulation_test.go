@@ -71,7 +71,7 @@ func TestMoreNodesThanBlocks(t *testing.T) {
 	}
 	wg.Wait()
 	if got := len(l.store.All()); got != 64 || without != 200-64 {
-		t.Errorf("%d of 64 blocks are claimed, %d of 136 nodes are told that there is none", got, without)
+		t.Errorf("%d of 64 blocks are claimed, %d of 136 nodes got the error that none is left", got, without)
 	}
 	l.sound(nodes...)
 }

@@ -233,7 +233,7 @@ func (c staticClaim) holder(b *v1.IPBlock) ErrHeld {
 	return e
 }
 
-// withdraw removes a request without an answer, and says who has the address. If that fails the node of the block removes the request later.
+// withdraw removes an unanswered request, and returns the holder of the address. If that fails the node of the block removes the request later.
 func (c staticClaim) withdraw(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, claimTime)
 	defer cancel()

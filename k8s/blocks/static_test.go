@@ -151,7 +151,7 @@ func TestUnusedRequestExpires(t *testing.T) {
 	}
 	l.step(owner)
 	if b := l.blockNamed("10.1.0.0-26"); len(b.Offered) != 1 || b.Offered[0] != "10.1.0.7" || owner.local.LeaseThis("", s.Address) {
-		t.Errorf("the owner offers %v of what is requested, or gives it out itself", b.Offered)
+		t.Errorf("the owner offers %v of the requested addresses, or allocates one itself", b.Offered)
 	}
 	l.now = l.now.Add(2 * time.Minute)
 	l.step(owner)

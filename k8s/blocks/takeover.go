@@ -68,7 +68,7 @@ func (k *Keeper) find(ctx context.Context, name string) error {
 	return k.hold(b)
 }
 
-// confirm reads a block, and loses it if it does not belong to this node any more.
+// confirm reads a block, and loses it if it no longer belongs to this node.
 func (k *Keeper) confirm(ctx context.Context, h *held) error {
 	b, err := k.read(ctx, h.name)
 	switch {

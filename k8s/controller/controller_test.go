@@ -253,9 +253,9 @@ func TestAReplicaSurvivesAnOutageOfTheAPIServer(t *testing.T) {
 	l.start("replica", c.Run)
 	l.eventually("it leads", c.Leads)
 	l.Disconnect()
-	l.eventually("it leads no more", func() bool { return !c.Leads() })
+	l.eventually("it is no longer the leader", func() bool { return !c.Leads() })
 	if err := c.Alive(); err != nil {
-		t.Errorf("it would be started anew for that: %v", err)
+		t.Errorf("it would be restarted for that: %v", err)
 	}
 	l.Reconnect()
 	l.network("blue", nil)

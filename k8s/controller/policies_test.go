@@ -166,7 +166,7 @@ func TestTheLeaderReportsNetworkPoliciesIfConfigured(t *testing.T) {
 			return slices.ContainsFunc(l.Requests(), func(r string) bool { return strings.Contains(r, of) })
 		}
 		if on {
-			l.eventually("the author is told", func() bool { return requests("POST /api/v1/namespaces/default/events") })
+			l.eventually("the author gets an Event", func() bool { return requests("POST /api/v1/namespaces/default/events") })
 		}
 		if asked := requests("/networkpolicies"); asked != on {
 			t.Errorf("on: %v, it asked for NetworkPolicies: %v", on, asked)

@@ -138,7 +138,7 @@ func poolStatus(p *v1.IPPool, pools []*v1.IPPool, claimed []*v1.IPBlock) v1.IPPo
 		conflict = conflicts(other, "it overlaps the older pool "+other)
 		ready = notReady(v1.ReasonOverlap, conflict.Message)
 	case p.Spec.Disabled:
-		ready = notReady(v1.ReasonDisabled, "it is disabled: nodes claim no more blocks")
+		ready = notReady(v1.ReasonDisabled, "it is disabled: nodes claim no new blocks")
 	case status.ClaimedBlocks >= status.Blocks:
 		ready = notReady(v1.ReasonNoBlocks, "all blocks are claimed")
 	}

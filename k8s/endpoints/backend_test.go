@@ -41,7 +41,7 @@ func (r rule) check(t *testing.T) {
 // rows: MEM-28
 func TestABackendHasTheAddressesOfItsInterface(t *testing.T) {
 	for _, r := range []rule{
-		{"the one that it names", service("a"), backend("a", 1), []string{
+		{"the named interface", service("a"), backend("a", 1), []string{
 			"IPv4 web=8080/TCP a-1 10.2.0.1 ready=true serving=true terminating=false",
 			first,
 		}, ""},

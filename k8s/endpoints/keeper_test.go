@@ -42,7 +42,7 @@ func TestAServiceThatAsksHasItsPodsInterfacesAsBackends(t *testing.T) {
 		t.Errorf("a Service that does not ask has %q", lines(got))
 	}
 	l.Put("services", service("a", onlyV6, func(s *corev1.Service) { s.Annotations = nil }))
-	l.eventually("a does not ask any more, and has no slices", func() bool { return len(l.of("a")) == 0 })
+	l.eventually("a has no annotation and no slices", func() bool { return len(l.of("a")) == 0 })
 }
 
 func TestPodsAreWatchedOnlyForAServiceAndByItsSelector(t *testing.T) {
@@ -51,7 +51,7 @@ func TestPodsAreWatchedOnlyForAServiceAndByItsSelector(t *testing.T) {
 	l.Put("services", service("a"))
 	l.Fail(func(r *http.Request) int {
 		if r.URL.Path == "/api/v1/pods" && !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
-			t.Errorf("it asked for more than the metadata of all pods: %s", r.Header.Get("Accept"))
+			t.Errorf("it requested more than the metadata of all pods: %s", r.Header.Get("Accept"))
 		}
 		return 0
 	})
@@ -93,7 +93,7 @@ func TestThirdPartySlicesAreNotChanged(t *testing.T) {
 	l.Put("services", service("a", onlyV6))
 	l.Put("services", service("b", onlyV6))
 	l.start()
-	l.eventually("it is told that the name is taken", func() bool {
+	l.eventually("an Event says that the name is in use", func() bool {
 		return slices.Contains(l.events(), "Warning WeftNoEndpoint a: EndpointSlice a-weft-ipv6-0 has another owner: remove it")
 	})
 	l.eventually("others are served", func() bool { return len(l.of("b")) == 1 })
@@ -142,7 +142,7 @@ func TestPodsThatCannotBeEndpointsAreReported(t *testing.T) {
 			l.Put("pods", backend("a", 1, interfaceIs("t9")))
 			l.Put("services", tt.service)
 			l.start()
-			l.eventually("it is told", func() bool {
+			l.eventually("there is an Event", func() bool {
 				return slices.ContainsFunc(l.events(), func(e string) bool { return strings.Contains(e, tt.want) })
 			})
 			if got := lines(l.of("a")); len(got) > 0 {
@@ -152,7 +152,7 @@ func TestPodsThatCannotBeEndpointsAreReported(t *testing.T) {
 			l.Put("services", service("a", onlyV6))
 			l.becomes("a", first)
 			if got := l.events(); len(got) != 1 {
-				t.Errorf("it is told %d times: %q", len(got), got)
+				t.Errorf("there are %d Events: %q", len(got), got)
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func TestUnchangedSlicesAreNotWritten(t *testing.T) {
 		return n
 	}
 	l.eventually("pods of both are watched", func() bool { return sent("GET /api/v1/namespaces/here/pods?") >= 2 })
-	l.Put("services", service("c")) // looked at after the others
+	l.Put("services", service("c")) // handled after the others
 	l.eventually("c has slices", func() bool { return len(l.of("c")) == 2 })
 	if posts, puts, deletes := sent("POST"), sent("PUT"), sent("DELETE"); posts != 2 || puts+deletes > 0 {
 		t.Errorf("it created %d, changed %d and deleted %d slices, want the two of c", posts, puts, deletes)

@@ -30,7 +30,7 @@ func (k *Keeper) tell(ctx context.Context, s *corev1.Service, faults []string) {
 	}
 }
 
-// news returns those of the current causes that were not told yet. A cause that ended and began again is told again.
+// news returns the current causes that have no Event yet. A cause that ended and began again gets another Event.
 func (k *Keeper) news(id types.NamespacedName, causes []string) []string {
 	news := slices.DeleteFunc(slices.Clone(causes), func(c string) bool { return slices.Contains(k.told[id], c) })
 	if len(causes) == 0 {

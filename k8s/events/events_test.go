@@ -68,7 +68,7 @@ func TestAnEventIsOnThePodAndCountsRepeats(t *testing.T) {
 	}
 	l.Remove("events", "default", got.Name) // as the API server does after its time
 	e.Tell(failed("interface eth0: the pool is exhausted"))
-	l.Eventually("it is made anew", func() bool { w := l.written(); return len(w) == 1 && w[0].Count == 6 })
+	l.Eventually("it is recreated", func() bool { w := l.written(); return len(w) == 1 && w[0].Count == 6 })
 }
 
 // The first Event tells an author the cause, and must not be dropped for later ones.
@@ -89,7 +89,7 @@ func TestEventsThatDifferByLittleAreCombined(t *testing.T) {
 	for i := range 40 {
 		e.Tell(failed(fmt.Sprintf("attempt %d", i)))
 	}
-	l.Eventually("they are told, or dropped", func() bool {
+	l.Eventually("they are written or dropped", func() bool {
 		told := uint64(0)
 		for _, w := range l.written() {
 			told += uint64(w.Count)

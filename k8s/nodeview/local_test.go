@@ -68,7 +68,7 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 		step()
 	}
 	if n := len(store.All()); n != 1 {
-		t.Errorf("%d blocks without pods, want the one that is kept warm", n)
+		t.Errorf("%d blocks without pods, want one warm block", n)
 	}
 	for _, v := range blocks.Check([]blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26}}, store.All(), blocks.Nodes{"n1": "1"}) {
 		t.Error(v)

@@ -244,7 +244,7 @@ func TestTheViewStaysWhileTheAPIServerIsAway(t *testing.T) {
 	}
 	l.Network("green", v1.CustomNetworkSpec{Type: v1.L2})
 	l.Reconnect()
-	l.Eventually("the change is told", func() bool {
+	l.Eventually("the change is published", func() bool {
 		select {
 		case <-c.Changed():
 		default:

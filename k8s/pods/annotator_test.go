@@ -114,7 +114,7 @@ func TestAnObsoleteAnnotationIsEmptiedIfThePodStays(t *testing.T) {
 	l.Pod("again", "4", "n1", nil)
 	l.Pod("untold", "6", "n1", nil)
 	a := l.annotator(w)
-	l.Eventually("a pod that has interfaces is told", func() bool { return l.note("again") == "[5]" })
+	l.Eventually("a pod with interfaces is annotated", func() bool { return l.note("again") == "[5]" })
 	if l.note("ended") != "[1]" {
 		t.Error("the annotation of a pod of which nothing is known was changed")
 	}
@@ -123,7 +123,7 @@ func TestAnObsoleteAnnotationIsEmptiedIfThePodStays(t *testing.T) {
 	}
 	l.Eventually("the annotation of the pod that stays is empty", func() bool { return l.note("ended") == "" })
 	l.Pod("last", "9", "n1", nil)
-	l.Eventually("all others have been looked at", func() bool { return l.note("last") == "[9]" })
+	l.Eventually("all others were handled", func() bool { return l.note("last") == "[9]" })
 	if l.note("theirs") != "[2,0]" || l.note("leaves") != "[3]" || l.note("again") != "[5]" {
 		t.Errorf("others have %s, %s, %s", l.note("theirs"), l.note("leaves"), l.note("again"))
 	}

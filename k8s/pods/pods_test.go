@@ -105,7 +105,7 @@ func TestAPodIsDeletedOnlyIfTheAPIServerSaysSo(t *testing.T) {
 	}{
 		{"web", "1", false},
 		{"web", "", false},
-		{"web", "0", true}, // a pod of that name was made anew
+		{"web", "0", true}, // another pod of that name
 		{"static", "of kubelet", false},
 		{"gone", "4", true},
 	} {

@@ -124,7 +124,7 @@ func (b *Backend) wait() {
 func (b *Backend) doLocked(verb kvscheduler.Verb, it *item) {
 	ref := kvscheduler.Ref{Kind: b.kind, Name: it.Name}
 	b.expectLocked(verb, ref, it)
-	if _, there := b.m.live[ref]; !there && verb == kvscheduler.Update { // the machine began anew meanwhile
+	if _, there := b.m.live[ref]; !there && verb == kvscheduler.Update { // the machine was restarted meanwhile
 		it.Err = errors.New("it is not there")
 		return
 	}

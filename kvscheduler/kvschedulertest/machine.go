@@ -53,7 +53,7 @@ type Machine struct {
 	hold    map[kvscheduler.Kind]chan struct{}
 	entered chan kvscheduler.Kind
 	lost    map[kvscheduler.Ref]Thing // removed by a third party: their dependents are excused
-	blind   bool                      // Have may lack a secret: who asks has been restarted
+	blind   bool                      // Have may lack a secret: the caller was restarted
 	reads   int
 	handles int
 }
@@ -137,7 +137,7 @@ func (m *Machine) Tamper(r kvscheduler.Ref, v *Thing) {
 	m.live[r] = s
 }
 
-// Restarted says that later readers may not know the secrets of what is there.
+// Restarted makes later readers forget the secrets of existing objects.
 func (m *Machine) Restarted() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -152,7 +152,7 @@ func TestACandidateServesOnlyDependenciesThatItsValueMatches(t *testing.T) {
 	w.TakeStirred(nil)
 	w.desire("one", &value{bucket: "up", n: 2})
 	if stirred := w.TakeStirred(nil); !slices.Contains(stirred, w.id("first")) || !slices.Contains(stirred, w.id("second")) {
-		t.Errorf("%d objects are told that their candidate changed, want both", len(stirred))
+		t.Errorf("%d objects are disturbed by the change of their candidate, want both", len(stirred))
 	}
 	w.expect("delete:first update:one create:second", "one", "first", "second")
 }

@@ -41,7 +41,7 @@ type Graph struct {
 	buckets map[bucketKey]*bucket
 	skipped map[ID]struct{}
 	stirred []ID // nodes with Any edges that changed because a candidate did
-	loose   []ID // nodes that may be of no use any more
+	loose   []ID // nodes that may be unused
 	dumps   int  // dumps in progress
 
 	planner
@@ -50,7 +50,7 @@ type Graph struct {
 // planner is the state of the last plan, and memory that plans use again.
 type planner struct {
 	epoch    uint32
-	aff      []ID // the nodes that the plan looked at
+	aff      []ID // the nodes that the plan affects
 	cascaded bool // the present pass found an object that is deleted with what it depends on
 
 	stack, queue []ID

@@ -62,7 +62,7 @@ func (g *Graph) Plan(dirty []ID, now time.Time, out []Op) []Op {
 	return out
 }
 
-// Affected returns the nodes that the last plan looked at. The next plan overwrites them.
+// Affected returns the nodes that the last plan affected. The next plan overwrites them.
 func (g *Graph) Affected() []ID { return g.aff }
 
 // Asked reports whether the last plan was asked for the node.

@@ -35,7 +35,7 @@ func object(name, cidr, pool, network string) *v1.IPBlock {
 
 // Conform shows that an empty backend is what keepers need: one of those wins who write the same.
 func Conform(t *testing.T, b Backend) {
-	t.Run("writes are of what was read", func(t *testing.T) { conformWrites(t, b) })
+	t.Run("writes need the version that was read", func(t *testing.T) { conformWrites(t, b) })
 	t.Run("one of many wins", func(t *testing.T) { conformRaces(t, b) })
 	t.Run("a list is of one pool", func(t *testing.T) { conformLists(t, b) })
 }
@@ -73,7 +73,7 @@ func conformWrites(t *testing.T, s Backend) {
 	_, update := s.Update(ctx, written)
 	for what, err := range map[string]error{"get": read, "update": update, "delete": s.Delete(ctx, written)} {
 		if !apierrors.IsNotFound(err) {
-			t.Errorf("%s of what is gone: error %v", what, err)
+			t.Errorf("%s of a deleted block: error %v", what, err)
 		}
 	}
 	again, err := s.Create(ctx, object("10.1.0.0-26", "10.1.0.0/26", "pods", ""))
@@ -148,7 +148,7 @@ func names(list []v1.IPBlock) string {
 	return strings.Join(all, " ")
 }
 
-// Giver gives out addresses of blocks on one node.
+// Giver allocates addresses of blocks on one node.
 type Giver struct {
 	Local interface {
 		Add(b blocks.Block) error
@@ -162,7 +162,7 @@ type Giver struct {
 	Wait    func(d time.Duration)
 }
 
-// ConformGiver shows that who gives out no address yet does as a keeper says, with a block of the pool pods.
+// ConformGiver tests an implementation without allocated addresses, with a block of the pool pods.
 func ConformGiver(t *testing.T, g Giver) {
 	b := blocks.Block{Pool: "pods", Prefix: netip.MustParsePrefix("10.1.0.64/29")}
 	counts := func(when string, held, cooling, free int) {

@@ -24,7 +24,7 @@ type given struct {
 	address netip.Addr
 }
 
-// NewJudge makes a judge who has seen nothing.
+// NewJudge returns a judge without observations.
 func NewJudge() *Judge { return &Judge{giver: make(map[given]string)} }
 
 // Faults lists what was seen.
@@ -38,7 +38,7 @@ func (j *Judge) take(node string, g given) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if other, taken := j.giver[g]; taken && other != node {
-		j.faults = append(j.faults, fmt.Sprintf("%s gives out %s, which %s gives out", node, g.address, other))
+		j.faults = append(j.faults, fmt.Sprintf("%s allocates %s, which %s allocates", node, g.address, other))
 	}
 	j.giver[g] = node
 }
@@ -51,7 +51,7 @@ func (j *Judge) leave(node string, g given) {
 	}
 }
 
-// Node gives out the addresses of one node, as ipam does: here all addresses of a block are pods'.
+// Node allocates the addresses of one node, as ipam does: here all addresses of a block are for pods.
 type Node struct {
 	Name  string
 	Judge *Judge

@@ -22,12 +22,12 @@ type Fault int
 const (
 	None        Fault = iota
 	Conflict          // another writer was faster: nothing is written, and the object has a new resource version
-	Unavailable       // nothing is written, and the caller is told nothing of use
+	Unavailable       // nothing is written, and the caller gets ErrTimeout
 	Lost              // it is written, but the answer is lost
-	Late              // the caller is told nothing of use, and it is written when Arrive is called
+	Late              // the caller gets ErrTimeout, and the write happens when Arrive is called
 )
 
-// ErrTimeout is what a caller gets who is told nothing of use.
+// ErrTimeout is an error that does not tell whether the write happened.
 var ErrTimeout = errors.New("the server did not answer in time")
 
 // Store is a store of blocks in memory. All its methods may be called by several goroutines.
