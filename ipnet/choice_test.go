@@ -204,7 +204,7 @@ func TestRecreatedPodGetsItsAddressAfterTheDELOfTheOldOne(t *testing.T) {
 	n.add(t, old)
 	n = n.restarted(t)
 	checkRefusal(t, n.refuses(t, young), pod.CodeTryAgain,
-		"address 10.1.0.7 is held by weft/old/eth0, of the earlier pod of this name, which is not unwired yet; try again")
+		"address 10.1.0.7 is held by weft/old/eth0, of an earlier pod of this name that is not deleted yet; try again")
 	n.delete(t, old)
 	if got := mainAddress(n.add(t, young)); got != "10.1.0.7" {
 		t.Errorf("address of the pod: %s", got)

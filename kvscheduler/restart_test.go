@@ -47,7 +47,7 @@ func TestTheMachineConvergesInOrderDespiteCrashes(t *testing.T) {
 	})
 }
 
-// recover goes the way of a restart: look, say what is desired, be ready, look again.
+// recover recovers like a restarted agent: resync, stage the desired values, mark sources ready, resync again.
 func (w *world) recover(desired map[ref]thing) {
 	w.t.Helper()
 	must2(w.resync(kvscheduler.ResyncOpt{}))(w.t)

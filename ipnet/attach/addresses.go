@@ -180,7 +180,7 @@ func (rq *request) refusal(s spec, err error) error {
 	case errors.As(err, &exhausted):
 		return pod.Errorf(pod.CodePoolExhausted, "%s: %w, %d by this node; delete pods, or give the node another pool", what, err, rq.heldOf(s, exhausted))
 	case errors.As(err, &inUse) && rq.isOfEarlierPod(inUse.Holder):
-		return pod.Errorf(pod.CodeTryAgain, "%s: %w, of the earlier pod of this name, which is not unwired yet; try again", what, err)
+		return pod.Errorf(pod.CodeTryAgain, "%s: %w, of an earlier pod of this name that is not deleted yet; try again", what, err)
 	case errors.As(err, &inUse):
 		return pod.Errorf(pod.CodeAddressInUse, "%s: address %s is held by %s; ask for another one, or for none", what, inUse.Address, rq.holderName(inUse.Holder))
 	case errors.As(err, &outside):

@@ -268,7 +268,7 @@ func TestBlocksOfADeletedPoolServeUntilTheyGo(t *testing.T) {
 	later.Blocks[1] = block("pods", "10.9.2.0/26", "n2", nil)
 	later.Blocks[1].UID = "another"
 	later.Former = c.Former.Learn(later)
-	if anew, _ := accepts(later, "10.9.2.0/26"); anew {
+	if accepted, _ := accepts(later, "10.9.2.0/26"); accepted {
 		t.Error("a recreated block is accepted")
 	}
 	c.Pools = append(c.Pools, blocks.Pool{Name: "new", Prefix: prefix("10.9.0.0/16"), Bits: 28})

@@ -130,7 +130,7 @@ func TestPodsThatCannotBeEndpointsAreReported(t *testing.T) {
 		name, want string
 		service    *corev1.Service
 	}{
-		{"a selector that is none", "contivpp.io/endpoint-selector: unable to parse requirement", ask("app in a")},
+		{"an invalid selector", "contivpp.io/endpoint-selector: unable to parse requirement", ask("app in a")},
 		{"an empty one", "contivpp.io/endpoint-selector: it is empty", ask("")},
 		{"one beside that of Kubernetes", "the Service has spec.selector", ask("app=a", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "a"} })},
 		{"another name", "of type ExternalName has no endpoints", ask("app=a", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName })},

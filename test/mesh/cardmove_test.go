@@ -151,7 +151,7 @@ func TestCardStaysWithTheKernelIfTheDataplaneRefuses(t *testing.T) {
 }
 
 // wantState waits until a link has its former state. VPP sets a card down that it releases; then the kernel generates the link-local
-// address anew, which takes some time.
+// address again, which takes some time.
 func wantState(t *testing.T, l netlink.Link, want string) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)

@@ -100,7 +100,7 @@ func (r *run) through(ctx context.Context, name string, routed bool) (rates []ra
 		return nil, err
 	}
 	defer func() {
-		if failed := r.dataplane.unwire(ctx, w); err == nil {
+		if failed := r.dataplane.disconnect(ctx, w); err == nil {
 			err = failed
 		}
 	}()

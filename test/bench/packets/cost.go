@@ -52,7 +52,7 @@ func (r *run) cost(ctx context.Context) (err error) {
 				r.verdicts.add("the same, the least of all rounds", atMost(40), float64(least.Nanoseconds()), "%.0f")
 			}
 		}
-		if err := r.dataplane.unwire(ctx, w); err != nil {
+		if err := r.dataplane.disconnect(ctx, w); err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,7 @@ func (r *run) onWire(ctx context.Context, name string, routed bool, f func(*link
 		return errors.Join(pinTo(worker.tid, workerProcessor), f(l))
 	})
 	l.close()
-	return errors.Join(err, r.dataplane.unwire(ctx, w))
+	return errors.Join(err, r.dataplane.disconnect(ctx, w))
 }
 
 var errLost = errors.New("a packet did not arrive")

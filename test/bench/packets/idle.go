@@ -44,7 +44,7 @@ func (r *run) idle(ctx context.Context) error {
 	r.verdicts.add("idle, % of one processor", atMost(1), share, "%.2f")
 	var errs []error
 	for _, w := range wires {
-		errs = append(errs, r.dataplane.unwire(ctx, w))
+		errs = append(errs, r.dataplane.disconnect(ctx, w))
 	}
 	return errors.Join(errs...)
 }

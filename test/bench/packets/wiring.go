@@ -62,7 +62,7 @@ func (d *dataplane) addMemifPair(ctx context.Context, name string, first uint32,
 	return w, nil
 }
 
-func (d *dataplane) unwire(ctx context.Context, w memifPair) error {
+func (d *dataplane) disconnect(ctx context.Context, w memifPair) error {
 	return errors.Join(d.deleteMemif(ctx, w.indexes[0]), d.deleteMemif(ctx, w.indexes[1]))
 }
 
