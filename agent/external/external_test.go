@@ -103,7 +103,7 @@ func TestAFileThatCannotBeTrustedOrReadIsRefusedOnce(t *testing.T) {
 		{"a key twice", "a/b: 1\na/b: 2", 0o600, "already set"},
 		{"a key again in the second document", "a/b: 1\n---\na/b: 2", 0o600, "a.yaml: a/b: it is already set"},
 		{"a second document that is wrong", "a/b: 1\n---\n{", 0o600, "a.yaml: "},
-		{"a document in the line of its mark", "a/b: 1\n--- {a/c: 2}", 0o600, `a.yaml: line "--- {a/c: 2}": put what follows`},
+		{"a document on the line of its mark", "a/b: 1\n--- {a/c: 2}", 0o600, `a.yaml: line "--- {a/c: 2}": move the content after`},
 		{"too large", strings.Repeat("#", maxExternalFile+1), 0o600, "at most"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -75,7 +75,8 @@ func (l *listener) Close() error {
 	return l.UnixListener.Close()
 }
 
-// checkStale returns nil if path does not exist or is a socket without a listener.
+// checkStale returns nil if path does not exist or is a socket without a listener. It completes if ctx ends: the caller of Listen then gets
+// a listener to close, not an error to report.
 func checkStale(ctx context.Context, network, path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -86,7 +87,7 @@ func checkStale(ctx context.Context, network, path string) error {
 	case info.Mode().Type() != fs.ModeSocket:
 		return fmt.Errorf("the path is not a socket (%s): remove it or choose another path", info.Mode())
 	}
-	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, path)
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(context.WithoutCancel(ctx), network, path)
 	switch {
 	case err == nil:
 		return errors.Join(ErrInUse, conn.Close())

@@ -136,3 +136,23 @@ func TestASocketThatExistsAcceptsConnections(t *testing.T) {
 		}
 	}
 }
+
+func TestListenSucceedsAfterItsContextEnded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.sock")
+	stale, err := Bind(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stale.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l, err := Listen(ctx, "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
