@@ -10,13 +10,13 @@ import (
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
-// A pod whose route waits for a missing VRF would start without that route.
-func TestPodDoesNotStartWithUnmadeObjects(t *testing.T) {
+// A pod must not start while its route waits for a missing VRF.
+func TestPodDoesNotStartWithPendingObjects(t *testing.T) {
 	s, vrfs, routes := kvschedulertest.Markers(t)
 	c := &committer{onRefused: func(error) {}, scheduler: s, client: vpp.New("/nowhere", vpp.Options{})}
-	waiting := eventloop.Setting{Key: routes.Ref("far").String(), Value: "away"}
-	there := eventloop.Setting{Key: vrfs.Ref("a").String(), Value: ""}
-	out, err := c.Commit(t.Context(), eventloop.Change{Atomic: true, Label: "ADD", Set: []eventloop.Setting{there, waiting}})
+	pending := eventloop.Setting{Key: routes.Ref("far").String(), Value: "away"}
+	created := eventloop.Setting{Key: vrfs.Ref("a").String(), Value: ""}
+	out, err := c.Commit(t.Context(), eventloop.Change{Atomic: true, Label: "ADD", Set: []eventloop.Setting{created, pending}})
 	if !errors.Is(err, kvscheduler.ErrPending) || !out.Undone {
 		t.Errorf("%v, undone: %v; want a failed ADD", err, out.Undone)
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// reasonAddFailed is the reason of events on pods that could not be wired.
+// reasonAddFailed is the reason of events on pods whose ADD failed.
 const reasonAddFailed = "WeftAddFailed"
 
 // reasonUnknown is the reason of events on pods with unknown annotations.
 const reasonUnknown = "WeftUnknownAnnotation"
 
-// reasonUnlimited is the reason of events on pods that ask for limits of their bandwidth.
+// reasonUnlimited is the reason of events on pods that request bandwidth limits, which are not enforced.
 const reasonUnlimited = "WeftBandwidthNotLimited"
 
 // reasonQuarantined is the reason of events on pods that are withheld from the dataplane.
@@ -37,7 +37,7 @@ type PodEvents struct {
 	Writer    *events.Writer
 	Scheduler *kvscheduler.Scheduler
 	Pods      *podmanager.Manager
-	Multus    bool // it resolves the networks that pods select
+	Multus    bool // Multus resolves the networks that pods select
 
 	edits edits
 }
@@ -72,8 +72,8 @@ func hasFailed(op kvscheduler.OpRecord) bool {
 	return op.Err != "" && op.Why != "undo" && op.Outcome != "skipped"
 }
 
-// failureText describes a failure to the author of the pod: the interface, the step, the reason, and what is left behind. The text is the
-// same for each sandbox of the pod, so that Kubernetes counts one Event instead of making several.
+// failureText describes a failure to the author of the pod: the interface, the step, the reason, and leftovers. The text is the same
+// for each sandbox of the pod, so Kubernetes counts repeats of one Event.
 func failureText(o podmanager.Outcome, op *kvscheduler.OpRecord) string {
 	text := fmt.Sprintf("interface %s of network %s: %s", o.Key.IfName, o.Key.Network, stepAndReason(o, op))
 	switch {

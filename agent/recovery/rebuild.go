@@ -28,10 +28,9 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// The loss of the state file must not disconnect a pod. The machine has what the file lost: the dataplane has the interfaces, and the
-// aliases of their Linux ends name the attachments. So the attachments are rebuilt from these before the first resync, which then finds
-// all of it desired; so are the networks of the configuration, with their numbers. The new file records the debt until nothing is left
-// to rebuild; until then nothing is pruned.
+// The loss of the state file must not disconnect a pod. The dataplane still has the interfaces, and the aliases of their Linux ends name the
+// attachments. The agent rebuilds the attachments from these before the first resync, and the networks of the configuration with their VNIs
+// and table IDs. The new file is marked as incomplete until nothing is left to rebuild; until then nothing is pruned.
 
 // Rebuilder rebuilds what a state file lost.
 type Rebuilder struct {
@@ -57,7 +56,7 @@ func (r *Rebuilder) Rebuild(ctx context.Context) (isComplete bool, _ error) {
 	networks := r.recognise(there.numbers)
 	attachments, unknown := r.reconstruct(there.ports)
 	r.Network.Restore(ipnet.Saved{Attachments: attachments})
-	for _, f := range unknown { // last, because the addresses of known pods precede
+	for _, f := range unknown { // last: known pods keep their addresses
 		r.Network.Networks.WithholdAddresses(f.Object, f.All())
 	}
 	r.Pods.Restore(attachments)
