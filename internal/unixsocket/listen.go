@@ -3,7 +3,6 @@ package unixsocket
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,10 +24,16 @@ const dialTimeout = time.Second
 // another process listens on the socket, and it fails if path is another file. A client that finds the socket can connect: it
 // listens under a temporary name first. Closing the listener removes the socket unless another file replaced it.
 func Listen(ctx context.Context, network, path string) (net.Listener, error) {
-	if err := checkStale(ctx, network, path); err != nil {
+	// Always the same temporary name: the next Listen removes the socket of a process that was killed before the rename.
+	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+	for _, name := range []string{path, temp} {
+		if err := checkStale(ctx, network, name); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", name, err)
+		}
+	}
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	temp := filepath.Join(filepath.Dir(path), "."+rand.Text()[:8]) // short: the path of a socket has at most 107 bytes
 	socket, err := Bind(ctx, network, temp)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)

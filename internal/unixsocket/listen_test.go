@@ -156,3 +156,21 @@ func TestListenSucceedsAfterItsContextEnded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A process that is killed between bind and rename leaves its temporary socket.
+func TestListenRemovesTheTemporarySocketOfAKilledProcess(t *testing.T) {
+	dir := t.TempDir()
+	killed, err := Bind(t.Context(), "unix", filepath.Join(dir, ".test.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := killed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := listen(t, "unix", filepath.Join(dir, "test.sock")).Close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left over: %v, %v", left, err)
+	}
+}
