@@ -197,7 +197,7 @@ func moveSteps(h *handle, v wire.Uplink) (steps []moveStep, err error) {
 			return addAddress(h, wire.LinuxAddress{Link: v.To, Prefix: hostPrefix(a)})
 		})
 	}
-	// After an address: a card that counts as moved is not read again, so its changed settings are not taken for the original ones.
+	// After an address: a card that counts as moved is not read again, so its changed settings never replace the original ones.
 	add("prepare "+v.Card.Link, func() error { return prepareCard(h, card, v.Card) })
 	for _, n := range gateways(v) {
 		add(fmt.Sprintf("add neighbour %s to %s", n.Address, v.To), func() error { return setNeighbour(h, n) })

@@ -42,7 +42,7 @@ var (
 	v6 = family{"ip6:ipv6-icmp", "::", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply, 58}
 )
 
-// payload identifies the requests of a Pinger among those of others in the namespace.
+// payload distinguishes the requests of a Pinger from other requests in the namespace.
 var payload = []byte("weft pings, and weft is answered; 56 bytes are the usual")
 
 // Open makes a Pinger for addresses of to's family, in the namespace at path ("" is the caller's own).
