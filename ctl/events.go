@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
+	"github.com/weftnet/weft/proto/document"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -82,7 +83,7 @@ func receiveEvents(c *client, stream eventStream, table func(*weftv1.EventRecord
 		}
 		if c.format == "table" {
 			table(e)
-		} else if err := c.streamed(recordOf(e.Json, e)); err != nil {
+		} else if err := c.streamed(document.Record(e.Json, e)); err != nil {
 			return err
 		}
 	}

@@ -84,8 +84,21 @@ func rootCommand(c *client) *cobra.Command {
 	flags.DurationVar(&c.agent.timeout, "timeout", 10*time.Second, "timeout of a request")
 	flags.StringVarP(&c.format, "output", "o", "table", "output format: "+formats)
 	for _, command := range []func(*client) *cobra.Command{
-		statusCommand, attachmentsCommand, eventsCommand, transactionsCommand, objectsCommand, whyCommand, addressesCommand, devicesCommand,
-		countersCommand, settingsCommand, resyncCommand, configureCommand, quarantineCommand, garbageCommand, lintCommand,
+		statusCommand,
+		attachmentsCommand,
+		eventsCommand,
+		transactionsCommand,
+		objectsCommand,
+		whyCommand,
+		addressesCommand,
+		devicesCommand,
+		countersCommand,
+		settingsCommand,
+		resyncCommand,
+		configureCommand,
+		quarantineCommand,
+		garbageCommand,
+		lintCommand,
 	} {
 		root.AddCommand(command(c))
 	}

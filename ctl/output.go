@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"sigs.k8s.io/yaml"
+
+	"github.com/weftnet/weft/proto/document"
 )
 
 const formats = "table, json or yaml"
@@ -39,7 +41,7 @@ func (p *printer) show(v any, table func()) error {
 		return nil
 	}
 	if m, ok := v.(proto.Message); ok {
-		v = documentOf(m.ProtoReflect())
+		v = document.Of(m.ProtoReflect())
 	}
 	return p.document(v)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weftnet/weft/proto/document"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -37,7 +38,7 @@ func transactionsCommand(c *client) *cobra.Command {
 			}
 			records := make([]any, 0, len(reply.Transactions))
 			for _, t := range reply.Transactions {
-				records = append(records, recordOf(t.Json, t))
+				records = append(records, document.Record(t.Json, t))
 			}
 			return c.show(map[string]any{"transactions": records}, func() { printTransactions(&c.printer, reply.Transactions, operations) })
 		},

@@ -1,4 +1,5 @@
-package ctl
+// Package document converts messages of the agent into JSON documents: those of weftctl -o json, and those of the web page.
+package document
 
 import (
 	"encoding/json"
@@ -10,9 +11,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// documentOf converts a message into the value that -o json prints. It differs from protobuf's JSON mapping: zero values
+// Of converts a message into the value that -o json prints. It differs from protobuf's JSON mapping: zero values
 // are present, 64-bit numbers are numbers, and bytes fields, which hold JSON in this API, are embedded as JSON.
-func documentOf(m protoreflect.Message) map[string]any {
+func Of(m protoreflect.Message) map[string]any {
 	doc := make(map[string]any)
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -47,7 +48,7 @@ func fieldOf(field protoreflect.FieldDescriptor, v protoreflect.Value) any {
 func single(v protoreflect.Value) any {
 	switch value := v.Interface().(type) {
 	case []byte:
-		return rawDocument(value)
+		return raw(value)
 	case protoreflect.Message:
 		switch known := value.Interface().(type) {
 		case *timestamppb.Timestamp:
@@ -55,14 +56,14 @@ func single(v protoreflect.Value) any {
 		case *durationpb.Duration:
 			return strconv.FormatFloat(known.AsDuration().Seconds(), 'f', -1, 64) + "s"
 		}
-		return documentOf(value)
+		return Of(value)
 	default:
 		return value
 	}
 }
 
-// rawDocument returns b as raw JSON: nil if b is empty, a string if b is not valid JSON.
-func rawDocument(b []byte) any {
+// raw returns b as raw JSON: nil if b is empty, a string if b is not valid JSON.
+func raw(b []byte) any {
 	if len(b) == 0 {
 		return nil
 	}
@@ -72,10 +73,10 @@ func rawDocument(b []byte) any {
 	return json.RawMessage(b)
 }
 
-// recordOf returns the agent's complete record, or the message m if the agent sent none.
-func recordOf(whole []byte, m protoreflect.ProtoMessage) any {
+// Record returns the agent's complete record, or the message m if the agent sent none.
+func Record(whole []byte, m protoreflect.ProtoMessage) any {
 	if len(whole) > 0 {
-		return rawDocument(whole)
+		return raw(whole)
 	}
-	return documentOf(m.ProtoReflect())
+	return Of(m.ProtoReflect())
 }
