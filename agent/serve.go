@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/agent/inventory"
 	"github.com/weftnet/weft/agent/operations"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/internal/unixsocket"
@@ -37,6 +38,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		Replayer: a.replayer, Quarantine: a.quarantine, Garbage: a.vanished, External: a.external, Paused: a.paused,
 		Dataplane: a.dataplane.Client, Counters: a.counters, Settings: a.settings, Stopping: ctx.Done(),
 	}))
+	weftv1.RegisterDataplaneServer(server, &inventory.Server{Client: a.dataplane.Client, Pods: a.pods, Counters: a.counters})
 	return a.listenAndServe(ctx, server)
 }
 

@@ -34,6 +34,7 @@ type request struct {
 	reply api.Message // receives the answer; of a dump: only its type matters
 	dump  bool
 	fine  []api.VPPApiError // refusals that count as success
+	read  bool              // changes nothing, although its message can
 
 	details []api.Message
 	sent    bool
@@ -74,7 +75,7 @@ var reads = map[string]bool{
 	(&ip.SwInterfaceIP6GetLinkLocalAddress{}).GetMessageName(): true,
 }
 
-func (r *request) changes() bool { return !r.dump && !reads[r.msg.GetMessageName()] }
+func (r *request) changes() bool { return !r.dump && !r.read && !reads[r.msg.GetMessageName()] }
 
 func listOf[D api.Message](r *request) []D {
 	list := make([]D, len(r.details))

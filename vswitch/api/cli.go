@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"go.fd.io/govpp/binapi/vlib"
 
@@ -38,6 +39,8 @@ func command(m *model.Model, line string) string {
 		return showErrors(m)
 	case joined == "show memif":
 		return showMemifs(m)
+	case joined == "show runtime":
+		return showRuntime(m)
 	case joined == "show trace":
 		return showTrace(m)
 	case joined == "clear trace":
@@ -114,6 +117,22 @@ func counters(c forward.Counters) []counter {
 		{"drops", c.Drops}, {"punt", c.Punts}, {"ip4", c.RxIP4}, {"ip6", c.RxIP6}, {"tx-error", c.TxErrors}}
 	return slices.DeleteFunc(all, func(c counter) bool { return c.count == 0 })
 }
+
+// showRuntime shows the load of the workers: the share of the time on a processor, and frames by vector.
+func showRuntime(m *model.Model) string {
+	return page(func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "Thread\tTime\tBusy\tVectors\tPackets\tPackets/Vector\tSleeps")
+		for _, l := range m.Loads() {
+			fmt.Fprintf(w, "%s%d\t%s\t%.1f%%\t%d\t%d\t%.2f\t%d\n", forward.WorkerThreads, l.Worker, l.Elapsed.Round(time.Second),
+				percent(l.Elapsed-l.Asleep, l.Elapsed), l.Vectors, l.Frames, ratio(l.Frames, l.Vectors), l.Sleeps)
+		}
+	})
+}
+
+// percent returns part of whole, at least 0: the clocks of both are read at different times.
+func percent(part, whole time.Duration) float64 { return 100 * max(part, 0).Seconds() / whole.Seconds() }
+
+func ratio(of, to uint64) float64 { return float64(of) / float64(max(to, 1)) }
 
 func showErrors(m *model.Model) string {
 	drops := m.Drops()

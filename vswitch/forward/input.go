@@ -55,6 +55,7 @@ func (w *worker) receive(i *rxQueue) (n int, more bool) {
 		w.buffers.refill(used)
 	}
 	w.rx.endTurn(i, n)
+	w.load.received(n)
 	return n, more
 }
 

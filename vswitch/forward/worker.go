@@ -33,6 +33,7 @@ type worker struct {
 	routes       routeCache
 	untracedLine traceLine // replaces trace lines that would be overwritten
 	spin         spinner
+	load         loadMeter
 
 	// Of the frame that was decided last:
 	unresolved netip.Addr // next hop that has no neighbour entry
@@ -54,7 +55,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 		return nil, err
 	}
 	start := time.Now()
-	w := &worker{engine: e, bell: bell, buffers: newBufferCache(), spin: newSpinner(),
+	w := &worker{engine: e, bell: bell, buffers: newBufferCache(), spin: newSpinner(), load: newLoadMeter(),
 		view:     view{id: id, stopwatch: func() time.Duration { return time.Since(start) }},
 		requests: requests{bell: bell, ended: make(chan struct{}), stopped: e.stopped}}
 	w.rx.view = &w.view
@@ -93,11 +94,14 @@ func (w *worker) run(ctx context.Context) error {
 		case idle < w.spin.polls:
 			idle++
 		default:
+			w.load.publish()
 			began := time.Now()
 			if err := w.sleep(); err != nil {
 				return fmt.Errorf("worker %d: %w", w.id, err)
 			}
-			w.spin.slept(time.Since(began))
+			slept := time.Since(began)
+			w.spin.slept(slept)
+			w.load.slept(slept)
 			w.l2.fib.secondClock.slept()
 			idle = 0
 		}

@@ -151,6 +151,7 @@ type Bridges interface {
 type Meter interface {
 	Counters(index uint32) forward.Counters
 	Drops() map[string]uint64
+	Loads() []forward.Load
 	Trace(index uint32, n int) []string
 }
 
@@ -274,6 +275,9 @@ func (m *Model) Traffic() []Traffic {
 
 // Drops returns the number of dropped packets by reason.
 func (m *Model) Drops() map[string]uint64 { return m.engine.Drops() }
+
+// Loads returns the load of the workers.
+func (m *Model) Loads() []forward.Load { return m.engine.Loads() }
 
 // Trace holds the last frames that a port received.
 type Trace struct {

@@ -1,0 +1,86 @@
+package inventory
+
+import "strings"
+
+// statistics are the reasons that count events, not drops: VPP has no other place for them.
+var statistics = map[string]string{
+	"L2 learn misses":               "MAC addresses that a bridge domain learned",
+	"L2 mac moves":                  "MAC addresses that moved to another interface of a bridge domain",
+	"L2 not learned due to limit":   "MAC addresses that were not learned because the table was full; frames to them are flooded",
+	"L2 flood packets":              "frames that a bridge domain flooded",
+	"L2 learn packets":              "frames that a bridge domain received",
+	"L2 learn hits":                 "frames from MAC addresses that a bridge domain knew",
+	"L2 forward packets":            "frames that a bridge domain forwarded",
+	"L2 forward hits":               "frames to MAC addresses that a bridge domain knew",
+	"good packets decapsulated":     "packets from tunnels",
+	"good packets encapsulated":     "packets to tunnels",
+	"ARP replies sent":              "ARP requests that the dataplane answered",
+	"neighbor solicitations for us": "neighbour solicitations that the dataplane received",
+}
+
+// explanations are the causes of drops that operators see most, by VPP's name of the reason.
+var explanations = map[string]string{
+	"no error":                                     "no route to the destination, or the route drops: see weftctl dataplane fib --to ADDRESS",
+	"subinterface down":                            "the receiving interface is down",
+	"interface is down":                            "the sending interface is down",
+	"interface is deleted":                         "the sending interface was deleted while packets were on the way",
+	"frame too short":                              "the pod sent a frame shorter than an Ethernet header",
+	"l3 mac mismatch":                              "the frame was for another MAC address: the sender's neighbour entry is wrong or old",
+	"unknown ethernet type":                        "neither IPv4, IPv6 nor ARP on a routed interface, for example LLDP or VLAN tags",
+	"bad virtio header":                            "the pod's driver sent an invalid virtio header",
+	"too_short":                                    "packet shorter than its IP header",
+	"version":                                      "wrong IP version in the header",
+	"bad_length":                                   "length in the IP header exceeds the packet",
+	"bad_checksum":                                 "wrong IPv4 header checksum",
+	"source address invalid":                       "source address that no host may use, such as a multicast address",
+	"spoofed_local_packets":                        "source address is the dataplane's own",
+	"time_expired":                                 "TTL or hop limit expired: a traceroute, or a routing loop",
+	"mtu_exceeded":                                 "packet exceeds the MTU of the next link and may not be fragmented: compare the MTUs of both ends",
+	"cant_fragment_header":                         "packet cannot be fragmented",
+	"loop between tables":                          "a route leads through VRFs in a loop",
+	"no route for own packet":                      "the dataplane has no route for its own reply",
+	"queue full":                                   "more ARP, ND or ICMP packets than the slow path handles",
+	"ACL deny packets":                             "the anti-spoofing ACL denies the packet: its source is not an address of the pod",
+	"input ACL misses":                             "anti-spoofing: source MAC or address is not the pod's",
+	"L2 filter mac drops":                          "source MAC is filtered",
+	"L2 mac move violations":                       "source MAC belongs to another interface and may not move",
+	"L2 forward misses":                            "destination MAC is unknown and the bridge domain does not flood unknown MACs",
+	"Reflection Drop":                              "destination MAC is behind the interface that sent the frame",
+	"Filter Mac Drop":                              "destination MAC is filtered",
+	"L2 replication complete":                      "the bridge domain has no other member",
+	"storm limit exceeded":                         "more broadcast, multicast or unknown frames than stormLimit allows",
+	"L2 split horizon drops":                       "frame from a tunnel is not sent to another tunnel",
+	"BVI L3 MAC mismatch":                          "frame to the gateway's interface with another destination MAC",
+	"bad_desc":                                     "the memif client wrote an invalid descriptor: a bug or an attack in the pod",
+	"no_free_slots":                                "the memif client does not empty its ring: its program is too slow, or stopped",
+	"no such tunnel packets":                       "VXLAN packets from an unknown node or with an unknown VNI",
+	"udp_checksum":                                 "wrong UDP checksum of a VXLAN packet",
+	"tunnel in a tunnel":                           "a VXLAN packet would be sent through another tunnel",
+	"no route to the other end":                    "no route to the other node: see weftctl status and the node's addresses",
+	"packet exceeds the tunnel's MTU":              "the pod's MTU is too large for the tunnel",
+	"envelope exceeds the MTU of its route":        "VXLAN packet exceeds the MTU of the uplink",
+	"l3_src_address_is_local":                      "ARP request from an address of the dataplane: two hosts use the same address",
+	"l3_dst_address_not_local":                     "ARP request for an address that the dataplane does not have",
+	"l2_address_mismatch":                          "ARP with different sender MACs in frame and payload",
+	"events not read":                              "API clients do not read their events",
+	"no buffers for segments or fragments":         "no free buffer to split a large packet",
+	"multicast or broadcast not forwarded":         "multicast and broadcast are not routed",
+	"multicast not forwarded":                      "multicast is not routed",
+	"link-local not forwarded":                     "link-local addresses are not routed",
+	"L2 feature forwarding disabled":               "the interface is in no bridge domain, or the bridge domain does not forward",
+	"packets with bad flags field in vxlan header": "not a valid VXLAN header",
+}
+
+// explain explains an error counter of the dataplane, "" if it has no explanation. Reasons of several nodes have one explanation.
+func explain(node, reason string) (text string, statistic bool) {
+	if text, ok := statistics[reason]; ok {
+		return text, true
+	}
+	if text, ok := explanations[reason]; ok {
+		return text, false
+	}
+	if strings.HasSuffix(node, "-tx") {
+		return "the pod does not accept packets: its queue is full", false
+	}
+	return "", false
+}
