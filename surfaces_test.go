@@ -19,6 +19,7 @@ import (
 
 // served maps functions that register the product's gRPC services to the services.
 var served = map[string]grpc.ServiceDesc{
+	"RegisterDataplaneServer":    weftv1.Dataplane_ServiceDesc,
 	"RegisterOperationsServer":   weftv1.Operations_ServiceDesc,
 	"RegisterRemoteCNIServer":    weftv1.RemoteCNI_ServiceDesc,
 	"RegisterHealthServer":       grpc_health_v1.Health_ServiceDesc,
