@@ -184,7 +184,7 @@ func (l *lab) resyncs() (operations []string) {
 		Transactions []struct {
 			Origin string
 			Start  time.Time
-			Ops    []struct{ Ref, Verb string }
+			Ops    []struct{ Ref, Verb string } `json:"operations"`
 		}
 	}
 	l.ctl(&reply, "transactions")

@@ -11,18 +11,45 @@ import (
 
 func attachmentsCommand(c *client) *cobra.Command {
 	return &cobra.Command{
-		Use:     "attachments",
+		Use:     "attachments [NAMESPACE/NAME]",
 		Aliases: []string{"pods"},
 		Short:   "Lists the attachments of pods and their interfaces",
-		Example: "  weftctl attachments -o json | jq -r '.attachments[].pod.name'",
-		Args:    usage(cobra.NoArgs),
-		RunE:    query(c, weftv1.OperationsClient.Attachments, &weftv1.AttachmentsRequest{}, printAttachments),
+		Example: `  weftctl attachments shop/cart
+  weftctl attachments -o json | jq -r '.attachments[].pod.name'`,
+		Args:              usage(cobra.MatchAll(cobra.MaximumNArgs(1), isPod)),
+		ValidArgsFunction: completePods(c),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req := &weftv1.AttachmentsRequest{Pod: strings.Join(args, "")}
+			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Attachments, req)
+			if err != nil {
+				return err
+			}
+			if req.Pod != "" && len(reply.Attachments) == 0 {
+				return fmt.Errorf("pod %s has no attachment on this node; weftctl events --pod %s shows its history", req.Pod, req.Pod)
+			}
+			return c.show(reply, func() { printAttachments(&c.printer, reply) })
+		},
 	}
+}
+
+// isPod checks that the first argument, if any, is NAMESPACE/NAME.
+func isPod(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return checkPod(args[0])
+}
+
+func checkPod(name string) error {
+	if namespace, pod, ok := strings.Cut(name, "/"); !ok || namespace == "" || pod == "" || strings.Contains(pod, "/") {
+		return fmt.Errorf("%q: a pod is NAMESPACE/NAME", name)
+	}
+	return nil
 }
 
 // printAttachments prints a row for each interface. The first row of an attachment also has the attachment's columns.
 func printAttachments(p *printer, reply *weftv1.AttachmentsReply) {
-	g := newGrid("pod", "container", "network", "interface", "type", "addresses", "mac", "object", "age")
+	g := newGrid("pod", wide("container"), "network", "interface", "type", "addresses", wide("mac"), wide("object"), "age")
 	for _, a := range reply.Attachments {
 		key, interfaces := a.GetAttachment(), a.Interfaces
 		if len(interfaces) == 0 {

@@ -3,7 +3,6 @@ package ctl
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,8 +18,8 @@ func countersCommand(c *client) *cobra.Command {
 			"  weftctl counters -o json | jq '.errors[] | select(.node == \"ip4-input\")'",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if namespace, name, ok := strings.Cut(pod, "/"); pod != "" && (!ok || namespace == "" || name == "") {
-				return usageError{fmt.Errorf("--pod %q: must be NAMESPACE/NAME", pod)}
+			if err := checkPod(pod); pod != "" && err != nil {
+				return usageError{fmt.Errorf("--pod: %w", err)}
 			}
 			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Counters, &weftv1.CountersRequest{})
 			if err != nil {
@@ -29,6 +28,9 @@ func countersCommand(c *client) *cobra.Command {
 			if pod != "" {
 				reply.Errors = nil
 				reply.Interfaces = slices.DeleteFunc(reply.Interfaces, func(i *weftv1.InterfaceCounters) bool { return podName(i.Pod) != pod })
+				if len(reply.Interfaces) == 0 {
+					return fmt.Errorf("pod %s has no interface with counters on this node", pod)
+				}
 			}
 			return c.show(reply, func() { printCounters(&c.printer, reply, pod == "") })
 		},
@@ -38,7 +40,7 @@ func countersCommand(c *client) *cobra.Command {
 }
 
 func printCounters(p *printer, reply *weftv1.CountersReply, errors bool) {
-	g := newGrid("pod", "container", "interface", "type", "rx packets", "rx bytes", "rx drops", "tx packets", "tx bytes", "tx drops", "connected")
+	g := newGrid("pod", wide("container"), "interface", wide("type"), "rx packets", wide("rx bytes"), "rx drops", "tx packets", wide("tx bytes"), "tx drops", "connected")
 	for _, i := range reply.Interfaces {
 		g.row(podName(i.Pod), shortID(i.Attachment.GetContainerId()), i.Interface, i.Type,
 			i.RxPackets, i.RxBytes, i.RxDrops, i.TxPackets, i.TxBytes, i.TxDrops, connected(i.Connected))

@@ -48,21 +48,16 @@ type dataplaneMethod[Reply proto.Message] func(weftv1.DataplaneClient, context.C
 // dataplaneQuery makes a command that prints the reply to one request.
 func dataplaneQuery[Reply proto.Message](c *client, name, short string, m dataplaneMethod[Reply], table func(*printer, Reply)) *cobra.Command {
 	return &cobra.Command{
-		Use:   name + " [NAMESPACE/NAME]",
-		Short: short,
-		Args:  usage(cobra.MaximumNArgs(1)),
+		Use:               name + " [NAMESPACE/NAME]",
+		Short:             short,
+		Args:              usage(cobra.MatchAll(cobra.MaximumNArgs(1), isPod)),
+		ValidArgsFunction: completePods(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := &weftv1.DataplaneRequest{}
+			req := &weftv1.DataplaneRequest{Pod: strings.Join(args, "")}
 			for flag, field := range map[string]*string{"vrf": &req.Network, "name": &req.Network, "to": &req.Address} {
 				if f := cmd.Flags().Lookup(flag); f != nil {
 					*field = f.Value.String()
 				}
-			}
-			if len(args) == 1 {
-				if namespace, pod, ok := strings.Cut(args[0], "/"); !ok || namespace == "" || pod == "" {
-					return usageError{fmt.Errorf("%q: a pod is NAMESPACE/NAME", args[0])}
-				}
-				req.Pod = args[0]
 			}
 			var reply Reply
 			err := c.agent.dial(cmd.Context(), func(ctx context.Context, conn grpc.ClientConnInterface) (err error) {

@@ -24,7 +24,7 @@ func printDevices(p *printer, reply *weftv1.DevicesReply) {
 		kubelet = "registered with kubelet"
 	}
 	p.printf("memif devices: %d free, %s\n\n", reply.Free, kubelet)
-	g := newGrid("pod", "container", "devices", "age", "socket", "directory")
+	g := newGrid("pod", "container", "devices", "age", "socket", wide("directory"))
 	for _, a := range reply.Allocations {
 		g.row(podName(a.Pod), orDash(a.Container), orDash(strings.Join(a.Devices, " ")), p.age(a.Created), a.Socket, a.Directory)
 	}

@@ -5,23 +5,44 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/weftnet/weft/proto/document"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
+// lastEvents is the default number of events to show.
+const lastEvents = 20
+
 func eventsCommand(c *client) *cobra.Command {
 	req := &weftv1.EventsRequest{}
+	var since, until string
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Lists the events of the agent's event loop, oldest first",
-		Example: `  weftctl events --last 5
-  weftctl events -f -o json | jq -r 'select(.err) | .event'`,
+		Example: `  weftctl events --since 1h --failed
+  weftctl events --pod shop/cart --last 0
+  weftctl events --since 2026-03-01T02:00:00Z --until 2026-03-01T03:00:00Z
+  weftctl events -f -o json | jq -r 'select(.error != "") | .event'`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if req.After, err = moment(c.now(), "since", since); err == nil {
+				req.Before, err = moment(c.now(), "until", until)
+			}
+			if podErr := checkPod(req.Pod); err == nil && req.Pod != "" && podErr != nil {
+				err = usageError{fmt.Errorf("--pod: %w", podErr)}
+			}
+			if err != nil {
+				return err
+			}
+			if since != "" && !cmd.Flags().Changed("last") {
+				req.Last = 0
+			}
 			agent, list := c.agent, listEvents
 			if req.Follow {
 				agent.timeout, list = 0, followEvents
@@ -35,16 +56,138 @@ func eventsCommand(c *client) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&req.Follow, "follow", "f", false, "print new events until interrupted")
-	cmd.Flags().Uint32Var(&req.Last, "last", 20, "maximum number of recorded events to show; 0 shows all")
+	flags := cmd.Flags()
+	flags.BoolVarP(&req.Follow, "follow", "f", false, "print new events until interrupted")
+	flags.Uint32Var(&req.Last, "last", lastEvents, "maximum number of recorded events to show; 0, the default with --since, shows all")
+	flags.StringVar(&since, "since", "", "only events from this time on: a duration before now (1h), a time of today (02:30) or RFC 3339")
+	flags.StringVar(&until, "until", "", "only events before this time, in the forms of --since")
+	flags.StringVar(&req.Pod, "pod", "", "only events of this pod, NAMESPACE/NAME")
+	flags.BoolVar(&req.Failed, "failed", false, "only events that failed, were undone or refused")
 	return cmd
+}
+
+// moment parses the time of a flag; "" is none. Times of day are in the operator's time zone.
+func moment(now time.Time, flag, text string) (*timestamppb.Timestamp, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // no time
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return timestamppb.New(now.Add(-d)), nil
+	}
+	for _, layout := range []string{"15:04:05", "15:04"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			year, month, day := now.Date()
+			return timestamppb.New(time.Date(year, month, day, t.Hour(), t.Minute(), t.Second(), 0, now.Location())), nil
+		}
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
+			return timestamppb.New(t), nil
+		}
+	}
+	return nil, usageError{fmt.Errorf("--%s %q: must be a duration such as 1h, a time of today such as 02:30, or a time such as 2026-03-01T02:30:00Z", flag, text)}
+}
+
+func eventCommand(c *client) *cobra.Command {
+	return &cobra.Command{
+		Use:               "event NUMBER",
+		Short:             "Shows one event: steps, handlers with their changes, transactions, causes",
+		Example:           "  weftctl event 42",
+		Args:              usage(cobra.MatchAll(cobra.ExactArgs(1), isNumber)),
+		ValidArgsFunction: completeEvents(c),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			seq := numberOf(args[0])
+			events, err := readEvents(cmd.Context(), c.agent, &weftv1.EventsRequest{Since: seq, Last: 0})
+			if err != nil {
+				return err
+			}
+			if len(events) == 0 || events[0].Seq != seq {
+				return fmt.Errorf("no event %d is recorded; weftctl events lists them", seq)
+			}
+			e := events[0]
+			return c.show(e, func() { printEvent(&c.printer, e, events[1:]) })
+		},
+	}
+}
+
+// readEvents reads recorded events.
+func readEvents(ctx context.Context, a agent, req *weftv1.EventsRequest) (events []*weftv1.EventRecord, err error) {
+	err = a.connect(ctx, func(ctx context.Context, api weftv1.OperationsClient) error {
+		stream, err := api.Events(ctx, req)
+		if err != nil {
+			return err
+		}
+		for {
+			e, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			events = append(events, e)
+		}
+	})
+	return events, err
+}
+
+// printEvent prints an event; later are the events after it.
+func printEvent(p *printer, e *weftv1.EventRecord, later []*weftv1.EventRecord) {
+	p.printf("event %d  %s\n", e.Seq, printable(e.Event))
+	p.printf("arrived  %s, queued %s, took %s\n", p.clock(e.Arrived), took(e.Queued), took(e.Took))
+	p.printf("result   %s\n", eventResult(p, e))
+	if e.CancelledBy != "" {
+		p.printf("cancelled by %s\n", oneLine(e.CancelledBy))
+	}
+	for _, other := range later {
+		if other.Cause == e.Seq {
+			p.printf("caused   #%d %s\n", other.Seq, printable(other.Event))
+		}
+	}
+	if len(e.Steps) > 0 {
+		p.printf("\n")
+		g := newGrid("step", "took", "error")
+		for _, s := range e.Steps {
+			g.row(s.Name, took(s.Took), p.bad(oneLine(s.Error)))
+		}
+		p.printGrid(g, "")
+	}
+	for _, h := range e.Handlers {
+		p.printf("\n%s  %s\n", h.Name, strings.TrimSpace(took(h.Took)+"  "+p.bad(oneLine(h.Error))))
+		for _, change := range h.Changes {
+			p.printf("  %s\n", printable(change))
+		}
+	}
+	printEventRest(p, e)
+}
+
+// printEventRest prints what is left of an event: its transactions, and what it left behind.
+func printEventRest(p *printer, e *weftv1.EventRecord) {
+	if len(e.Transactions)+len(e.Stuck)+len(e.Pending)+len(e.Drops)+len(e.Verify) > 0 {
+		p.printf("\n")
+	}
+	for _, seq := range e.Transactions {
+		p.printf("transaction %d: weftctl transaction %d\n", seq, seq)
+	}
+	for _, d := range e.Drops {
+		p.printf("skipped  %s of %s: %s\n", d.Key, d.Source, oneLine(d.Reason))
+	}
+	for _, key := range e.Pending {
+		p.printf("waiting  %s\n", key)
+	}
+	for _, key := range e.Stuck {
+		p.printf("%s  %s\n", p.bad("left behind"), key)
+	}
+	for _, difference := range e.Verify {
+		p.printf("verification: %s\n", oneLine(difference))
+	}
 }
 
 type eventStream = grpc.ServerStreamingClient[weftv1.EventRecord]
 
 // listEvents prints the recorded events as a table.
 func listEvents(_ context.Context, c *client, stream eventStream) error {
-	g := newGrid("seq", "time", "event", "kind", "ops", "queued", "took", "result")
+	g := newGrid("seq", "time", "event", wide("kind"), "ops", wide("queued"), "took", "result")
 	err := receiveEvents(c, stream, func(e *weftv1.EventRecord) {
 		g.row(e.Seq, c.clock(e.Arrived), e.Event, e.Kind, e.Operations, took(e.Queued), took(e.Took), eventResult(&c.printer, e))
 	})
@@ -83,7 +226,7 @@ func receiveEvents(c *client, stream eventStream, table func(*weftv1.EventRecord
 		}
 		if c.format == "table" {
 			table(e)
-		} else if err := c.streamed(document.Record(e.Json, e)); err != nil {
+		} else if err := c.streamed(document.Of(e.ProtoReflect())); err != nil {
 			return err
 		}
 	}

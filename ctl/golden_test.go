@@ -30,7 +30,7 @@ func answer(t *testing.T, replies ctltest.Replies, args ...string) (string, int,
 	}
 	t.Cleanup(stop)
 	var out bytes.Buffer
-	env := ctl.Env{Out: &out, Err: &out, Now: func() time.Time { return now }}
+	env := ctl.Env{Out: &out, Err: &out, Now: func() time.Time { return now }, Width: 80}
 	code := ctl.Main(context.Background(), env, append(args, "--socket", socket))
 	return strings.ReplaceAll(out.String(), socket, "SOCKET"), code, agent
 }
@@ -38,7 +38,8 @@ func answer(t *testing.T, replies ctltest.Replies, args ...string) (string, int,
 // rows: AWS-25, MEM-13
 func TestTables(t *testing.T) {
 	commands := []string{
-		"status", "attachments", "events", "transactions", "transactions 1", "transactions 2", "transactions 3 --ops",
+		"status", "attachments", "events", "event 1", "event 2", "transactions", "transactions 1", "transactions 2", "transactions 3 --ops",
+		"transaction 4", "transaction 5",
 		"objects", "why vpp.route/x", "addresses", "devices", "counters", "counters --pod default/a", "settings", "resync", "gc --dry-run",
 	}
 	var b strings.Builder
@@ -50,6 +51,18 @@ func TestTables(t *testing.T) {
 		b.WriteString("$ weftctl " + command + "\n" + got + "\n")
 	}
 	golden(t, "tables", b.String())
+}
+
+func TestTablesWithAllColumns(t *testing.T) {
+	var b strings.Builder
+	for _, command := range []string{"attachments", "events", "transactions", "addresses", "devices", "counters"} {
+		got, code, _ := answer(t, ctltest.Sample(now), command, "--wide")
+		if again, _, _ := answer(t, ctltest.Sample(now), command, "-o", "wide"); code != 0 || again != got {
+			t.Errorf("%s: exit code %d; -o wide prints %s", command, code, again)
+		}
+		b.WriteString("$ weftctl " + command + " --wide\n" + got + "\n")
+	}
+	golden(t, "wide", b.String())
 }
 
 func TestJSONAndYAML(t *testing.T) {
@@ -76,7 +89,6 @@ func TestEmptyRepliesPrintAPhrase(t *testing.T) {
 		"events":         "no events\n",
 		"transactions 1": "no transactions\n",
 		"objects":        "no objects\n",
-		"objects x":      "no objects with prefix \"x\"\n",
 		"addresses":      "no pools\n\nall addresses are free\n",
 		"devices":        "memif devices: 0 free, not registered with kubelet\n\nno allocations\n",
 		"counters":       "no interface counters\n\nno error counters\n",

@@ -28,6 +28,7 @@ const defaultSocket = "/run/weft/agent.sock"
 type Env struct {
 	Out, Err io.Writer
 	Now      func() time.Time // default time.Now
+	Width    int              // of tables, in columns; default the width of the terminal Out, or any
 }
 
 // usageError marks an invalid command line: Main returns exitUsage.
@@ -44,7 +45,7 @@ func Main(ctx context.Context, env Env, args []string) int {
 	if env.Now == nil {
 		env.Now = time.Now
 	}
-	root := rootCommand(&client{printer: printer{out: env.Out, now: env.Now, colour: wantsColour(env.Out)}})
+	root := rootCommand(&client{printer: printer{out: env.Out, now: env.Now, colour: wantsColour(env.Out), width: cmp.Or(env.Width, widthOf(env.Out))}})
 	root.SetOut(env.Out)
 	root.SetErr(env.Err)
 	root.SetArgs(args)
@@ -83,11 +84,14 @@ func rootCommand(c *client) *cobra.Command {
 	flags.StringVar(&c.agent.socket, "socket", cmp.Or(os.Getenv("WEFT_SOCKET"), defaultSocket), "socket of the agent (env WEFT_SOCKET)")
 	flags.DurationVar(&c.agent.timeout, "timeout", 10*time.Second, "timeout of a request")
 	flags.StringVarP(&c.format, "output", "o", "table", "output format: "+formats)
+	flags.BoolVar(&c.wide, "wide", false, "show all columns of tables, of any width (same as -o wide)")
 	for _, command := range []func(*client) *cobra.Command{
 		statusCommand,
 		attachmentsCommand,
 		eventsCommand,
+		eventCommand,
 		transactionsCommand,
+		transactionCommand,
 		objectsCommand,
 		whyCommand,
 		addressesCommand,
@@ -110,7 +114,13 @@ func checkFlags(c *client) error {
 	if c.agent.timeout <= 0 {
 		return usageError{fmt.Errorf("--timeout %s: must be positive", c.agent.timeout)}
 	}
-	return checkFormat(c.format)
+	if err := checkFormat(c.format); err != nil {
+		return err
+	}
+	if c.format == "wide" {
+		c.format, c.wide = "table", true
+	}
+	return nil
 }
 
 func unknownCommand(cmd *cobra.Command, args []string) error {

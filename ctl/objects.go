@@ -19,23 +19,24 @@ func objectsCommand(c *client) *cobra.Command {
 		ValidArgsFunction: completeRefs(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prefix := strings.Join(args, "")
-			return query(c, weftv1.OperationsClient.Objects, &weftv1.ObjectsRequest{Prefix: prefix}, func(p *printer, reply *weftv1.ObjectsReply) {
-				printObjects(p, reply, prefix)
-			})(cmd, args)
+			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Objects, &weftv1.ObjectsRequest{Prefix: prefix})
+			if err != nil {
+				return err
+			}
+			if prefix != "" && len(reply.Objects) == 0 {
+				return fmt.Errorf("no objects with prefix %q", prefix)
+			}
+			return c.show(reply, func() { printObjects(&c.printer, reply) })
 		},
 	}
 }
 
-func printObjects(p *printer, reply *weftv1.ObjectsReply, prefix string) {
+func printObjects(p *printer, reply *weftv1.ObjectsReply) {
 	g := newGrid("object", "phase", "since", "detail")
 	for _, o := range reply.Objects {
 		g.row(o.Ref, o.Phase, p.age(o.Since), detail(p, o))
 	}
-	empty := "no objects"
-	if prefix != "" {
-		empty = fmt.Sprintf("no objects with prefix %q", prefix)
-	}
-	p.printGrid(g, empty)
+	p.printGrid(g, "no objects")
 }
 
 // detail returns an object's error, missing dependencies and next retry, or "".
@@ -61,29 +62,19 @@ func whyCommand(c *client) *cobra.Command {
 		Args:              usage(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeRefs(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return query(c, weftv1.OperationsClient.Why, &weftv1.WhyRequest{Ref: args[0]}, func(p *printer, reply *weftv1.WhyReply) {
+			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Why, &weftv1.WhyRequest{Ref: args[0]})
+			if err != nil {
+				return err
+			}
+			err = c.show(reply, func() {
 				for _, line := range reply.Lines {
-					p.printf("%s\n", printable(line))
+					c.printf("%s\n", printable(line))
 				}
-			})(cmd, args)
+			})
+			if err == nil && !reply.Found {
+				return fmt.Errorf("no object has the key or prefix %q", args[0])
+			}
+			return err
 		},
-	}
-}
-
-// completeRefs completes the key of an object.
-func completeRefs(c *client) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Objects, &weftv1.ObjectsRequest{Prefix: prefix})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		var refs []string
-		for _, o := range reply.Objects {
-			refs = append(refs, o.Ref)
-		}
-		return refs, cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"sigs.k8s.io/yaml"
@@ -17,10 +16,10 @@ import (
 	"github.com/weftnet/weft/proto/document"
 )
 
-const formats = "table, json or yaml"
+const formats = "table, wide, json or yaml"
 
 func checkFormat(format string) error {
-	if !slices.Contains([]string{"table", "json", "yaml"}, format) {
+	if !slices.Contains([]string{"table", "wide", "json", "yaml"}, format) {
 		return usageError{fmt.Errorf("--output %q: must be %s", format, formats)}
 	}
 	return nil
@@ -31,6 +30,8 @@ type printer struct {
 	out    io.Writer
 	now    func() time.Time // ages are relative to it; its time zone is the operator's
 	format string           // one of formats
+	wide   bool             // all columns, of any width
+	width  int              // of the output, in columns
 	colour bool
 }
 
@@ -76,33 +77,6 @@ func (p *printer) streamed(v any) error {
 }
 
 func (p *printer) printf(format string, args ...any) { fmt.Fprintf(p.out, format, args...) }
-
-// grid is a table without borders.
-type grid struct{ table.Writer }
-
-func newGrid(header ...any) grid {
-	g := grid{table.NewWriter()}
-	style := table.StyleLight
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	g.SetStyle(style)
-	g.SuppressTrailingSpaces()
-	if len(header) > 0 {
-		g.AppendHeader(header)
-	}
-	return g
-}
-
-func (g grid) row(cells ...any) { g.AppendRow(cells) }
-
-// printGrid prints a table, or the text empty if the table has no rows.
-func (p *printer) printGrid(g grid, empty string) {
-	if g.Length() == 0 {
-		p.printf("%s\n", empty)
-		return
-	}
-	p.printf("%s\n", g.Render())
-}
 
 // wantsColour reports whether out is a terminal and the environment allows colours (https://no-color.org).
 func wantsColour(out io.Writer) bool {

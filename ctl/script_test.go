@@ -19,6 +19,11 @@ import (
 // scenarios change the replies of the agent, by the argument of the script command "agent".
 var scenarios = map[string]func(*ctltest.Replies){
 	"normal": func(*ctltest.Replies) {},
+	"empty": func(r *ctltest.Replies) {
+		r.Attachments, r.Addresses, r.Objects, r.Counters = nil, nil, nil, nil
+		r.Events, r.Transactions = nil, nil
+		r.Why = &weftv1.WhyReply{Lines: []string{`no objects with prefix "vpp.x"; weftctl objects lists all`}}
+	},
 	"not-ready": func(r *ctltest.Replies) {
 		r.State.Ready = false
 		r.State.Conditions[1] = &weftv1.Condition{Name: "dataplane", Message: "connecting to /run/weft/api.sock"}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weftnet/weft/proto/document"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -27,7 +26,7 @@ func transactionsCommand(c *client) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			last := uint64(lastTransactions)
 			if len(args) == 1 {
-				last, _ = strconv.ParseUint(args[0], 10, 32) // checked by Args
+				last = numberOf(args[0])
 			}
 			if !cmd.Flags().Changed("ops") {
 				operations = last == 1
@@ -36,29 +35,107 @@ func transactionsCommand(c *client) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			records := make([]any, 0, len(reply.Transactions))
-			for _, t := range reply.Transactions {
-				records = append(records, document.Record(t.Json, t))
-			}
-			return c.show(map[string]any{"transactions": records}, func() { printTransactions(&c.printer, reply.Transactions, operations) })
+			return c.show(reply, func() { printTransactions(&c.printer, reply.Transactions, operations) })
 		},
 	}
 	cmd.Flags().BoolVar(&operations, "ops", false, "show the operations (default if N is 1)")
 	return cmd
 }
 
+func transactionCommand(c *client) *cobra.Command {
+	return &cobra.Command{
+		Use:               "transaction NUMBER",
+		Short:             "Shows one transaction: its plan and execution as a tree with times, and what was undone",
+		Example:           "  weftctl transaction 42",
+		Args:              usage(cobra.MatchAll(cobra.ExactArgs(1), isNumber)),
+		ValidArgsFunction: completeTransactions(c),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			seq := numberOf(args[0])
+			req := &weftv1.TransactionsRequest{Since: seq, Through: seq}
+			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Transactions, req)
+			if err != nil {
+				return err
+			}
+			if len(reply.Transactions) != 1 {
+				return fmt.Errorf("no transaction %d is recorded; weftctl transactions lists them", seq)
+			}
+			t := reply.Transactions[0]
+			return c.show(t, func() { printTransactionTree(&c.printer, t) })
+		},
+	}
+}
+
+// isNumber checks that the first argument, if any, is a number above 0.
 func isNumber(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	if n, err := strconv.ParseUint(args[0], 10, 32); err != nil || n == 0 {
-		return fmt.Errorf("invalid number of transactions %q", args[0])
+		return fmt.Errorf("invalid number %q", args[0])
 	}
 	return nil
 }
 
+// numberOf returns a number that isNumber accepted.
+func numberOf(text string) uint64 {
+	n, _ := strconv.ParseUint(text, 10, 32)
+	return n
+}
+
+// printTransactionTree prints the operations by level: those of a level ran after all of the levels above it. Operations with the same
+// batch were one call of the dataplane or the kernel. The rollback follows separately.
+func printTransactionTree(p *printer, t *weftv1.TransactionRecord) {
+	p.printf("transaction %d  %s  %s\n", t.Seq, t.Origin, t.Label)
+	p.printf("event %s, began %s, queued %s, planned in %s, took %s\n",
+		eventNumber(t.Event), p.clock(t.Start), took(t.Queued), took(t.PlanTook), took(t.Took))
+	p.printf("result: %s\n", transactionResult(p, t))
+	var forward, undo []*weftv1.Operation
+	for _, op := range t.Operations {
+		if op.Why == whyUndo {
+			undo = append(undo, op)
+		} else {
+			forward = append(forward, op)
+		}
+	}
+	p.printOperations("", forward)
+	p.printOperations("rollback", undo)
+	for _, w := range t.Waiting {
+		p.printf("\nwaiting: %s for %s\n", w.Ref, strings.Join(w.Missing, ", "))
+	}
+}
+
+// whyUndo is the reason of the operations of a rollback.
+const whyUndo = "undo"
+
+func (p *printer) printOperations(title string, ops []*weftv1.Operation) {
+	if len(ops) == 0 {
+		return
+	}
+	p.printf("\n")
+	if title != "" {
+		p.printf("%s\n", p.bad(title))
+	}
+	level := ^uint32(0)
+	for _, op := range ops {
+		if op.Level != level {
+			level = op.Level
+			p.printf("level %d\n", level)
+		}
+		p.printf("  %-8s %8s +%-8s %s\n", op.Verb, "@"+took(op.At), took(op.Took), op.Ref)
+		if op.Why != "" && op.Why != "desired" && op.Why != whyUndo {
+			p.printf("           because: %s\n", op.Why)
+		}
+		if op.Error != "" {
+			p.printf("           %s %s\n", p.bad("error:"), oneLine(op.Error))
+		}
+		if op.Outcome != "" && op.Outcome != "applied" {
+			p.printf("           outcome: %s\n", op.Outcome)
+		}
+	}
+}
+
 func printTransactions(p *printer, transactions []*weftv1.TransactionRecord, operations bool) {
-	g := newGrid("seq", "event", "time", "origin", "label", "ops", "took", "result")
+	g := newGrid("seq", "event", "time", wide("origin"), "label", "ops", "took", "result")
 	for i, t := range transactions {
 		switch {
 		case !operations:
@@ -80,7 +157,7 @@ func printTransaction(p *printer, t *weftv1.TransactionRecord) {
 	p.printf("transaction %d  event %s  %s  %s  %s  %s  took %s  %s\n", t.Seq, eventNumber(t.Event), p.clock(t.Start),
 		t.Origin, t.Label, counted(len(t.Operations), "operation"), took(t.Took), transactionResult(p, t))
 	if len(t.Operations) > 0 {
-		g := newGrid("level", "batch", "verb", "object", "at", "took", "why", "error")
+		g := newGrid(wide("level"), wide("batch"), "verb", "object", wide("at"), "took", "why", "error")
 		for _, op := range t.Operations {
 			g.row(op.Level, op.Batch, op.Verb, op.Ref, took(op.At), took(op.Took), op.Why, p.bad(oneLine(op.Error)))
 		}

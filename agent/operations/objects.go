@@ -2,8 +2,6 @@ package operations
 
 import (
 	"context"
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -64,66 +62,6 @@ func (o *Server) object(view kvscheduler.View, ref kvscheduler.Ref, status kvsch
 		obj.Applied = document(o.config.Scheduler.Redacted(ref, v))
 	}
 	return obj
-}
-
-// Why explains the object with the requested key, or, of the objects with that prefix, those that are not in sync.
-func (o *Server) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.WhyReply, error) {
-	view := o.config.Scheduler.View()
-	refs := matching(view, req.Ref)
-	if exact, err := kvscheduler.ParseRef(req.Ref); err == nil && (len(refs) == 0 || slices.Contains(refs, exact)) {
-		refs = []kvscheduler.Ref{exact}
-	}
-	if len(refs) == 0 {
-		return &weftv1.WhyReply{Lines: []string{
-			fmt.Sprintf("no objects with prefix %q; weftctl objects lists all", req.Ref),
-		}}, nil
-	}
-	reply := &weftv1.WhyReply{}
-	for _, ref := range refs {
-		reply.Lines = append(reply.Lines, o.config.Scheduler.Why(ref)...)
-	}
-	if len(reply.Lines) == 0 {
-		reply.Lines = settled(view, refs)
-	}
-	return reply, nil
-}
-
-// settled describes objects without explanations: one object by its phase, several by numbers.
-func settled(view kvscheduler.View, refs []kvscheduler.Ref) []string {
-	if len(refs) > 1 {
-		return []string{countsOf(view, refs)}
-	}
-	switch status, _ := view.Status(refs[0]); status.Phase {
-	case kvscheduler.InSync:
-		return []string{fmt.Sprintf("%s is in sync", refs[0])}
-	case kvscheduler.Observed:
-		return []string{fmt.Sprintf("%s exists; Weft observes it but does not create it", refs[0])}
-	default: // an operation is in progress
-		return []string{fmt.Sprintf("%s is %s", refs[0], status.Phase)}
-	}
-}
-
-// countsOf counts objects by phase and names the first one that is not in sync.
-func countsOf(view kvscheduler.View, refs []kvscheduler.Ref) string {
-	counts, first := map[kvscheduler.Phase]int{}, ""
-	for _, ref := range refs {
-		status, _ := view.Status(ref)
-		counts[status.Phase]++
-		if first == "" && status.Phase != kvscheduler.InSync && status.Phase != kvscheduler.Observed {
-			first = ref.String()
-		}
-	}
-	if counts[kvscheduler.InSync] == len(refs) {
-		return fmt.Sprintf("all %d objects are in sync", len(refs))
-	}
-	var parts []string
-	for _, phase := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%d %s", counts[phase], phase))
-	}
-	if first == "" {
-		return strings.Join(parts, ", ")
-	}
-	return strings.Join(parts, ", ") + "; the first that is not in sync is " + first
 }
 
 func matching(view kvscheduler.View, prefix string) []kvscheduler.Ref {

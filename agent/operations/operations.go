@@ -7,11 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -28,6 +28,7 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
@@ -115,10 +116,13 @@ func repaired(degraded []string, objects map[string]uint32, down error) *weftv1.
 	return c
 }
 
-// Attachments lists the attachments.
-func (o *Server) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
+// Attachments lists the attachments, or those of one pod.
+func (o *Server) Attachments(_ context.Context, req *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
 	reply := &weftv1.AttachmentsReply{}
 	for _, a := range o.config.Pods.Attachments() {
+		if req.Pod != "" && a.Pod.String() != req.Pod {
+			continue
+		}
 		reply.Attachments = append(reply.Attachments, attachmentInfo(a))
 	}
 	return reply, nil
@@ -146,23 +150,57 @@ func attachmentInfo(a pod.Attachment) *weftv1.AttachmentInfo {
 	return info
 }
 
-// Addresses lists pools, and the addresses in use.
-func (o *Server) Addresses(context.Context, *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
+// Addresses lists pools, and the addresses in use with their pods.
+func (o *Server) Addresses(_ context.Context, req *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
+	var only netip.Addr
+	if req.Address != "" {
+		var err error
+		if only, err = netip.ParseAddr(req.Address); err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "invalid address %q", req.Address)
+		}
+	}
 	pools, leases := o.config.Network.Networks.Addresses()
 	reply := &weftv1.AddressesReply{}
 	for _, p := range pools {
-		reply.Pools = append(reply.Pools, &weftv1.Pool{
-			Name: p.Name, Prefix: p.Prefix.String(),
-			Free: p.Free, Leased: p.Leased, Used: p.Used, Cooling: p.Cooling,
-		})
+		if !only.IsValid() || p.Prefix.Contains(only) {
+			reply.Pools = append(reply.Pools, &weftv1.Pool{
+				Name: p.Name, Prefix: p.Prefix.String(),
+				Free: p.Free, Leased: p.Leased, Used: p.Used, Cooling: p.Cooling,
+			})
+		}
 	}
+	owners := o.holders()
 	for _, l := range leases {
-		reply.Leases = append(reply.Leases, &weftv1.Lease{
+		if only.IsValid() && l.Address != only {
+			continue
+		}
+		lease := &weftv1.Lease{
 			Pool: l.Pool, Address: l.Address.String(), State: string(l.State), Holder: l.Holder,
 			Since: stamp(l.Since), FreeAt: stamp(l.FreeAt),
-		})
+		}
+		if owner, ok := owners[l.Holder]; ok {
+			lease.Pod, lease.Interface = podOf(owner.pod), owner.iface
+		}
+		reply.Leases = append(reply.Leases, lease)
 	}
 	return reply, nil
+}
+
+// holder is the interface of a pod that holds an address.
+type holder struct {
+	pod   pod.ID
+	iface string
+}
+
+// holders returns the interfaces of pods by the names under which they hold addresses.
+func (o *Server) holders() map[string]holder {
+	all := map[string]holder{}
+	for _, a := range o.config.Pods.Attachments() {
+		for _, i := range a.Interfaces {
+			all[desired.HolderOf(a.Key, i.Name)] = holder{a.Pod, i.Name}
+		}
+	}
+	return all
 }
 
 // Settings returns the effective configuration.
@@ -376,77 +414,4 @@ func (o *Server) Quarantine(context.Context, *weftv1.QuarantineRequest) (*weftv1
 func (o *Server) Release(ctx context.Context, req *weftv1.ReleaseRequest) (*weftv1.ReleaseReply, error) {
 	n, err := o.config.Replayer.Release(ctx, req.Name)
 	return &weftv1.ReleaseReply{Released: uint32(n), Error: textOf(err)}, nil
-}
-
-// Events streams the recorded events of the event loop.
-func (o *Server) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingServer[weftv1.EventRecord]) error {
-	next := max(req.Since, 1) - 1 // the number before the first requested event
-	for _, r := range last(o.config.Loop.History(next), req.Last) {
-		if err := stream.Send(eventRecord(r)); err != nil {
-			return err
-		}
-		next = r.Seq
-	}
-	if !req.Follow {
-		return nil
-	}
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	go func() {
-		defer cancel()
-		select {
-		case <-o.config.Stopping:
-		case <-ctx.Done():
-		}
-	}()
-	for r := range o.config.Loop.Watch(ctx, next) {
-		if err := stream.Send(eventRecord(r)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func eventRecord(r eventloop.Record) *weftv1.EventRecord {
-	return &weftv1.EventRecord{
-		Seq: r.Seq, Cause: r.Cause, Event: r.Event, Kind: r.Kind,
-		Arrived: timestamppb.New(r.Arrived), Queued: took(r.Queued), Took: took(r.Took),
-		Operations: uint32(r.Operations), Transactions: r.Transactions, Undone: r.Undone, Error: r.Err,
-		Refused: r.Started.IsZero(), Repeats: uint32(r.Repeats),
-		Json: document(r),
-	}
-}
-
-// Transactions lists the scheduler's log.
-func (o *Server) Transactions(_ context.Context, req *weftv1.TransactionsRequest) (*weftv1.TransactionsReply, error) {
-	reply := &weftv1.TransactionsReply{}
-	for _, r := range last(slices.Collect(o.config.Scheduler.Log(max(req.Since, 1)-1)), req.Last) {
-		reply.Transactions = append(reply.Transactions, transactionRecord(r))
-	}
-	return reply, nil
-}
-
-func transactionRecord(r *kvscheduler.Record) *weftv1.TransactionRecord {
-	t := &weftv1.TransactionRecord{
-		Seq: r.Seq, Event: r.Event, Origin: r.Origin, Label: r.Label, Start: timestamppb.New(r.Start),
-		Queued: took(r.Queued), Took: took(r.Took), Undone: r.Undone, Error: r.Err, Json: document(r),
-	}
-	for _, op := range r.Ops {
-		t.Operations = append(t.Operations, &weftv1.Operation{
-			Ref: op.Ref, Verb: op.Verb, Why: op.Why, Level: uint32(op.Level), Batch: uint32(op.Batch),
-			At: took(op.At), Took: took(op.Took), Error: op.Err,
-		})
-	}
-	for _, w := range r.Pending {
-		t.Waiting = append(t.Waiting, &weftv1.Waiting{Ref: w.Ref, Missing: w.Missing})
-	}
-	return t
-}
-
-// last returns the last n records; 0 is all.
-func last[R any](records []R, n uint32) []R {
-	if n == 0 {
-		return records
-	}
-	return records[max(0, len(records)-int(n)):]
 }

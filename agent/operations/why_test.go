@@ -17,9 +17,9 @@ func TestWhyExplainsObjects(t *testing.T) {
 	}
 	waits := []string{"vpp.route/far waits for vpp.vrf/c: no object of that name was seen or is desired"}
 	for ref, want := range map[string][]string{
-		"vpp.vrf/a":      {"vpp.vrf/a is in sync"},
+		"vpp.vrf/a":      {"vpp.vrf/a is in sync", "  last operation: create (desired) 0s ago, in transaction 1"},
 		"vpp.vrf":        {"all 2 objects are in sync"},
-		"vpp.route/fine": {"vpp.route/fine is in sync"},
+		"vpp.route/fine": {"vpp.route/fine is in sync", "  last operation: create (desired) 0s ago, in transaction 1"},
 		"vpp.route/far":  waits,
 		"vpp.route/f":    waits, // not vpp.route/fine, which is in sync
 		"vpp.route/x":    {"vpp.route/x: no object of that name was seen or is desired"},
@@ -28,6 +28,9 @@ func TestWhyExplainsObjects(t *testing.T) {
 		reply, err := (New(Config{Scheduler: s})).Why(t.Context(), &weftv1.WhyRequest{Ref: ref})
 		if err != nil || !slices.Equal(reply.GetLines(), want) {
 			t.Errorf("%s: %q, %v, want %q", ref, reply.GetLines(), err, want)
+		}
+		if found := ref != "vpp.route/x" && ref != "x"; reply.GetFound() != found {
+			t.Errorf("%s: found %t", ref, !found)
 		}
 	}
 }

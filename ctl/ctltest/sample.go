@@ -19,7 +19,7 @@ func Sample(now time.Time) Replies {
 		Events:       sampleEvents(ago),
 		Transactions: sampleTransactions(ago),
 		Objects:      sampleObjects(ago),
-		Why:          &weftv1.WhyReply{Lines: []string{"vpp.route/weft:pods/ip4/10.1.0.3/32: pending", "  waits for vpp.interface/weft-2-eth0"}},
+		Why:          &weftv1.WhyReply{Found: true, Lines: []string{"vpp.route/weft:pods/ip4/10.1.0.3/32: pending", "  waits for vpp.interface/weft-2-eth0"}},
 		Addresses:    sampleAddresses(ago),
 		Devices:      sampleDevices(ago),
 		Counters:     sampleCounters(),
@@ -69,16 +69,24 @@ func sampleEvents(ago agoFunc) []*weftv1.EventRecord {
 		{
 			Seq: 1, Event: "add pod default/a eth0 (weft, sandbox c0ffee000001)", Kind: "update", Arrived: ago(185 * time.Second),
 			Queued: durationpb.New(12 * time.Microsecond), Took: durationpb.New(3456 * time.Microsecond), Operations: 20,
-			Transactions: []uint64{4}, Json: []byte(`{"seq":1,"event":"add pod default/a","order":["podmanager","ipnet"]}`),
+			Transactions: []uint64{4},
 		},
 		{
 			Seq: 2, Cause: 1, Event: "add pod default/b eth0 (weft, sandbox c0ffee000002)", Kind: "update", Arrived: ago(61 * time.Second),
-			Queued: durationpb.New(0), Took: durationpb.New(1234 * time.Millisecond), Operations: 7, Undone: true,
-			Error: "vpp.interface/weft-2-eth0: create:\n\x1b[31mno such namespace", Json: []byte(`{"seq":2,"undone":true}`),
+			Queued: durationpb.New(0), Took: durationpb.New(1234 * time.Millisecond), Operations: 7, Undone: true, Transactions: []uint64{5},
+			Steps: []*weftv1.EventStep{
+				{Number: 5, Name: "handlers", Took: durationpb.New(200 * time.Microsecond)},
+				{Number: 9, Name: "commit", Took: durationpb.New(1200 * time.Millisecond), Error: "no such namespace"},
+			},
+			Handlers: []*weftv1.EventHandler{
+				{Name: "podmanager", Took: durationpb.New(12 * time.Microsecond)},
+				{Name: "ipnet", Took: durationpb.New(150 * time.Microsecond), Changes: []string{"put linux.netns//run/netns/b", "put vpp.interface/weft-2-eth0"}},
+			},
+			Error: "vpp.interface/weft-2-eth0: create:\n\x1b[31mno such namespace",
 		},
 		{
 			Seq: 3, Event: "add pod default/c eth0 (weft, sandbox c0ffee000003)", Arrived: ago(30 * time.Second), Queued: durationpb.New(0),
-			Took: durationpb.New(0), Refused: true, Repeats: 4, Error: "new pods are paused", Json: []byte(`{"seq":3,"repeats":4}`),
+			Took: durationpb.New(0), Refused: true, Repeats: 4, Error: "new pods are paused",
 		},
 	}
 }
@@ -92,14 +100,13 @@ func sampleTransactions(ago agoFunc) []*weftv1.TransactionRecord {
 				{Ref: "linux.netns//run/netns/a", Verb: "create", Why: "new", Took: us(40)},
 				{Ref: "vpp.interface/weft-1-eth0", Verb: "create", Why: "new", Level: 1, Batch: 1, At: us(45), Took: us(900)},
 			},
-			Json: []byte(`{"seq":4,"ops":2}`),
 		},
 		{
 			Seq: 5, Event: 2, Origin: "update", Label: "add pod default/b", Start: ago(61 * time.Second), Took: us(1_200_000), Undone: true,
 			Error: "no such namespace",
 			Operations: []*weftv1.Operation{
 				{Ref: "vpp.interface/weft-2-eth0", Verb: "create", Why: "new", Level: 1, At: us(20), Took: us(1_199_000), Error: "no such namespace"},
-				{Ref: "linux.netns//run/netns/b", Verb: "delete", Why: "rollback", Level: 2, Batch: 1, At: us(1_199_100), Took: us(15)},
+				{Ref: "linux.netns//run/netns/b", Verb: "delete", Why: "undo", Level: 2, Batch: 1, At: us(1_199_100), Took: us(15)},
 			},
 		},
 		{
@@ -133,7 +140,7 @@ func sampleAddresses(ago agoFunc) *weftv1.AddressesReply {
 		},
 		Leases: []*weftv1.Lease{
 			{Pool: "default4", Address: "10.1.0.1", State: "internal", Holder: "node", Since: ago(51 * time.Hour)},
-			{Pool: "default4", Address: "10.1.0.2", State: "used", Holder: "weft/c0ffee000001/eth0", Since: ago(185 * time.Second)},
+			{Pool: "default4", Address: "10.1.0.2", State: "used", Holder: "weft/c0ffee000001/eth0", Since: ago(185 * time.Second), Pod: &weftv1.Pod{Namespace: "default", Name: "a"}, Interface: "eth0"},
 			{Pool: "default4", Address: "10.1.0.4", State: "cooling", Holder: "weft/c0ffee000004/eth0", Since: ago(9 * time.Second), FreeAt: ago(-21 * time.Second)},
 		},
 	}

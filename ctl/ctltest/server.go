@@ -93,7 +93,10 @@ func (a *Agent) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
 	case *weftv1.AttachmentsRequest:
 		return a.replies.Attachments, nil
 	case *weftv1.TransactionsRequest:
-		return &weftv1.TransactionsReply{Transactions: last(a.replies.Transactions, req.Last)}, nil
+		selected := slices.DeleteFunc(slices.Clone(a.replies.Transactions), func(t *weftv1.TransactionRecord) bool {
+			return t.Seq < req.Since || req.Through != 0 && t.Seq > req.Through
+		})
+		return &weftv1.TransactionsReply{Transactions: last(selected, req.Last)}, nil
 	case *weftv1.ObjectsRequest:
 		return a.replies.Objects, nil
 	case *weftv1.WhyRequest:
@@ -121,7 +124,8 @@ func (a *Agent) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingSer
 	if err := a.record(stream.Context(), req); err != nil {
 		return err
 	}
-	events := last(a.replies.Events, req.Last)
+	recorded := slices.DeleteFunc(slices.Clone(a.replies.Events), func(e *weftv1.EventRecord) bool { return e.Seq < req.Since })
+	events := last(recorded, req.Last)
 	if req.Follow {
 		events = slices.Concat(events, a.replies.Live)
 	}

@@ -72,11 +72,3 @@ func raw(b []byte) any {
 	}
 	return json.RawMessage(b)
 }
-
-// Record returns the agent's complete record, or the message m if the agent sent none.
-func Record(whole []byte, m protoreflect.ProtoMessage) any {
-	if len(whole) > 0 {
-		return raw(whole)
-	}
-	return Of(m.ProtoReflect())
-}

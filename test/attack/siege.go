@@ -286,7 +286,7 @@ func (s *siege) compareWithModel(ctx context.Context) error {
 	var log struct {
 		Transactions []struct {
 			Event uint64
-			Ops   []struct{ Verb, Ref, Why string }
+			Ops   []struct{ Verb, Ref, Why string } `json:"operations"`
 		}
 	}
 	if err := s.ask(ctx, &log, "transactions"); err != nil {

@@ -14,14 +14,14 @@ type record struct {
 	Origin string      `json:"origin"`
 	Start  time.Time   `json:"start"`
 	Undone bool        `json:"undone"`
-	Ops    []operation `json:"ops"`
+	Ops    []operation `json:"operations"`
 }
 
 type operation struct {
 	Ref     string `json:"ref"`
 	Verb    string `json:"verb"`
 	Why     string `json:"why"`
-	Err     string `json:"err"`
+	Err     string `json:"error"`
 	Outcome string `json:"outcome"`
 }
 

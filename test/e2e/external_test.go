@@ -101,7 +101,7 @@ func (s *space) mustHaveNothingOfTheCard(node string) {
 	var output struct {
 		Transactions []struct {
 			Event uint64
-			Ops   []struct{ Ref, Verb, Outcome string }
+			Ops   []struct{ Ref, Verb, Outcome string } `json:"operations"`
 		}
 	}
 	s.must(s.weftctl(s.t.Context(), node, &output, "transactions"))

@@ -88,7 +88,7 @@ func (m *machine) wantFirstResyncIdle(t *testing.T) {
 	var reply struct {
 		Transactions []struct {
 			Origin, Label string
-			Ops           []struct{ Ref, Verb string }
+			Ops           []struct{ Ref, Verb string } `json:"operations"`
 		}
 	}
 	must.Succeed(t, json.Unmarshal([]byte(m.weftctl("transactions", "100", "-o", "json")), &reply))
@@ -109,7 +109,7 @@ func (m *machine) wantReplayWithoutCard(t *testing.T) {
 	t.Helper()
 	var reply struct {
 		Transactions []struct {
-			Ops []struct{ Ref, Verb string }
+			Ops []struct{ Ref, Verb string } `json:"operations"`
 		}
 	}
 	must.Succeed(t, json.Unmarshal([]byte(m.weftctl("transactions", "100", "-o", "json")), &reply))

@@ -177,7 +177,7 @@ func (m *machine) wantNothingToRepair() {
 	var reply struct {
 		Transactions []struct {
 			Origin string
-			Ops    []struct{ Ref, Verb string }
+			Ops    []struct{ Ref, Verb string } `json:"operations"`
 		}
 	}
 	must.Succeed(m.t, json.Unmarshal([]byte(m.weftctl("transactions", "1", "-o", "json")), &reply))

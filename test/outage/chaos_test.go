@@ -234,7 +234,7 @@ func (c *chaos) compare() {
 	var log struct {
 		Transactions []struct {
 			Event uint64
-			Ops   []struct{ Verb, Ref, Why string }
+			Ops   []struct{ Verb, Ref, Why string } `json:"operations"`
 		}
 	}
 	must.Succeed(c.T, c.ctl(&log, "transactions"))

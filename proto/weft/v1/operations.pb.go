@@ -240,6 +240,7 @@ func (x *Condition) GetMessage() string {
 
 type AttachmentsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"` // NAMESPACE/NAME: only attachments of this pod
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -272,6 +273,13 @@ func (x *AttachmentsRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use AttachmentsRequest.ProtoReflect.Descriptor instead.
 func (*AttachmentsRequest) Descriptor() ([]byte, []int) {
 	return file_weft_v1_operations_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AttachmentsRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
 }
 
 type AttachmentsReply struct {
@@ -494,11 +502,17 @@ func (x *InterfaceInfo) GetAddresses() []string {
 	return nil
 }
 
+// EventsRequest selects events. last applies to the recorded events that the other fields select.
 type EventsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Since         uint64                 `protobuf:"varint,1,opt,name=since,proto3" json:"since,omitempty"` // first sequence number; 0 = all recorded events
 	Follow        bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
-	Last          uint32                 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"` // maximum number of recorded events; 0 = all
+	Last          uint32                 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`       // maximum number of recorded events; 0 = all
+	Through       uint64                 `protobuf:"varint,4,opt,name=through,proto3" json:"through,omitempty"` // last sequence number of recorded events; 0 = all
+	After         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"`      // events that arrived at this time or later
+	Before        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=before,proto3" json:"before,omitempty"`    // events that arrived before this time
+	Pod           string                 `protobuf:"bytes,7,opt,name=pod,proto3" json:"pod,omitempty"`          // NAMESPACE/NAME: events of this pod
+	Failed        bool                   `protobuf:"varint,8,opt,name=failed,proto3" json:"failed,omitempty"`   // only failed, undone and refused events
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -554,6 +568,42 @@ func (x *EventsRequest) GetLast() uint32 {
 	return 0
 }
 
+func (x *EventsRequest) GetThrough() uint64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+func (x *EventsRequest) GetAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *EventsRequest) GetBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *EventsRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *EventsRequest) GetFailed() bool {
+	if x != nil {
+		return x.Failed
+	}
+	return false
+}
+
+// EventRecord has keys of values, never values.
 type EventRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -567,9 +617,26 @@ type EventRecord struct {
 	Transactions  []uint64               `protobuf:"varint,9,rep,packed,name=transactions,proto3" json:"transactions,omitempty"`
 	Undone        bool                   `protobuf:"varint,10,opt,name=undone,proto3" json:"undone,omitempty"`
 	Error         string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
-	Json          []byte                 `protobuf:"bytes,12,opt,name=json,proto3" json:"json,omitempty"`        // the complete record
 	Refused       bool                   `protobuf:"varint,13,opt,name=refused,proto3" json:"refused,omitempty"` // before the event loop
 	Repeats       uint32                 `protobuf:"varint,14,opt,name=repeats,proto3" json:"repeats,omitempty"` // number of further refusals for the same reason
+	Type          string                 `protobuf:"bytes,15,opt,name=type,proto3" json:"type,omitempty"`
+	Direction     string                 `protobuf:"bytes,16,opt,name=direction,proto3" json:"direction,omitempty"`            // forward or reverse
+	Atomic        bool                   `protobuf:"varint,17,opt,name=atomic,proto3" json:"atomic,omitempty"`                 // undone as a whole after an error
+	Order         []string               `protobuf:"bytes,18,rep,name=order,proto3" json:"order,omitempty"`                    // handlers of the event
+	LeftOut       []string               `protobuf:"bytes,19,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // other handlers
+	Coalesced     uint32                 `protobuf:"varint,20,opt,name=coalesced,proto3" json:"coalesced,omitempty"`           // further events that this one replaced
+	Started       *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=started,proto3" json:"started,omitempty"`                // not set if refused
+	Steps         []*EventStep           `protobuf:"bytes,22,rep,name=steps,proto3" json:"steps,omitempty"`
+	Handlers      []*EventHandler        `protobuf:"bytes,23,rep,name=handlers,proto3" json:"handlers,omitempty"`
+	Changes       uint32                 `protobuf:"varint,24,opt,name=changes,proto3" json:"changes,omitempty"`   // of desired values
+	External      uint32                 `protobuf:"varint,25,opt,name=external,proto3" json:"external,omitempty"` // values of external configuration that were merged
+	Drops         []*EventDrop           `protobuf:"bytes,26,rep,name=drops,proto3" json:"drops,omitempty"`
+	Pending       []string               `protobuf:"bytes,27,rep,name=pending,proto3" json:"pending,omitempty"` // keys
+	Stuck         []string               `protobuf:"bytes,28,rep,name=stuck,proto3" json:"stuck,omitempty"`     // keys and handlers that could not be applied or undone
+	Last          *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=last,proto3" json:"last,omitempty"`       // when the last repeat arrived
+	CancelledBy   string                 `protobuf:"bytes,30,opt,name=cancelled_by,json=cancelledBy,proto3" json:"cancelled_by,omitempty"`
+	Verify        []string               `protobuf:"bytes,31,rep,name=verify,proto3" json:"verify,omitempty"` // differences that verification found
+	Stack         string                 `protobuf:"bytes,32,opt,name=stack,proto3" json:"stack,omitempty"`   // of a panic
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -681,13 +748,6 @@ func (x *EventRecord) GetError() string {
 	return ""
 }
 
-func (x *EventRecord) GetJson() []byte {
-	if x != nil {
-		return x.Json
-	}
-	return nil
-}
-
 func (x *EventRecord) GetRefused() bool {
 	if x != nil {
 		return x.Refused
@@ -702,17 +762,343 @@ func (x *EventRecord) GetRepeats() uint32 {
 	return 0
 }
 
+func (x *EventRecord) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *EventRecord) GetDirection() string {
+	if x != nil {
+		return x.Direction
+	}
+	return ""
+}
+
+func (x *EventRecord) GetAtomic() bool {
+	if x != nil {
+		return x.Atomic
+	}
+	return false
+}
+
+func (x *EventRecord) GetOrder() []string {
+	if x != nil {
+		return x.Order
+	}
+	return nil
+}
+
+func (x *EventRecord) GetLeftOut() []string {
+	if x != nil {
+		return x.LeftOut
+	}
+	return nil
+}
+
+func (x *EventRecord) GetCoalesced() uint32 {
+	if x != nil {
+		return x.Coalesced
+	}
+	return 0
+}
+
+func (x *EventRecord) GetStarted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+func (x *EventRecord) GetSteps() []*EventStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *EventRecord) GetHandlers() []*EventHandler {
+	if x != nil {
+		return x.Handlers
+	}
+	return nil
+}
+
+func (x *EventRecord) GetChanges() uint32 {
+	if x != nil {
+		return x.Changes
+	}
+	return 0
+}
+
+func (x *EventRecord) GetExternal() uint32 {
+	if x != nil {
+		return x.External
+	}
+	return 0
+}
+
+func (x *EventRecord) GetDrops() []*EventDrop {
+	if x != nil {
+		return x.Drops
+	}
+	return nil
+}
+
+func (x *EventRecord) GetPending() []string {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
+func (x *EventRecord) GetStuck() []string {
+	if x != nil {
+		return x.Stuck
+	}
+	return nil
+}
+
+func (x *EventRecord) GetLast() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
+func (x *EventRecord) GetCancelledBy() string {
+	if x != nil {
+		return x.CancelledBy
+	}
+	return ""
+}
+
+func (x *EventRecord) GetVerify() []string {
+	if x != nil {
+		return x.Verify
+	}
+	return nil
+}
+
+func (x *EventRecord) GetStack() string {
+	if x != nil {
+		return x.Stack
+	}
+	return ""
+}
+
+// EventStep is the time of a step of the event loop.
+type EventStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Took          *durationpb.Duration   `protobuf:"bytes,3,opt,name=took,proto3" json:"took,omitempty"`
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventStep) Reset() {
+	*x = EventStep{}
+	mi := &file_weft_v1_operations_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventStep) ProtoMessage() {}
+
+func (x *EventStep) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventStep.ProtoReflect.Descriptor instead.
+func (*EventStep) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *EventStep) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *EventStep) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EventStep) GetTook() *durationpb.Duration {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
+func (x *EventStep) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// EventHandler is the part of one handler in an event.
+type EventHandler struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Took          *durationpb.Duration   `protobuf:"bytes,2,opt,name=took,proto3" json:"took,omitempty"`
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Changes       []string               `protobuf:"bytes,4,rep,name=changes,proto3" json:"changes,omitempty"` // "put KEY", "delete KEY"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventHandler) Reset() {
+	*x = EventHandler{}
+	mi := &file_weft_v1_operations_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventHandler) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventHandler) ProtoMessage() {}
+
+func (x *EventHandler) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventHandler.ProtoReflect.Descriptor instead.
+func (*EventHandler) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *EventHandler) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EventHandler) GetTook() *durationpb.Duration {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
+func (x *EventHandler) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *EventHandler) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// EventDrop is an invalid value of external configuration.
+type EventDrop struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Source        string                 `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventDrop) Reset() {
+	*x = EventDrop{}
+	mi := &file_weft_v1_operations_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventDrop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventDrop) ProtoMessage() {}
+
+func (x *EventDrop) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventDrop.ProtoReflect.Descriptor instead.
+func (*EventDrop) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *EventDrop) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *EventDrop) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *EventDrop) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type TransactionsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Last          uint32                 `protobuf:"varint,1,opt,name=last,proto3" json:"last,omitempty"` // maximum number; 0 = all recorded transactions
-	Since         uint64                 `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"`
+	Last          uint32                 `protobuf:"varint,1,opt,name=last,proto3" json:"last,omitempty"`       // maximum number; 0 = all recorded transactions
+	Since         uint64                 `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"`     // first sequence number
+	Through       uint64                 `protobuf:"varint,3,opt,name=through,proto3" json:"through,omitempty"` // last sequence number; 0 = all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TransactionsRequest) Reset() {
 	*x = TransactionsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[9]
+	mi := &file_weft_v1_operations_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -724,7 +1110,7 @@ func (x *TransactionsRequest) String() string {
 func (*TransactionsRequest) ProtoMessage() {}
 
 func (x *TransactionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[9]
+	mi := &file_weft_v1_operations_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -737,7 +1123,7 @@ func (x *TransactionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsRequest.ProtoReflect.Descriptor instead.
 func (*TransactionsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{9}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TransactionsRequest) GetLast() uint32 {
@@ -754,6 +1140,13 @@ func (x *TransactionsRequest) GetSince() uint64 {
 	return 0
 }
 
+func (x *TransactionsRequest) GetThrough() uint64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
 type TransactionsReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Transactions  []*TransactionRecord   `protobuf:"bytes,1,rep,name=transactions,proto3" json:"transactions,omitempty"`
@@ -763,7 +1156,7 @@ type TransactionsReply struct {
 
 func (x *TransactionsReply) Reset() {
 	*x = TransactionsReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[10]
+	mi := &file_weft_v1_operations_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +1168,7 @@ func (x *TransactionsReply) String() string {
 func (*TransactionsReply) ProtoMessage() {}
 
 func (x *TransactionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[10]
+	mi := &file_weft_v1_operations_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +1181,7 @@ func (x *TransactionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsReply.ProtoReflect.Descriptor instead.
 func (*TransactionsReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{10}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TransactionsReply) GetTransactions() []*TransactionRecord {
@@ -811,14 +1204,18 @@ type TransactionRecord struct {
 	Waiting       []*Waiting             `protobuf:"bytes,9,rep,name=waiting,proto3" json:"waiting,omitempty"`
 	Undone        bool                   `protobuf:"varint,10,opt,name=undone,proto3" json:"undone,omitempty"`
 	Error         string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
-	Json          []byte                 `protobuf:"bytes,12,opt,name=json,proto3" json:"json,omitempty"` // the complete record
+	Source        string                 `protobuf:"bytes,13,opt,name=source,proto3" json:"source,omitempty"`
+	Merged        []uint64               `protobuf:"varint,14,rep,packed,name=merged,proto3" json:"merged,omitempty"` // transactions with the same plan
+	PlanTook      *durationpb.Duration   `protobuf:"bytes,15,opt,name=plan_took,json=planTook,proto3" json:"plan_took,omitempty"`
+	Changed       uint32                 `protobuf:"varint,16,opt,name=changed,proto3" json:"changed,omitempty"`   // desired values that changed
+	Rollback      bool                   `protobuf:"varint,17,opt,name=rollback,proto3" json:"rollback,omitempty"` // it failed after it had begun, and was undone as far as possible
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TransactionRecord) Reset() {
 	*x = TransactionRecord{}
-	mi := &file_weft_v1_operations_proto_msgTypes[11]
+	mi := &file_weft_v1_operations_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +1227,7 @@ func (x *TransactionRecord) String() string {
 func (*TransactionRecord) ProtoMessage() {}
 
 func (x *TransactionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[11]
+	mi := &file_weft_v1_operations_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +1240,7 @@ func (x *TransactionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionRecord.ProtoReflect.Descriptor instead.
 func (*TransactionRecord) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{11}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TransactionRecord) GetSeq() uint64 {
@@ -923,11 +1320,39 @@ func (x *TransactionRecord) GetError() string {
 	return ""
 }
 
-func (x *TransactionRecord) GetJson() []byte {
+func (x *TransactionRecord) GetSource() string {
 	if x != nil {
-		return x.Json
+		return x.Source
+	}
+	return ""
+}
+
+func (x *TransactionRecord) GetMerged() []uint64 {
+	if x != nil {
+		return x.Merged
 	}
 	return nil
+}
+
+func (x *TransactionRecord) GetPlanTook() *durationpb.Duration {
+	if x != nil {
+		return x.PlanTook
+	}
+	return nil
+}
+
+func (x *TransactionRecord) GetChanged() uint32 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *TransactionRecord) GetRollback() bool {
+	if x != nil {
+		return x.Rollback
+	}
+	return false
 }
 
 // Operation is one operation on one object.
@@ -941,13 +1366,17 @@ type Operation struct {
 	At            *durationpb.Duration   `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"` // since the start of the transaction
 	Took          *durationpb.Duration   `protobuf:"bytes,7,opt,name=took,proto3" json:"took,omitempty"`
 	Error         string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	Attempt       uint32                 `protobuf:"varint,9,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Old           []byte                 `protobuf:"bytes,10,opt,name=old,proto3" json:"old,omitempty"`         // JSON, redacted
+	New           []byte                 `protobuf:"bytes,11,opt,name=new,proto3" json:"new,omitempty"`         // JSON, redacted
+	Outcome       string                 `protobuf:"bytes,12,opt,name=outcome,proto3" json:"outcome,omitempty"` // applied, not applied, unknown, skipped, or the result of a read-back
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_weft_v1_operations_proto_msgTypes[12]
+	mi := &file_weft_v1_operations_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1388,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[12]
+	mi := &file_weft_v1_operations_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1401,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{12}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Operation) GetRef() string {
@@ -1031,6 +1460,34 @@ func (x *Operation) GetError() string {
 	return ""
 }
 
+func (x *Operation) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Operation) GetOld() []byte {
+	if x != nil {
+		return x.Old
+	}
+	return nil
+}
+
+func (x *Operation) GetNew() []byte {
+	if x != nil {
+		return x.New
+	}
+	return nil
+}
+
+func (x *Operation) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
 // Waiting is a desired object with missing dependencies.
 type Waiting struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1042,7 +1499,7 @@ type Waiting struct {
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_weft_v1_operations_proto_msgTypes[13]
+	mi := &file_weft_v1_operations_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +1511,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[13]
+	mi := &file_weft_v1_operations_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +1524,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{13}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Waiting) GetRef() string {
@@ -1093,7 +1550,7 @@ type ObjectsRequest struct {
 
 func (x *ObjectsRequest) Reset() {
 	*x = ObjectsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[14]
+	mi := &file_weft_v1_operations_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1562,7 @@ func (x *ObjectsRequest) String() string {
 func (*ObjectsRequest) ProtoMessage() {}
 
 func (x *ObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[14]
+	mi := &file_weft_v1_operations_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1575,7 @@ func (x *ObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{14}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ObjectsRequest) GetPrefix() string {
@@ -1137,7 +1594,7 @@ type ObjectsReply struct {
 
 func (x *ObjectsReply) Reset() {
 	*x = ObjectsReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[15]
+	mi := &file_weft_v1_operations_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1606,7 @@ func (x *ObjectsReply) String() string {
 func (*ObjectsReply) ProtoMessage() {}
 
 func (x *ObjectsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[15]
+	mi := &file_weft_v1_operations_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1619,7 @@ func (x *ObjectsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectsReply.ProtoReflect.Descriptor instead.
 func (*ObjectsReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{15}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ObjectsReply) GetObjects() []*Object {
@@ -1189,7 +1646,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_weft_v1_operations_proto_msgTypes[16]
+	mi := &file_weft_v1_operations_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1658,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[16]
+	mi := &file_weft_v1_operations_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1671,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{16}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Object) GetRef() string {
@@ -1282,14 +1739,14 @@ func (x *Object) GetApplied() []byte {
 
 type WhyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"` // key of an object, or a prefix
+	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"` // key of an object, or a prefix of keys
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[17]
+	mi := &file_weft_v1_operations_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1758,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[17]
+	mi := &file_weft_v1_operations_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1771,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{17}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WhyRequest) GetRef() string {
@@ -1327,13 +1784,14 @@ func (x *WhyRequest) GetRef() string {
 type WhyReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lines         []string               `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
+	Found         bool                   `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"` // an object has this key or prefix
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[18]
+	mi := &file_weft_v1_operations_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1803,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[18]
+	mi := &file_weft_v1_operations_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1816,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{18}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WhyReply) GetLines() []string {
@@ -1368,15 +1826,23 @@ func (x *WhyReply) GetLines() []string {
 	return nil
 }
 
+func (x *WhyReply) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
 type AddressesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"` // only this address, and the pools that contain it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AddressesRequest) Reset() {
 	*x = AddressesRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[19]
+	mi := &file_weft_v1_operations_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1854,7 @@ func (x *AddressesRequest) String() string {
 func (*AddressesRequest) ProtoMessage() {}
 
 func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[19]
+	mi := &file_weft_v1_operations_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1867,14 @@ func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesRequest.ProtoReflect.Descriptor instead.
 func (*AddressesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{19}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *AddressesRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
 }
 
 type AddressesReply struct {
@@ -1414,7 +1887,7 @@ type AddressesReply struct {
 
 func (x *AddressesReply) Reset() {
 	*x = AddressesReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[20]
+	mi := &file_weft_v1_operations_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1899,7 @@ func (x *AddressesReply) String() string {
 func (*AddressesReply) ProtoMessage() {}
 
 func (x *AddressesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[20]
+	mi := &file_weft_v1_operations_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1912,7 @@ func (x *AddressesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesReply.ProtoReflect.Descriptor instead.
 func (*AddressesReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{20}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AddressesReply) GetPools() []*Pool {
@@ -1470,7 +1943,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_weft_v1_operations_proto_msgTypes[21]
+	mi := &file_weft_v1_operations_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1955,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[21]
+	mi := &file_weft_v1_operations_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1968,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{21}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Pool) GetName() string {
@@ -1548,13 +2021,15 @@ type Lease struct {
 	Holder        string                 `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
 	FreeAt        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=free_at,json=freeAt,proto3" json:"free_at,omitempty"` // for a cooling address
+	Pod           *Pod                   `protobuf:"bytes,7,opt,name=pod,proto3" json:"pod,omitempty"`                     // the pod with the address; not set if unknown
+	Interface     string                 `protobuf:"bytes,8,opt,name=interface,proto3" json:"interface,omitempty"`         // in the pod
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_weft_v1_operations_proto_msgTypes[22]
+	mi := &file_weft_v1_operations_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +2041,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[22]
+	mi := &file_weft_v1_operations_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +2054,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{22}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Lease) GetPool() string {
@@ -1624,6 +2099,20 @@ func (x *Lease) GetFreeAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Lease) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *Lease) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
 type DevicesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1632,7 +2121,7 @@ type DevicesRequest struct {
 
 func (x *DevicesRequest) Reset() {
 	*x = DevicesRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_v1_operations_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +2133,7 @@ func (x *DevicesRequest) String() string {
 func (*DevicesRequest) ProtoMessage() {}
 
 func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_v1_operations_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +2146,7 @@ func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesRequest.ProtoReflect.Descriptor instead.
 func (*DevicesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{23}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{26}
 }
 
 type DevicesReply struct {
@@ -1671,7 +2160,7 @@ type DevicesReply struct {
 
 func (x *DevicesReply) Reset() {
 	*x = DevicesReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_v1_operations_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +2172,7 @@ func (x *DevicesReply) String() string {
 func (*DevicesReply) ProtoMessage() {}
 
 func (x *DevicesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_v1_operations_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +2185,7 @@ func (x *DevicesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesReply.ProtoReflect.Descriptor instead.
 func (*DevicesReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{24}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DevicesReply) GetRegistered() bool {
@@ -1736,7 +2225,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_weft_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_v1_operations_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +2237,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_v1_operations_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +2250,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{25}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Allocation) GetId() string {
@@ -1821,7 +2310,7 @@ type CountersRequest struct {
 
 func (x *CountersRequest) Reset() {
 	*x = CountersRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_v1_operations_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2322,7 @@ func (x *CountersRequest) String() string {
 func (*CountersRequest) ProtoMessage() {}
 
 func (x *CountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_v1_operations_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2335,7 @@ func (x *CountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersRequest.ProtoReflect.Descriptor instead.
 func (*CountersRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{26}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{29}
 }
 
 type CountersReply struct {
@@ -1859,7 +2348,7 @@ type CountersReply struct {
 
 func (x *CountersReply) Reset() {
 	*x = CountersReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_v1_operations_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +2360,7 @@ func (x *CountersReply) String() string {
 func (*CountersReply) ProtoMessage() {}
 
 func (x *CountersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_v1_operations_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +2373,7 @@ func (x *CountersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersReply.ProtoReflect.Descriptor instead.
 func (*CountersReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{27}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CountersReply) GetInterfaces() []*InterfaceCounters {
@@ -1922,7 +2411,7 @@ type InterfaceCounters struct {
 
 func (x *InterfaceCounters) Reset() {
 	*x = InterfaceCounters{}
-	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_v1_operations_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2423,7 @@ func (x *InterfaceCounters) String() string {
 func (*InterfaceCounters) ProtoMessage() {}
 
 func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_v1_operations_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2436,7 @@ func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceCounters.ProtoReflect.Descriptor instead.
 func (*InterfaceCounters) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{28}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *InterfaceCounters) GetAttachment() *Attachment {
@@ -2046,7 +2535,7 @@ type ErrorCounter struct {
 
 func (x *ErrorCounter) Reset() {
 	*x = ErrorCounter{}
-	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_v1_operations_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2547,7 @@ func (x *ErrorCounter) String() string {
 func (*ErrorCounter) ProtoMessage() {}
 
 func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_v1_operations_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2560,7 @@ func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorCounter.ProtoReflect.Descriptor instead.
 func (*ErrorCounter) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{29}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ErrorCounter) GetNode() string {
@@ -2105,7 +2594,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_v1_operations_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2606,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_v1_operations_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2619,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{30}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ConfigureRequest) GetSource() string {
@@ -2160,7 +2649,7 @@ type ConfigureReply struct {
 
 func (x *ConfigureReply) Reset() {
 	*x = ConfigureReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_v1_operations_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2661,7 @@ func (x *ConfigureReply) String() string {
 func (*ConfigureReply) ProtoMessage() {}
 
 func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_v1_operations_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2674,7 @@ func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureReply.ProtoReflect.Descriptor instead.
 func (*ConfigureReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{31}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ConfigureReply) GetEvent() uint64 {
@@ -2231,7 +2720,7 @@ type SettingsRequest struct {
 
 func (x *SettingsRequest) Reset() {
 	*x = SettingsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_v1_operations_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2732,7 @@ func (x *SettingsRequest) String() string {
 func (*SettingsRequest) ProtoMessage() {}
 
 func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_v1_operations_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2745,7 @@ func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
 func (*SettingsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{32}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{35}
 }
 
 type SettingsReply struct {
@@ -2268,7 +2757,7 @@ type SettingsReply struct {
 
 func (x *SettingsReply) Reset() {
 	*x = SettingsReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_v1_operations_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2769,7 @@ func (x *SettingsReply) String() string {
 func (*SettingsReply) ProtoMessage() {}
 
 func (x *SettingsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_v1_operations_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2782,7 @@ func (x *SettingsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsReply.ProtoReflect.Descriptor instead.
 func (*SettingsReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{33}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SettingsReply) GetYaml() string {
@@ -2315,7 +2804,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_v1_operations_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2816,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_v1_operations_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2829,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{34}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ResyncRequest) GetKind() string {
@@ -2382,7 +2871,7 @@ type ResyncReply struct {
 
 func (x *ResyncReply) Reset() {
 	*x = ResyncReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_v1_operations_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2883,7 @@ func (x *ResyncReply) String() string {
 func (*ResyncReply) ProtoMessage() {}
 
 func (x *ResyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_v1_operations_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2896,7 @@ func (x *ResyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncReply.ProtoReflect.Descriptor instead.
 func (*ResyncReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{35}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ResyncReply) GetEvent() uint64 {
@@ -2439,7 +2928,7 @@ type QuarantineRequest struct {
 
 func (x *QuarantineRequest) Reset() {
 	*x = QuarantineRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_v1_operations_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2940,7 @@ func (x *QuarantineRequest) String() string {
 func (*QuarantineRequest) ProtoMessage() {}
 
 func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_v1_operations_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2953,7 @@ func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineRequest.ProtoReflect.Descriptor instead.
 func (*QuarantineRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{36}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{39}
 }
 
 type QuarantineReply struct {
@@ -2476,7 +2965,7 @@ type QuarantineReply struct {
 
 func (x *QuarantineReply) Reset() {
 	*x = QuarantineReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_v1_operations_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2488,7 +2977,7 @@ func (x *QuarantineReply) String() string {
 func (*QuarantineReply) ProtoMessage() {}
 
 func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_v1_operations_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2501,7 +2990,7 @@ func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineReply.ProtoReflect.Descriptor instead.
 func (*QuarantineReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{37}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *QuarantineReply) GetEntries() []*QuarantineEntry {
@@ -2526,7 +3015,7 @@ type QuarantineEntry struct {
 
 func (x *QuarantineEntry) Reset() {
 	*x = QuarantineEntry{}
-	mi := &file_weft_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_v1_operations_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2538,7 +3027,7 @@ func (x *QuarantineEntry) String() string {
 func (*QuarantineEntry) ProtoMessage() {}
 
 func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_v1_operations_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2551,7 +3040,7 @@ func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineEntry.ProtoReflect.Descriptor instead.
 func (*QuarantineEntry) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{38}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *QuarantineEntry) GetAttachment() *Attachment {
@@ -2605,7 +3094,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_v1_operations_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2617,7 +3106,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_v1_operations_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2630,7 +3119,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{39}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReleaseRequest) GetName() string {
@@ -2650,7 +3139,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_v1_operations_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +3151,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_v1_operations_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +3164,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{40}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReleaseReply) GetReleased() uint32 {
@@ -2702,7 +3191,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_v1_operations_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2714,7 +3203,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_v1_operations_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2727,7 +3216,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{41}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -2753,7 +3242,7 @@ type CollectGarbageReply struct {
 
 func (x *CollectGarbageReply) Reset() {
 	*x = CollectGarbageReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_v1_operations_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +3254,7 @@ func (x *CollectGarbageReply) String() string {
 func (*CollectGarbageReply) ProtoMessage() {}
 
 func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_v1_operations_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +3267,7 @@ func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageReply.ProtoReflect.Descriptor instead.
 func (*CollectGarbageReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{42}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CollectGarbageReply) GetGarbage() []*Garbage {
@@ -2804,7 +3293,7 @@ type Garbage struct {
 
 func (x *Garbage) Reset() {
 	*x = Garbage{}
-	mi := &file_weft_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_v1_operations_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +3305,7 @@ func (x *Garbage) String() string {
 func (*Garbage) ProtoMessage() {}
 
 func (x *Garbage) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_v1_operations_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +3318,7 @@ func (x *Garbage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Garbage.ProtoReflect.Descriptor instead.
 func (*Garbage) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{43}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Garbage) GetKey() string {
@@ -2908,8 +3397,9 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\tCondition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02ok\x18\x02 \x01(\bR\x02ok\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\x14\n" +
-	"\x12AttachmentsRequest\"M\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"&\n" +
+	"\x12AttachmentsRequest\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\"M\n" +
 	"\x10AttachmentsReply\x129\n" +
 	"\vattachments\x18\x01 \x03(\v2\x17.weft.v1.AttachmentInfoR\vattachments\"\x94\x02\n" +
 	"\x0eAttachmentInfo\x123\n" +
@@ -2930,11 +3420,16 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x06object\x18\x04 \x01(\tR\x06object\x12\x10\n" +
 	"\x03mac\x18\x05 \x01(\tR\x03mac\x12\x10\n" +
 	"\x03mtu\x18\x06 \x01(\rR\x03mtu\x12\x1c\n" +
-	"\taddresses\x18\a \x03(\tR\taddresses\"Q\n" +
+	"\taddresses\x18\a \x03(\tR\taddresses\"\xfb\x01\n" +
 	"\rEventsRequest\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\x04R\x05since\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\rR\x04last\"\xb1\x03\n" +
+	"\x04last\x18\x03 \x01(\rR\x04last\x12\x18\n" +
+	"\athrough\x18\x04 \x01(\x04R\athrough\x120\n" +
+	"\x05after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05after\x122\n" +
+	"\x06before\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\x12\x10\n" +
+	"\x03pod\x18\a \x01(\tR\x03pod\x12\x16\n" +
+	"\x06failed\x18\b \x01(\bR\x06failed\"\xe0\a\n" +
 	"\vEventRecord\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\x04R\x05cause\x12\x14\n" +
@@ -2949,15 +3444,47 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\ftransactions\x18\t \x03(\x04R\ftransactions\x12\x16\n" +
 	"\x06undone\x18\n" +
 	" \x01(\bR\x06undone\x12\x14\n" +
-	"\x05error\x18\v \x01(\tR\x05error\x12\x12\n" +
-	"\x04json\x18\f \x01(\fR\x04json\x12\x18\n" +
+	"\x05error\x18\v \x01(\tR\x05error\x12\x18\n" +
 	"\arefused\x18\r \x01(\bR\arefused\x12\x18\n" +
-	"\arepeats\x18\x0e \x01(\rR\arepeats\"?\n" +
+	"\arepeats\x18\x0e \x01(\rR\arepeats\x12\x12\n" +
+	"\x04type\x18\x0f \x01(\tR\x04type\x12\x1c\n" +
+	"\tdirection\x18\x10 \x01(\tR\tdirection\x12\x16\n" +
+	"\x06atomic\x18\x11 \x01(\bR\x06atomic\x12\x14\n" +
+	"\x05order\x18\x12 \x03(\tR\x05order\x12\x19\n" +
+	"\bleft_out\x18\x13 \x03(\tR\aleftOut\x12\x1c\n" +
+	"\tcoalesced\x18\x14 \x01(\rR\tcoalesced\x124\n" +
+	"\astarted\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12(\n" +
+	"\x05steps\x18\x16 \x03(\v2\x12.weft.v1.EventStepR\x05steps\x121\n" +
+	"\bhandlers\x18\x17 \x03(\v2\x15.weft.v1.EventHandlerR\bhandlers\x12\x18\n" +
+	"\achanges\x18\x18 \x01(\rR\achanges\x12\x1a\n" +
+	"\bexternal\x18\x19 \x01(\rR\bexternal\x12(\n" +
+	"\x05drops\x18\x1a \x03(\v2\x12.weft.v1.EventDropR\x05drops\x12\x18\n" +
+	"\apending\x18\x1b \x03(\tR\apending\x12\x14\n" +
+	"\x05stuck\x18\x1c \x03(\tR\x05stuck\x12.\n" +
+	"\x04last\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\x04last\x12!\n" +
+	"\fcancelled_by\x18\x1e \x01(\tR\vcancelledBy\x12\x16\n" +
+	"\x06verify\x18\x1f \x03(\tR\x06verify\x12\x14\n" +
+	"\x05stack\x18  \x01(\tR\x05stackJ\x04\b\f\x10\r\"|\n" +
+	"\tEventStep\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12-\n" +
+	"\x04took\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\x81\x01\n" +
+	"\fEventHandler\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12-\n" +
+	"\x04took\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x18\n" +
+	"\achanges\x18\x04 \x03(\tR\achanges\"M\n" +
+	"\tEventDrop\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"Y\n" +
 	"\x13TransactionsRequest\x12\x12\n" +
 	"\x04last\x18\x01 \x01(\rR\x04last\x12\x14\n" +
-	"\x05since\x18\x02 \x01(\x04R\x05since\"S\n" +
+	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x18\n" +
+	"\athrough\x18\x03 \x01(\x04R\athrough\"S\n" +
 	"\x11TransactionsReply\x12>\n" +
-	"\ftransactions\x18\x01 \x03(\v2\x1a.weft.v1.TransactionRecordR\ftransactions\"\x9f\x03\n" +
+	"\ftransactions\x18\x01 \x03(\v2\x1a.weft.v1.TransactionRecordR\ftransactions\"\xaf\x04\n" +
 	"\x11TransactionRecord\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05event\x18\x02 \x01(\x04R\x05event\x12\x16\n" +
@@ -2972,8 +3499,12 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\awaiting\x18\t \x03(\v2\x10.weft.v1.WaitingR\awaiting\x12\x16\n" +
 	"\x06undone\x18\n" +
 	" \x01(\bR\x06undone\x12\x14\n" +
-	"\x05error\x18\v \x01(\tR\x05error\x12\x12\n" +
-	"\x04json\x18\f \x01(\fR\x04json\"\xdf\x01\n" +
+	"\x05error\x18\v \x01(\tR\x05error\x12\x16\n" +
+	"\x06source\x18\r \x01(\tR\x06source\x12\x16\n" +
+	"\x06merged\x18\x0e \x03(\x04R\x06merged\x126\n" +
+	"\tplan_took\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\bplanTook\x12\x18\n" +
+	"\achanged\x18\x10 \x01(\rR\achanged\x12\x1a\n" +
+	"\brollback\x18\x11 \x01(\bR\brollbackJ\x04\b\f\x10\r\"\xb7\x02\n" +
 	"\tOperation\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x12\n" +
 	"\x04verb\x18\x02 \x01(\tR\x04verb\x12\x10\n" +
@@ -2982,7 +3513,12 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x05batch\x18\x05 \x01(\rR\x05batch\x12)\n" +
 	"\x02at\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x02at\x12-\n" +
 	"\x04took\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\"5\n" +
+	"\x05error\x18\b \x01(\tR\x05error\x12\x18\n" +
+	"\aattempt\x18\t \x01(\rR\aattempt\x12\x10\n" +
+	"\x03old\x18\n" +
+	" \x01(\fR\x03old\x12\x10\n" +
+	"\x03new\x18\v \x01(\fR\x03new\x12\x18\n" +
+	"\aoutcome\x18\f \x01(\tR\aoutcome\"5\n" +
 	"\aWaiting\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x18\n" +
 	"\amissing\x18\x02 \x03(\tR\amissing\"(\n" +
@@ -3002,10 +3538,12 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\aapplied\x18\t \x01(\fR\aapplied\"\x1e\n" +
 	"\n" +
 	"WhyRequest\x12\x10\n" +
-	"\x03ref\x18\x01 \x01(\tR\x03ref\" \n" +
+	"\x03ref\x18\x01 \x01(\tR\x03ref\"6\n" +
 	"\bWhyReply\x12\x14\n" +
-	"\x05lines\x18\x01 \x03(\tR\x05lines\"\x12\n" +
-	"\x10AddressesRequest\"]\n" +
+	"\x05lines\x18\x01 \x03(\tR\x05lines\x12\x14\n" +
+	"\x05found\x18\x02 \x01(\bR\x05found\",\n" +
+	"\x10AddressesRequest\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"]\n" +
 	"\x0eAddressesReply\x12#\n" +
 	"\x05pools\x18\x01 \x03(\v2\r.weft.v1.PoolR\x05pools\x12&\n" +
 	"\x06leases\x18\x02 \x03(\v2\x0e.weft.v1.LeaseR\x06leases\"\x8c\x01\n" +
@@ -3015,14 +3553,16 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x04free\x18\x03 \x01(\x04R\x04free\x12\x16\n" +
 	"\x06leased\x18\x04 \x01(\x04R\x06leased\x12\x12\n" +
 	"\x04used\x18\x05 \x01(\x04R\x04used\x12\x18\n" +
-	"\acooling\x18\x06 \x01(\x04R\acooling\"\xca\x01\n" +
+	"\acooling\x18\x06 \x01(\x04R\acooling\"\x88\x02\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
 	"\x06holder\x18\x04 \x01(\tR\x06holder\x120\n" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x123\n" +
-	"\afree_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06freeAt\"\x10\n" +
+	"\afree_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06freeAt\x12\x1e\n" +
+	"\x03pod\x18\a \x01(\v2\f.weft.v1.PodR\x03pod\x12\x1c\n" +
+	"\tinterface\x18\b \x01(\tR\tinterface\"\x10\n" +
 	"\x0eDevicesRequest\"y\n" +
 	"\fDevicesReply\x12\x1e\n" +
 	"\n" +
@@ -3153,7 +3693,7 @@ func file_weft_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_v1_operations_proto_rawDescData
 }
 
-var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_weft_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.v1.StateReply
@@ -3164,122 +3704,136 @@ var file_weft_v1_operations_proto_goTypes = []any{
 	(*InterfaceInfo)(nil),         // 6: weft.v1.InterfaceInfo
 	(*EventsRequest)(nil),         // 7: weft.v1.EventsRequest
 	(*EventRecord)(nil),           // 8: weft.v1.EventRecord
-	(*TransactionsRequest)(nil),   // 9: weft.v1.TransactionsRequest
-	(*TransactionsReply)(nil),     // 10: weft.v1.TransactionsReply
-	(*TransactionRecord)(nil),     // 11: weft.v1.TransactionRecord
-	(*Operation)(nil),             // 12: weft.v1.Operation
-	(*Waiting)(nil),               // 13: weft.v1.Waiting
-	(*ObjectsRequest)(nil),        // 14: weft.v1.ObjectsRequest
-	(*ObjectsReply)(nil),          // 15: weft.v1.ObjectsReply
-	(*Object)(nil),                // 16: weft.v1.Object
-	(*WhyRequest)(nil),            // 17: weft.v1.WhyRequest
-	(*WhyReply)(nil),              // 18: weft.v1.WhyReply
-	(*AddressesRequest)(nil),      // 19: weft.v1.AddressesRequest
-	(*AddressesReply)(nil),        // 20: weft.v1.AddressesReply
-	(*Pool)(nil),                  // 21: weft.v1.Pool
-	(*Lease)(nil),                 // 22: weft.v1.Lease
-	(*DevicesRequest)(nil),        // 23: weft.v1.DevicesRequest
-	(*DevicesReply)(nil),          // 24: weft.v1.DevicesReply
-	(*Allocation)(nil),            // 25: weft.v1.Allocation
-	(*CountersRequest)(nil),       // 26: weft.v1.CountersRequest
-	(*CountersReply)(nil),         // 27: weft.v1.CountersReply
-	(*InterfaceCounters)(nil),     // 28: weft.v1.InterfaceCounters
-	(*ErrorCounter)(nil),          // 29: weft.v1.ErrorCounter
-	(*ConfigureRequest)(nil),      // 30: weft.v1.ConfigureRequest
-	(*ConfigureReply)(nil),        // 31: weft.v1.ConfigureReply
-	(*SettingsRequest)(nil),       // 32: weft.v1.SettingsRequest
-	(*SettingsReply)(nil),         // 33: weft.v1.SettingsReply
-	(*ResyncRequest)(nil),         // 34: weft.v1.ResyncRequest
-	(*ResyncReply)(nil),           // 35: weft.v1.ResyncReply
-	(*QuarantineRequest)(nil),     // 36: weft.v1.QuarantineRequest
-	(*QuarantineReply)(nil),       // 37: weft.v1.QuarantineReply
-	(*QuarantineEntry)(nil),       // 38: weft.v1.QuarantineEntry
-	(*ReleaseRequest)(nil),        // 39: weft.v1.ReleaseRequest
-	(*ReleaseReply)(nil),          // 40: weft.v1.ReleaseReply
-	(*CollectGarbageRequest)(nil), // 41: weft.v1.CollectGarbageRequest
-	(*CollectGarbageReply)(nil),   // 42: weft.v1.CollectGarbageReply
-	(*Garbage)(nil),               // 43: weft.v1.Garbage
-	nil,                           // 44: weft.v1.StateReply.ObjectsEntry
-	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
-	(*Attachment)(nil),            // 46: weft.v1.Attachment
-	(*Pod)(nil),                   // 47: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
+	(*EventStep)(nil),             // 9: weft.v1.EventStep
+	(*EventHandler)(nil),          // 10: weft.v1.EventHandler
+	(*EventDrop)(nil),             // 11: weft.v1.EventDrop
+	(*TransactionsRequest)(nil),   // 12: weft.v1.TransactionsRequest
+	(*TransactionsReply)(nil),     // 13: weft.v1.TransactionsReply
+	(*TransactionRecord)(nil),     // 14: weft.v1.TransactionRecord
+	(*Operation)(nil),             // 15: weft.v1.Operation
+	(*Waiting)(nil),               // 16: weft.v1.Waiting
+	(*ObjectsRequest)(nil),        // 17: weft.v1.ObjectsRequest
+	(*ObjectsReply)(nil),          // 18: weft.v1.ObjectsReply
+	(*Object)(nil),                // 19: weft.v1.Object
+	(*WhyRequest)(nil),            // 20: weft.v1.WhyRequest
+	(*WhyReply)(nil),              // 21: weft.v1.WhyReply
+	(*AddressesRequest)(nil),      // 22: weft.v1.AddressesRequest
+	(*AddressesReply)(nil),        // 23: weft.v1.AddressesReply
+	(*Pool)(nil),                  // 24: weft.v1.Pool
+	(*Lease)(nil),                 // 25: weft.v1.Lease
+	(*DevicesRequest)(nil),        // 26: weft.v1.DevicesRequest
+	(*DevicesReply)(nil),          // 27: weft.v1.DevicesReply
+	(*Allocation)(nil),            // 28: weft.v1.Allocation
+	(*CountersRequest)(nil),       // 29: weft.v1.CountersRequest
+	(*CountersReply)(nil),         // 30: weft.v1.CountersReply
+	(*InterfaceCounters)(nil),     // 31: weft.v1.InterfaceCounters
+	(*ErrorCounter)(nil),          // 32: weft.v1.ErrorCounter
+	(*ConfigureRequest)(nil),      // 33: weft.v1.ConfigureRequest
+	(*ConfigureReply)(nil),        // 34: weft.v1.ConfigureReply
+	(*SettingsRequest)(nil),       // 35: weft.v1.SettingsRequest
+	(*SettingsReply)(nil),         // 36: weft.v1.SettingsReply
+	(*ResyncRequest)(nil),         // 37: weft.v1.ResyncRequest
+	(*ResyncReply)(nil),           // 38: weft.v1.ResyncReply
+	(*QuarantineRequest)(nil),     // 39: weft.v1.QuarantineRequest
+	(*QuarantineReply)(nil),       // 40: weft.v1.QuarantineReply
+	(*QuarantineEntry)(nil),       // 41: weft.v1.QuarantineEntry
+	(*ReleaseRequest)(nil),        // 42: weft.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 43: weft.v1.ReleaseReply
+	(*CollectGarbageRequest)(nil), // 44: weft.v1.CollectGarbageRequest
+	(*CollectGarbageReply)(nil),   // 45: weft.v1.CollectGarbageReply
+	(*Garbage)(nil),               // 46: weft.v1.Garbage
+	nil,                           // 47: weft.v1.StateReply.ObjectsEntry
+	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
+	(*Attachment)(nil),            // 49: weft.v1.Attachment
+	(*Pod)(nil),                   // 50: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 51: google.protobuf.Duration
 }
 var file_weft_v1_operations_proto_depIdxs = []int32{
-	45, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	48, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.v1.StateReply.conditions:type_name -> weft.v1.Condition
-	44, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
+	47, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
 	5,  // 3: weft.v1.AttachmentsReply.attachments:type_name -> weft.v1.AttachmentInfo
-	46, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	47, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	45, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	49, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	50, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	48, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
 	6,  // 7: weft.v1.AttachmentInfo.interfaces:type_name -> weft.v1.InterfaceInfo
-	45, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	48, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	48, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
-	11, // 11: weft.v1.TransactionsReply.transactions:type_name -> weft.v1.TransactionRecord
-	45, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	48, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	48, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
-	12, // 15: weft.v1.TransactionRecord.operations:type_name -> weft.v1.Operation
-	13, // 16: weft.v1.TransactionRecord.waiting:type_name -> weft.v1.Waiting
-	48, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
-	48, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
-	16, // 19: weft.v1.ObjectsReply.objects:type_name -> weft.v1.Object
-	45, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
-	45, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
-	21, // 22: weft.v1.AddressesReply.pools:type_name -> weft.v1.Pool
-	22, // 23: weft.v1.AddressesReply.leases:type_name -> weft.v1.Lease
-	45, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	45, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
-	25, // 26: weft.v1.DevicesReply.allocations:type_name -> weft.v1.Allocation
-	45, // 27: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	47, // 28: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
-	28, // 29: weft.v1.CountersReply.interfaces:type_name -> weft.v1.InterfaceCounters
-	29, // 30: weft.v1.CountersReply.errors:type_name -> weft.v1.ErrorCounter
-	46, // 31: weft.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
-	47, // 32: weft.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
-	38, // 33: weft.v1.QuarantineReply.entries:type_name -> weft.v1.QuarantineEntry
-	46, // 34: weft.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
-	47, // 35: weft.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
-	45, // 36: weft.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
-	43, // 37: weft.v1.CollectGarbageReply.garbage:type_name -> weft.v1.Garbage
-	47, // 38: weft.v1.Garbage.pod:type_name -> weft.v1.Pod
-	0,  // 39: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
-	3,  // 40: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
-	7,  // 41: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
-	9,  // 42: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
-	14, // 43: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
-	17, // 44: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
-	19, // 45: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
-	23, // 46: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
-	26, // 47: weft.v1.Operations.Counters:input_type -> weft.v1.CountersRequest
-	30, // 48: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
-	32, // 49: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
-	34, // 50: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
-	36, // 51: weft.v1.Operations.Quarantine:input_type -> weft.v1.QuarantineRequest
-	39, // 52: weft.v1.Operations.Release:input_type -> weft.v1.ReleaseRequest
-	41, // 53: weft.v1.Operations.CollectGarbage:input_type -> weft.v1.CollectGarbageRequest
-	1,  // 54: weft.v1.Operations.State:output_type -> weft.v1.StateReply
-	4,  // 55: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
-	8,  // 56: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
-	10, // 57: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
-	15, // 58: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
-	18, // 59: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
-	20, // 60: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
-	24, // 61: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
-	27, // 62: weft.v1.Operations.Counters:output_type -> weft.v1.CountersReply
-	31, // 63: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
-	33, // 64: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
-	35, // 65: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
-	37, // 66: weft.v1.Operations.Quarantine:output_type -> weft.v1.QuarantineReply
-	40, // 67: weft.v1.Operations.Release:output_type -> weft.v1.ReleaseReply
-	42, // 68: weft.v1.Operations.CollectGarbage:output_type -> weft.v1.CollectGarbageReply
-	54, // [54:69] is the sub-list for method output_type
-	39, // [39:54] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	48, // 8: weft.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
+	48, // 9: weft.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
+	48, // 10: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	51, // 11: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	51, // 12: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	48, // 13: weft.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
+	9,  // 14: weft.v1.EventRecord.steps:type_name -> weft.v1.EventStep
+	10, // 15: weft.v1.EventRecord.handlers:type_name -> weft.v1.EventHandler
+	11, // 16: weft.v1.EventRecord.drops:type_name -> weft.v1.EventDrop
+	48, // 17: weft.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
+	51, // 18: weft.v1.EventStep.took:type_name -> google.protobuf.Duration
+	51, // 19: weft.v1.EventHandler.took:type_name -> google.protobuf.Duration
+	14, // 20: weft.v1.TransactionsReply.transactions:type_name -> weft.v1.TransactionRecord
+	48, // 21: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	51, // 22: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	51, // 23: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	15, // 24: weft.v1.TransactionRecord.operations:type_name -> weft.v1.Operation
+	16, // 25: weft.v1.TransactionRecord.waiting:type_name -> weft.v1.Waiting
+	51, // 26: weft.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
+	51, // 27: weft.v1.Operation.at:type_name -> google.protobuf.Duration
+	51, // 28: weft.v1.Operation.took:type_name -> google.protobuf.Duration
+	19, // 29: weft.v1.ObjectsReply.objects:type_name -> weft.v1.Object
+	48, // 30: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
+	48, // 31: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	24, // 32: weft.v1.AddressesReply.pools:type_name -> weft.v1.Pool
+	25, // 33: weft.v1.AddressesReply.leases:type_name -> weft.v1.Lease
+	48, // 34: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	48, // 35: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	50, // 36: weft.v1.Lease.pod:type_name -> weft.v1.Pod
+	28, // 37: weft.v1.DevicesReply.allocations:type_name -> weft.v1.Allocation
+	48, // 38: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	50, // 39: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
+	31, // 40: weft.v1.CountersReply.interfaces:type_name -> weft.v1.InterfaceCounters
+	32, // 41: weft.v1.CountersReply.errors:type_name -> weft.v1.ErrorCounter
+	49, // 42: weft.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
+	50, // 43: weft.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
+	41, // 44: weft.v1.QuarantineReply.entries:type_name -> weft.v1.QuarantineEntry
+	49, // 45: weft.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
+	50, // 46: weft.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
+	48, // 47: weft.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
+	46, // 48: weft.v1.CollectGarbageReply.garbage:type_name -> weft.v1.Garbage
+	50, // 49: weft.v1.Garbage.pod:type_name -> weft.v1.Pod
+	0,  // 50: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
+	3,  // 51: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
+	7,  // 52: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
+	12, // 53: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
+	17, // 54: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
+	20, // 55: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
+	22, // 56: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
+	26, // 57: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
+	29, // 58: weft.v1.Operations.Counters:input_type -> weft.v1.CountersRequest
+	33, // 59: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
+	35, // 60: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
+	37, // 61: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
+	39, // 62: weft.v1.Operations.Quarantine:input_type -> weft.v1.QuarantineRequest
+	42, // 63: weft.v1.Operations.Release:input_type -> weft.v1.ReleaseRequest
+	44, // 64: weft.v1.Operations.CollectGarbage:input_type -> weft.v1.CollectGarbageRequest
+	1,  // 65: weft.v1.Operations.State:output_type -> weft.v1.StateReply
+	4,  // 66: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
+	8,  // 67: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
+	13, // 68: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
+	18, // 69: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
+	21, // 70: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
+	23, // 71: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
+	27, // 72: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
+	30, // 73: weft.v1.Operations.Counters:output_type -> weft.v1.CountersReply
+	34, // 74: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
+	36, // 75: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
+	38, // 76: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
+	40, // 77: weft.v1.Operations.Quarantine:output_type -> weft.v1.QuarantineReply
+	43, // 78: weft.v1.Operations.Release:output_type -> weft.v1.ReleaseReply
+	45, // 79: weft.v1.Operations.CollectGarbage:output_type -> weft.v1.CollectGarbageReply
+	65, // [65:80] is the sub-list for method output_type
+	50, // [50:65] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_weft_v1_operations_proto_init() }
@@ -3288,14 +3842,14 @@ func file_weft_v1_operations_proto_init() {
 		return
 	}
 	file_weft_v1_cni_proto_init()
-	file_weft_v1_operations_proto_msgTypes[28].OneofWrappers = []any{}
+	file_weft_v1_operations_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_operations_proto_rawDesc), len(file_weft_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   45,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,120 @@
+package operations
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weftnet/weft/kvscheduler"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// Why explains the object with the requested key, or, of the objects with that prefix, those that are not in sync. Each explanation ends
+// with the last operation on the object.
+func (o *Server) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.WhyReply, error) {
+	view := o.config.Scheduler.View()
+	refs := matching(view, req.Ref)
+	reply := &weftv1.WhyReply{Found: len(refs) > 0}
+	if exact, err := kvscheduler.ParseRef(req.Ref); err == nil && (len(refs) == 0 || slices.Contains(refs, exact)) {
+		refs = []kvscheduler.Ref{exact}
+	}
+	if len(refs) == 0 {
+		reply.Lines = []string{fmt.Sprintf("no objects with prefix %q; weftctl objects lists all", req.Ref)}
+		return reply, nil
+	}
+	history := o.lastOperations(refs)
+	for _, ref := range refs {
+		if lines := o.config.Scheduler.Why(ref); len(lines) > 0 {
+			reply.Lines = append(append(reply.Lines, lines...), history[ref.String()].lines()...)
+		}
+	}
+	if len(reply.Lines) == 0 {
+		reply.Lines = settled(view, refs)
+		if len(refs) == 1 {
+			reply.Lines = append(reply.Lines, history[refs[0].String()].lines()...)
+		}
+	}
+	return reply, nil
+}
+
+// lastOperation is the last operation on an object in the scheduler's log.
+type lastOperation struct {
+	record *kvscheduler.Record
+	op     kvscheduler.OpRecord
+}
+
+// lastOperations finds the last operation on each object.
+func (o *Server) lastOperations(refs []kvscheduler.Ref) map[string]lastOperation {
+	all := make(map[string]lastOperation, len(refs))
+	for _, ref := range refs {
+		all[ref.String()] = lastOperation{}
+	}
+	for r := range o.config.Scheduler.Log(0) {
+		for _, op := range r.Ops {
+			if _, wanted := all[op.Ref]; wanted {
+				all[op.Ref] = lastOperation{r, op}
+			}
+		}
+	}
+	return all
+}
+
+// lines describes the operation: what, why, when, and for which event. It returns nothing if the log has no operation.
+func (l lastOperation) lines() []string {
+	if l.record == nil {
+		return nil
+	}
+	text := fmt.Sprintf("  last operation: %s (%s) %s ago, in transaction %d", l.op.Verb, l.op.Why,
+		time.Since(l.record.Start.Add(l.op.At)).Round(time.Second), l.record.Seq)
+	if l.record.Event != 0 {
+		text += fmt.Sprintf(" of event #%d", l.record.Event)
+	}
+	if l.record.Label != "" {
+		text += ": " + l.record.Label
+	}
+	if l.op.Err != "" {
+		text += "; it failed: " + l.op.Err
+	}
+	return []string{text}
+}
+
+// settled describes objects without explanations: one object by its phase, several by numbers.
+func settled(view kvscheduler.View, refs []kvscheduler.Ref) []string {
+	if len(refs) > 1 {
+		return []string{countsOf(view, refs)}
+	}
+	switch status, _ := view.Status(refs[0]); status.Phase {
+	case kvscheduler.InSync:
+		return []string{fmt.Sprintf("%s is in sync", refs[0])}
+	case kvscheduler.Observed:
+		return []string{fmt.Sprintf("%s exists; Weft observes it but does not create it", refs[0])}
+	default: // an operation is in progress
+		return []string{fmt.Sprintf("%s is %s", refs[0], status.Phase)}
+	}
+}
+
+// countsOf counts objects by phase and names the first one that is not in sync.
+func countsOf(view kvscheduler.View, refs []kvscheduler.Ref) string {
+	counts, first := map[kvscheduler.Phase]int{}, ""
+	for _, ref := range refs {
+		status, _ := view.Status(ref)
+		counts[status.Phase]++
+		if first == "" && status.Phase != kvscheduler.InSync && status.Phase != kvscheduler.Observed {
+			first = ref.String()
+		}
+	}
+	if counts[kvscheduler.InSync] == len(refs) {
+		return fmt.Sprintf("all %d objects are in sync", len(refs))
+	}
+	var parts []string
+	for _, phase := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[phase], phase))
+	}
+	if first == "" {
+		return strings.Join(parts, ", ")
+	}
+	return strings.Join(parts, ", ") + "; the first that is not in sync is " + first
+}

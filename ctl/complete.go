@@ -1,0 +1,97 @@
+package ctl
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// completionTimeout limits the request of a completion: a shell waits for it at each press of Tab.
+const completionTimeout = 2 * time.Second
+
+// completion returns a completion of the first argument by the words of list, which are "WORD" or "WORD\tDESCRIPTION". Without an agent
+// there are none.
+func completion(c *client, list func(cmd *cobra.Command, a agent, prefix string) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		a := c.agent
+		a.timeout = min(a.timeout, completionTimeout)
+		words, err := list(cmd, a, prefix)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var matching []string
+		for _, word := range words {
+			if strings.HasPrefix(word, prefix) {
+				matching = append(matching, word)
+			}
+		}
+		return matching, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeRefs completes the key of an object.
+func completeRefs(c *client) cobra.CompletionFunc {
+	return completion(c, func(cmd *cobra.Command, a agent, prefix string) (words []string, err error) {
+		reply, err := call(cmd.Context(), a, weftv1.OperationsClient.Objects, &weftv1.ObjectsRequest{Prefix: prefix})
+		for _, o := range reply.GetObjects() {
+			words = append(words, o.Ref+"\t"+o.Phase)
+		}
+		return words, err
+	})
+}
+
+// completePods completes the name of a pod with an attachment.
+func completePods(c *client) cobra.CompletionFunc {
+	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
+		reply, err := call(cmd.Context(), a, weftv1.OperationsClient.Attachments, &weftv1.AttachmentsRequest{})
+		seen := map[string]bool{}
+		for _, at := range reply.GetAttachments() {
+			if name := podName(at.Pod); at.Pod.GetName() != "" && !seen[name] {
+				seen[name] = true
+				words = append(words, name)
+			}
+		}
+		return words, err
+	})
+}
+
+// completeAddresses completes an address in use.
+func completeAddresses(c *client) cobra.CompletionFunc {
+	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
+		reply, err := call(cmd.Context(), a, weftv1.OperationsClient.Addresses, &weftv1.AddressesRequest{})
+		for _, l := range reply.GetLeases() {
+			words = append(words, l.Address+"\t"+leaseOwner(l))
+		}
+		return words, err
+	})
+}
+
+// completeTransactions completes the number of a transaction.
+func completeTransactions(c *client) cobra.CompletionFunc {
+	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
+		reply, err := call(cmd.Context(), a, weftv1.OperationsClient.Transactions, &weftv1.TransactionsRequest{Last: lastTransactions})
+		for _, t := range reply.GetTransactions() {
+			words = append(words, strconv.FormatUint(t.Seq, 10)+"\t"+t.Label)
+		}
+		return words, err
+	})
+}
+
+// completeEvents completes the number of an event.
+func completeEvents(c *client) cobra.CompletionFunc {
+	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
+		events, err := readEvents(cmd.Context(), a, &weftv1.EventsRequest{Last: lastEvents})
+		for _, e := range events {
+			words = append(words, fmt.Sprintf("%d\t%s", e.Seq, e.Event))
+		}
+		return words, err
+	})
+}
