@@ -25,6 +25,7 @@ import (
 	"github.com/weftnet/weft/agent/garbage"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/measure"
+	"github.com/weftnet/weft/agent/operations"
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/southbound"
 	"github.com/weftnet/weft/agent/statefile"
@@ -80,6 +81,7 @@ type Agent struct {
 	drift      *drift.Monitor
 	replayer   *recovery.Replayer // used by start, then by the southbound
 
+	logLevel *operations.LogLevel
 	metrics  *metrics.Metrics
 	source   measure.Source
 	counters *southbound.Counters
@@ -90,7 +92,7 @@ const stateWait = 15 * time.Second
 
 // New assembles an agent and restores its state. It changes nothing on the machine before Run. Close it in any case.
 func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err error) {
-	a = &Agent{config: c, log: log, health: health.New(c.HealthFile, log)}
+	a = &Agent{config: c, log: log, logLevel: operations.NewLogLevel(c.Log.Level), health: health.New(c.HealthFile, log)}
 	a.health.Served = a.markServed
 	if len(c.ReadinessGates) > 0 {
 		a.health.Require(health.Gates, "not polled yet")
@@ -377,7 +379,8 @@ func ended(part string, err error) error {
 
 // Main runs an agent until ctx ends, with its log on out.
 func Main(ctx context.Context, c config.Config, out io.Writer) error {
-	log := newLog(c.Log, out)
+	level := operations.NewLogLevel(c.Log.Level)
+	log := newLog(c.Log.Format, level, out)
 	log.Info("agent starting", "version", version.String(), "dataplane", c.Dataplane.Type)
 	if err := southbound.MakeWritable(southbound.Sysctls); err != nil {
 		log.Warn("sysctls of the kernel are read-only", "err", err)
@@ -390,16 +393,13 @@ func Main(ctx context.Context, c config.Config, out io.Writer) error {
 	case err != nil:
 		return err
 	}
+	a.logLevel = level
 	return errors.Join(a.Run(ctx), a.Close())
 }
 
-func newLog(c config.Log, out io.Writer) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		level = slog.LevelInfo
-	}
+func newLog(format string, level slog.Leveler, out io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: line.Attr}
-	if c.Format == "json" {
+	if format == "json" {
 		return slog.New(slog.NewJSONHandler(out, opts))
 	}
 	return slog.New(slog.NewTextHandler(out, opts))

@@ -37,6 +37,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		Loop: a.loop, Scheduler: a.scheduler, Pods: a.pods, Network: a.network, Devices: a.devices, Health: a.health,
 		Replayer: a.replayer, Quarantine: a.quarantine, Garbage: a.vanished, External: a.external, Paused: a.paused,
 		Dataplane: a.dataplane.Client, Counters: a.counters, Settings: a.settings, Stopping: ctx.Done(),
+		Drift: a.drift, LogLevel: a.logLevel,
 	}))
 	weftv1.RegisterDataplaneServer(server, &inventory.Server{Client: a.dataplane.Client, Pods: a.pods, Counters: a.counters})
 	return a.listenAndServe(ctx, server)

@@ -100,6 +100,8 @@ func rootCommand(c *client) *cobra.Command {
 		dataplaneCommand,
 		settingsCommand,
 		resyncCommand,
+		auditCommand,
+		logLevelCommand,
 		configureCommand,
 		quarantineCommand,
 		garbageCommand,

@@ -58,6 +58,7 @@ type Monitor struct {
 	changes   map[linux.Notification]bool // of the kernel, to be checked; a pod can make very many of one kind
 	disturbed map[kvscheduler.Ref]bool    // to be checked
 	wake      chan struct{}               // holds a token when something is to be checked
+	audits    chan auditCall
 
 	// Only run uses what follows.
 	known    map[string]bool // drift that was reported, or whose repair failed, by key
@@ -76,7 +77,7 @@ type checkPause struct {
 func New(c Config) *Monitor {
 	return &Monitor{
 		Config:  c,
-		changes: make(map[linux.Notification]bool), disturbed: make(map[kvscheduler.Ref]bool), wake: make(chan struct{}, 1),
+		changes: make(map[linux.Notification]bool), disturbed: make(map[kvscheduler.Ref]bool), wake: make(chan struct{}, 1), audits: make(chan auditCall),
 		known: make(map[string]bool), pauses: make(map[kvscheduler.Ref]checkPause), failures: make(map[string]string),
 	}
 }
@@ -120,6 +121,10 @@ func (d *Monitor) checks(ctx context.Context) error {
 			if d.Replays.Unless(func() { d.check(ctx, string(kind), kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{kind}}) }) {
 				round++
 			}
+		case call := <-d.audits:
+			result := Audit{Err: errReplay}
+			d.Replays.Unless(func() { result = d.audit(ctx) })
+			call <- result
 		case <-d.wake:
 			select {
 			case <-ctx.Done():
@@ -259,29 +264,34 @@ func (d *Monitor) pause(refs ...kvscheduler.Ref) {
 // check compares objects with their desired values, and repairs or reports those that drifted since the last check. It reports whether
 // there were any.
 func (d *Monitor) check(ctx context.Context, cause string, opt kvscheduler.ResyncOpt) bool {
-	before := d.Scheduler.View()
-	opt.DryRun = true
-	rec, err := d.Scheduler.Resync(ctx, opt)
-	if ctx.Err() != nil || rec == nil && errors.Is(err, kvscheduler.ErrStopped) {
+	found, err := d.compare(ctx, opt)
+	if ctx.Err() != nil || errors.Is(err, kvscheduler.ErrStopped) {
 		return false
 	}
 	d.noteFailure(cause, err)
-	if rec == nil {
-		return false
-	}
-	var found []kvscheduler.OpRecord
-	for _, op := range rec.Ops {
-		if ref, err := kvscheduler.ParseRef(op.Ref); err == nil && !isUnsettled(before, ref) {
-			found = append(found, op)
-		}
-	}
 	d.forget(opt.Kinds, found)
 	isNew := func(op kvscheduler.OpRecord) bool { return !d.known[op.Ref] }
 	if !slices.ContainsFunc(found, isNew) {
 		return false
 	}
-	d.handle(ctx, found)
+	_ = d.handle(ctx, found) // logged
 	return true
+}
+
+// compare returns the operations that would remove drift. After an error it may lack some.
+func (d *Monitor) compare(ctx context.Context, opt kvscheduler.ResyncOpt) (found []kvscheduler.OpRecord, err error) {
+	before := d.Scheduler.View()
+	opt.DryRun = true
+	rec, err := d.Scheduler.Resync(ctx, opt)
+	if rec == nil {
+		return nil, err
+	}
+	for _, op := range rec.Ops {
+		if ref, err := kvscheduler.ParseRef(op.Ref); err == nil && !isUnsettled(before, ref) {
+			found = append(found, op)
+		}
+	}
+	return found, err
 }
 
 // isUnsettled reports whether the scheduler already has an operation to do for an object.
@@ -313,8 +323,8 @@ func (d *Monitor) forget(kinds []kvscheduler.Kind, found []kvscheduler.OpRecord)
 	}
 }
 
-// handle repairs drift, or reports it, as an event.
-func (d *Monitor) handle(ctx context.Context, found []kvscheduler.OpRecord) {
+// handle repairs drift, or reports it, as an event, and returns the error of the repair.
+func (d *Monitor) handle(ctx context.Context, found []kvscheduler.OpRecord) error {
 	keys := make([]string, 0, len(found))
 	for _, op := range found {
 		d.known[op.Ref] = true
@@ -339,6 +349,7 @@ func (d *Monitor) handle(ctx context.Context, found []kvscheduler.OpRecord) {
 			delete(d.known, key)
 		}
 	}
+	return err
 }
 
 // describeDrift names the object that drifted, the first in the order of the repair, and counts the others.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/weftnet/weft/agent/config"
+	"github.com/weftnet/weft/agent/drift"
 	"github.com/weftnet/weft/agent/external"
 	"github.com/weftnet/weft/agent/garbage"
 	"github.com/weftnet/weft/agent/health"
@@ -49,12 +50,14 @@ type Config struct {
 	Dataplane  *vpp.Client
 	Counters   *southbound.Counters
 	External   *external.Files
+	Drift      *drift.Monitor
+	LogLevel   *LogLevel
 	Settings   func() config.Config                // the effective configuration
 	Paused     func() (reason string, paused bool) // whether ADDs are paused
 	Stopping   <-chan struct{}                     // closed when the agent stops
 }
 
-// Server implements Operations. Only Resync, Configure, Release, CollectGarbage and Counters wait for the dataplane; the other methods
+// Server implements Operations. Only Resync, Audit, Configure, Release, CollectGarbage and Counters wait for the dataplane; the other methods
 // return snapshots.
 type Server struct {
 	weftv1.UnimplementedOperationsServer

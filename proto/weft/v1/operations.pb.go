@@ -2920,6 +2920,275 @@ func (x *ResyncReply) GetOperations() []string {
 	return nil
 }
 
+type AuditRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRequest) Reset() {
+	*x = AuditRequest{}
+	mi := &file_weft_v1_operations_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRequest) ProtoMessage() {}
+
+func (x *AuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
+func (*AuditRequest) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{39}
+}
+
+type AuditReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Objects       uint32                 `protobuf:"varint,1,opt,name=objects,proto3" json:"objects,omitempty"` // compared
+	Found         []*Drift               `protobuf:"bytes,2,rep,name=found,proto3" json:"found,omitempty"`
+	Repaired      bool                   `protobuf:"varint,3,opt,name=repaired,proto3" json:"repaired,omitempty"` // false: drift is reported only (the agent's setting drift), or the repair failed
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditReply) Reset() {
+	*x = AuditReply{}
+	mi := &file_weft_v1_operations_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditReply) ProtoMessage() {}
+
+func (x *AuditReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
+func (*AuditReply) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *AuditReply) GetObjects() uint32 {
+	if x != nil {
+		return x.Objects
+	}
+	return 0
+}
+
+func (x *AuditReply) GetFound() []*Drift {
+	if x != nil {
+		return x.Found
+	}
+	return nil
+}
+
+func (x *AuditReply) GetRepaired() bool {
+	if x != nil {
+		return x.Repaired
+	}
+	return false
+}
+
+func (x *AuditReply) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// Drift is an object that another program changed.
+type Drift struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"` // the difference
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Drift) Reset() {
+	*x = Drift{}
+	mi := &file_weft_v1_operations_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Drift) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Drift) ProtoMessage() {}
+
+func (x *Drift) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Drift.ProtoReflect.Descriptor instead.
+func (*Drift) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *Drift) GetRef() string {
+	if x != nil {
+		return x.Ref
+	}
+	return ""
+}
+
+func (x *Drift) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type LogLevelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         string                 `protobuf:"bytes,1,opt,name=level,proto3" json:"level,omitempty"` // debug, info, warn or error; empty: only return the level
+	For           *durationpb.Duration   `protobuf:"bytes,2,opt,name=for,proto3" json:"for,omitempty"`     // afterwards the level is the configured one again; 0: until the agent ends
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogLevelRequest) Reset() {
+	*x = LogLevelRequest{}
+	mi := &file_weft_v1_operations_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogLevelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogLevelRequest) ProtoMessage() {}
+
+func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogLevelRequest.ProtoReflect.Descriptor instead.
+func (*LogLevelRequest) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *LogLevelRequest) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *LogLevelRequest) GetFor() *durationpb.Duration {
+	if x != nil {
+		return x.For
+	}
+	return nil
+}
+
+type LogLevelReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         string                 `protobuf:"bytes,1,opt,name=level,proto3" json:"level,omitempty"`
+	Configured    string                 `protobuf:"bytes,2,opt,name=configured,proto3" json:"configured,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"` // when the configured level returns; not set: when the agent ends
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogLevelReply) Reset() {
+	*x = LogLevelReply{}
+	mi := &file_weft_v1_operations_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogLevelReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogLevelReply) ProtoMessage() {}
+
+func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogLevelReply.ProtoReflect.Descriptor instead.
+func (*LogLevelReply) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *LogLevelReply) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *LogLevelReply) GetConfigured() string {
+	if x != nil {
+		return x.Configured
+	}
+	return ""
+}
+
+func (x *LogLevelReply) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 type QuarantineRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2928,7 +3197,7 @@ type QuarantineRequest struct {
 
 func (x *QuarantineRequest) Reset() {
 	*x = QuarantineRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_v1_operations_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3209,7 @@ func (x *QuarantineRequest) String() string {
 func (*QuarantineRequest) ProtoMessage() {}
 
 func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_v1_operations_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3222,7 @@ func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineRequest.ProtoReflect.Descriptor instead.
 func (*QuarantineRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{39}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{44}
 }
 
 type QuarantineReply struct {
@@ -2965,7 +3234,7 @@ type QuarantineReply struct {
 
 func (x *QuarantineReply) Reset() {
 	*x = QuarantineReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_v1_operations_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3246,7 @@ func (x *QuarantineReply) String() string {
 func (*QuarantineReply) ProtoMessage() {}
 
 func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_v1_operations_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3259,7 @@ func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineReply.ProtoReflect.Descriptor instead.
 func (*QuarantineReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{40}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *QuarantineReply) GetEntries() []*QuarantineEntry {
@@ -3015,7 +3284,7 @@ type QuarantineEntry struct {
 
 func (x *QuarantineEntry) Reset() {
 	*x = QuarantineEntry{}
-	mi := &file_weft_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_v1_operations_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3027,7 +3296,7 @@ func (x *QuarantineEntry) String() string {
 func (*QuarantineEntry) ProtoMessage() {}
 
 func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_v1_operations_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3040,7 +3309,7 @@ func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineEntry.ProtoReflect.Descriptor instead.
 func (*QuarantineEntry) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{41}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *QuarantineEntry) GetAttachment() *Attachment {
@@ -3094,7 +3363,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_v1_operations_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3375,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_v1_operations_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3388,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{42}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReleaseRequest) GetName() string {
@@ -3139,7 +3408,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_v1_operations_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3151,7 +3420,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_v1_operations_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3164,7 +3433,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{43}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReleaseReply) GetReleased() uint32 {
@@ -3191,7 +3460,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_v1_operations_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3472,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_v1_operations_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3485,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{44}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -3242,7 +3511,7 @@ type CollectGarbageReply struct {
 
 func (x *CollectGarbageReply) Reset() {
 	*x = CollectGarbageReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_v1_operations_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3523,7 @@ func (x *CollectGarbageReply) String() string {
 func (*CollectGarbageReply) ProtoMessage() {}
 
 func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_v1_operations_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3536,7 @@ func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageReply.ProtoReflect.Descriptor instead.
 func (*CollectGarbageReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{45}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CollectGarbageReply) GetGarbage() []*Garbage {
@@ -3293,7 +3562,7 @@ type Garbage struct {
 
 func (x *Garbage) Reset() {
 	*x = Garbage{}
-	mi := &file_weft_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_v1_operations_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3574,7 @@ func (x *Garbage) String() string {
 func (*Garbage) ProtoMessage() {}
 
 func (x *Garbage) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_v1_operations_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3587,7 @@ func (x *Garbage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Garbage.ProtoReflect.Descriptor instead.
 func (*Garbage) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{46}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Garbage) GetKey() string {
@@ -3631,7 +3900,26 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x1e\n" +
 	"\n" +
 	"operations\x18\x03 \x03(\tR\n" +
-	"operations\"\x13\n" +
+	"operations\"\x0e\n" +
+	"\fAuditRequest\"~\n" +
+	"\n" +
+	"AuditReply\x12\x18\n" +
+	"\aobjects\x18\x01 \x01(\rR\aobjects\x12$\n" +
+	"\x05found\x18\x02 \x03(\v2\x0e.weft.v1.DriftR\x05found\x12\x1a\n" +
+	"\brepaired\x18\x03 \x01(\bR\brepaired\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"-\n" +
+	"\x05Drift\x12\x10\n" +
+	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"T\n" +
+	"\x0fLogLevelRequest\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\tR\x05level\x12+\n" +
+	"\x03for\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03for\"w\n" +
+	"\rLogLevelReply\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\tR\x05level\x12\x1e\n" +
+	"\n" +
+	"configured\x18\x02 \x01(\tR\n" +
+	"configured\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x13\n" +
 	"\x11QuarantineRequest\"E\n" +
 	"\x0fQuarantineReply\x122\n" +
 	"\aentries\x18\x01 \x03(\v2\x18.weft.v1.QuarantineEntryR\aentries\"\xe0\x01\n" +
@@ -3661,7 +3949,7 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05lacks\x18\x05 \x01(\tR\x05lacks\x12\x18\n" +
 	"\adeleted\x18\x06 \x01(\bR\adeleted\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error2\xb6\a\n" +
+	"\x05error\x18\a \x01(\tR\x05error2\xa9\b\n" +
 	"\n" +
 	"Operations\x123\n" +
 	"\x05State\x12\x15.weft.v1.StateRequest\x1a\x13.weft.v1.StateReply\x12E\n" +
@@ -3675,7 +3963,9 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\bCounters\x12\x18.weft.v1.CountersRequest\x1a\x16.weft.v1.CountersReply\x12?\n" +
 	"\tConfigure\x12\x19.weft.v1.ConfigureRequest\x1a\x17.weft.v1.ConfigureReply\x12<\n" +
 	"\bSettings\x12\x18.weft.v1.SettingsRequest\x1a\x16.weft.v1.SettingsReply\x126\n" +
-	"\x06Resync\x12\x16.weft.v1.ResyncRequest\x1a\x14.weft.v1.ResyncReply\x12B\n" +
+	"\x06Resync\x12\x16.weft.v1.ResyncRequest\x1a\x14.weft.v1.ResyncReply\x123\n" +
+	"\x05Audit\x12\x15.weft.v1.AuditRequest\x1a\x13.weft.v1.AuditReply\x12<\n" +
+	"\bLogLevel\x12\x18.weft.v1.LogLevelRequest\x1a\x16.weft.v1.LogLevelReply\x12B\n" +
 	"\n" +
 	"Quarantine\x12\x1a.weft.v1.QuarantineRequest\x1a\x18.weft.v1.QuarantineReply\x129\n" +
 	"\aRelease\x12\x17.weft.v1.ReleaseRequest\x1a\x15.weft.v1.ReleaseReply\x12N\n" +
@@ -3693,7 +3983,7 @@ func file_weft_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_v1_operations_proto_rawDescData
 }
 
-var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_weft_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.v1.StateReply
@@ -3734,106 +4024,118 @@ var file_weft_v1_operations_proto_goTypes = []any{
 	(*SettingsReply)(nil),         // 36: weft.v1.SettingsReply
 	(*ResyncRequest)(nil),         // 37: weft.v1.ResyncRequest
 	(*ResyncReply)(nil),           // 38: weft.v1.ResyncReply
-	(*QuarantineRequest)(nil),     // 39: weft.v1.QuarantineRequest
-	(*QuarantineReply)(nil),       // 40: weft.v1.QuarantineReply
-	(*QuarantineEntry)(nil),       // 41: weft.v1.QuarantineEntry
-	(*ReleaseRequest)(nil),        // 42: weft.v1.ReleaseRequest
-	(*ReleaseReply)(nil),          // 43: weft.v1.ReleaseReply
-	(*CollectGarbageRequest)(nil), // 44: weft.v1.CollectGarbageRequest
-	(*CollectGarbageReply)(nil),   // 45: weft.v1.CollectGarbageReply
-	(*Garbage)(nil),               // 46: weft.v1.Garbage
-	nil,                           // 47: weft.v1.StateReply.ObjectsEntry
-	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
-	(*Attachment)(nil),            // 49: weft.v1.Attachment
-	(*Pod)(nil),                   // 50: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 51: google.protobuf.Duration
+	(*AuditRequest)(nil),          // 39: weft.v1.AuditRequest
+	(*AuditReply)(nil),            // 40: weft.v1.AuditReply
+	(*Drift)(nil),                 // 41: weft.v1.Drift
+	(*LogLevelRequest)(nil),       // 42: weft.v1.LogLevelRequest
+	(*LogLevelReply)(nil),         // 43: weft.v1.LogLevelReply
+	(*QuarantineRequest)(nil),     // 44: weft.v1.QuarantineRequest
+	(*QuarantineReply)(nil),       // 45: weft.v1.QuarantineReply
+	(*QuarantineEntry)(nil),       // 46: weft.v1.QuarantineEntry
+	(*ReleaseRequest)(nil),        // 47: weft.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 48: weft.v1.ReleaseReply
+	(*CollectGarbageRequest)(nil), // 49: weft.v1.CollectGarbageRequest
+	(*CollectGarbageReply)(nil),   // 50: weft.v1.CollectGarbageReply
+	(*Garbage)(nil),               // 51: weft.v1.Garbage
+	nil,                           // 52: weft.v1.StateReply.ObjectsEntry
+	(*timestamppb.Timestamp)(nil), // 53: google.protobuf.Timestamp
+	(*Attachment)(nil),            // 54: weft.v1.Attachment
+	(*Pod)(nil),                   // 55: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
 }
 var file_weft_v1_operations_proto_depIdxs = []int32{
-	48, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	53, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.v1.StateReply.conditions:type_name -> weft.v1.Condition
-	47, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
+	52, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
 	5,  // 3: weft.v1.AttachmentsReply.attachments:type_name -> weft.v1.AttachmentInfo
-	49, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	50, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	48, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	54, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	55, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	53, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
 	6,  // 7: weft.v1.AttachmentInfo.interfaces:type_name -> weft.v1.InterfaceInfo
-	48, // 8: weft.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
-	48, // 9: weft.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
-	48, // 10: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	51, // 11: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	51, // 12: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
-	48, // 13: weft.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
+	53, // 8: weft.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
+	53, // 9: weft.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
+	53, // 10: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	56, // 11: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	56, // 12: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	53, // 13: weft.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
 	9,  // 14: weft.v1.EventRecord.steps:type_name -> weft.v1.EventStep
 	10, // 15: weft.v1.EventRecord.handlers:type_name -> weft.v1.EventHandler
 	11, // 16: weft.v1.EventRecord.drops:type_name -> weft.v1.EventDrop
-	48, // 17: weft.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
-	51, // 18: weft.v1.EventStep.took:type_name -> google.protobuf.Duration
-	51, // 19: weft.v1.EventHandler.took:type_name -> google.protobuf.Duration
+	53, // 17: weft.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
+	56, // 18: weft.v1.EventStep.took:type_name -> google.protobuf.Duration
+	56, // 19: weft.v1.EventHandler.took:type_name -> google.protobuf.Duration
 	14, // 20: weft.v1.TransactionsReply.transactions:type_name -> weft.v1.TransactionRecord
-	48, // 21: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	51, // 22: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	51, // 23: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	53, // 21: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	56, // 22: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	56, // 23: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
 	15, // 24: weft.v1.TransactionRecord.operations:type_name -> weft.v1.Operation
 	16, // 25: weft.v1.TransactionRecord.waiting:type_name -> weft.v1.Waiting
-	51, // 26: weft.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
-	51, // 27: weft.v1.Operation.at:type_name -> google.protobuf.Duration
-	51, // 28: weft.v1.Operation.took:type_name -> google.protobuf.Duration
+	56, // 26: weft.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
+	56, // 27: weft.v1.Operation.at:type_name -> google.protobuf.Duration
+	56, // 28: weft.v1.Operation.took:type_name -> google.protobuf.Duration
 	19, // 29: weft.v1.ObjectsReply.objects:type_name -> weft.v1.Object
-	48, // 30: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
-	48, // 31: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	53, // 30: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
+	53, // 31: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
 	24, // 32: weft.v1.AddressesReply.pools:type_name -> weft.v1.Pool
 	25, // 33: weft.v1.AddressesReply.leases:type_name -> weft.v1.Lease
-	48, // 34: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	48, // 35: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
-	50, // 36: weft.v1.Lease.pod:type_name -> weft.v1.Pod
+	53, // 34: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	53, // 35: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	55, // 36: weft.v1.Lease.pod:type_name -> weft.v1.Pod
 	28, // 37: weft.v1.DevicesReply.allocations:type_name -> weft.v1.Allocation
-	48, // 38: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	50, // 39: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
+	53, // 38: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	55, // 39: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
 	31, // 40: weft.v1.CountersReply.interfaces:type_name -> weft.v1.InterfaceCounters
 	32, // 41: weft.v1.CountersReply.errors:type_name -> weft.v1.ErrorCounter
-	49, // 42: weft.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
-	50, // 43: weft.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
-	41, // 44: weft.v1.QuarantineReply.entries:type_name -> weft.v1.QuarantineEntry
-	49, // 45: weft.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
-	50, // 46: weft.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
-	48, // 47: weft.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
-	46, // 48: weft.v1.CollectGarbageReply.garbage:type_name -> weft.v1.Garbage
-	50, // 49: weft.v1.Garbage.pod:type_name -> weft.v1.Pod
-	0,  // 50: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
-	3,  // 51: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
-	7,  // 52: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
-	12, // 53: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
-	17, // 54: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
-	20, // 55: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
-	22, // 56: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
-	26, // 57: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
-	29, // 58: weft.v1.Operations.Counters:input_type -> weft.v1.CountersRequest
-	33, // 59: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
-	35, // 60: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
-	37, // 61: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
-	39, // 62: weft.v1.Operations.Quarantine:input_type -> weft.v1.QuarantineRequest
-	42, // 63: weft.v1.Operations.Release:input_type -> weft.v1.ReleaseRequest
-	44, // 64: weft.v1.Operations.CollectGarbage:input_type -> weft.v1.CollectGarbageRequest
-	1,  // 65: weft.v1.Operations.State:output_type -> weft.v1.StateReply
-	4,  // 66: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
-	8,  // 67: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
-	13, // 68: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
-	18, // 69: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
-	21, // 70: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
-	23, // 71: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
-	27, // 72: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
-	30, // 73: weft.v1.Operations.Counters:output_type -> weft.v1.CountersReply
-	34, // 74: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
-	36, // 75: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
-	38, // 76: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
-	40, // 77: weft.v1.Operations.Quarantine:output_type -> weft.v1.QuarantineReply
-	43, // 78: weft.v1.Operations.Release:output_type -> weft.v1.ReleaseReply
-	45, // 79: weft.v1.Operations.CollectGarbage:output_type -> weft.v1.CollectGarbageReply
-	65, // [65:80] is the sub-list for method output_type
-	50, // [50:65] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	54, // 42: weft.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
+	55, // 43: weft.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
+	41, // 44: weft.v1.AuditReply.found:type_name -> weft.v1.Drift
+	56, // 45: weft.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
+	53, // 46: weft.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
+	46, // 47: weft.v1.QuarantineReply.entries:type_name -> weft.v1.QuarantineEntry
+	54, // 48: weft.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
+	55, // 49: weft.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
+	53, // 50: weft.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
+	51, // 51: weft.v1.CollectGarbageReply.garbage:type_name -> weft.v1.Garbage
+	55, // 52: weft.v1.Garbage.pod:type_name -> weft.v1.Pod
+	0,  // 53: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
+	3,  // 54: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
+	7,  // 55: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
+	12, // 56: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
+	17, // 57: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
+	20, // 58: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
+	22, // 59: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
+	26, // 60: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
+	29, // 61: weft.v1.Operations.Counters:input_type -> weft.v1.CountersRequest
+	33, // 62: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
+	35, // 63: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
+	37, // 64: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
+	39, // 65: weft.v1.Operations.Audit:input_type -> weft.v1.AuditRequest
+	42, // 66: weft.v1.Operations.LogLevel:input_type -> weft.v1.LogLevelRequest
+	44, // 67: weft.v1.Operations.Quarantine:input_type -> weft.v1.QuarantineRequest
+	47, // 68: weft.v1.Operations.Release:input_type -> weft.v1.ReleaseRequest
+	49, // 69: weft.v1.Operations.CollectGarbage:input_type -> weft.v1.CollectGarbageRequest
+	1,  // 70: weft.v1.Operations.State:output_type -> weft.v1.StateReply
+	4,  // 71: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
+	8,  // 72: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
+	13, // 73: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
+	18, // 74: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
+	21, // 75: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
+	23, // 76: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
+	27, // 77: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
+	30, // 78: weft.v1.Operations.Counters:output_type -> weft.v1.CountersReply
+	34, // 79: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
+	36, // 80: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
+	38, // 81: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
+	40, // 82: weft.v1.Operations.Audit:output_type -> weft.v1.AuditReply
+	43, // 83: weft.v1.Operations.LogLevel:output_type -> weft.v1.LogLevelReply
+	45, // 84: weft.v1.Operations.Quarantine:output_type -> weft.v1.QuarantineReply
+	48, // 85: weft.v1.Operations.Release:output_type -> weft.v1.ReleaseReply
+	50, // 86: weft.v1.Operations.CollectGarbage:output_type -> weft.v1.CollectGarbageReply
+	70, // [70:87] is the sub-list for method output_type
+	53, // [53:70] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_weft_v1_operations_proto_init() }
@@ -3849,7 +4151,7 @@ func file_weft_v1_operations_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_operations_proto_rawDesc), len(file_weft_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,8 @@ const (
 	Operations_Configure_FullMethodName      = "/weft.v1.Operations/Configure"
 	Operations_Settings_FullMethodName       = "/weft.v1.Operations/Settings"
 	Operations_Resync_FullMethodName         = "/weft.v1.Operations/Resync"
+	Operations_Audit_FullMethodName          = "/weft.v1.Operations/Audit"
+	Operations_LogLevel_FullMethodName       = "/weft.v1.Operations/LogLevel"
 	Operations_Quarantine_FullMethodName     = "/weft.v1.Operations/Quarantine"
 	Operations_Release_FullMethodName        = "/weft.v1.Operations/Release"
 	Operations_CollectGarbage_FullMethodName = "/weft.v1.Operations/CollectGarbage"
@@ -69,6 +71,10 @@ type OperationsClient interface {
 	Settings(ctx context.Context, in *SettingsRequest, opts ...grpc.CallOption) (*SettingsReply, error)
 	// Resync starts a resync and waits for its end.
 	Resync(ctx context.Context, in *ResyncRequest, opts ...grpc.CallOption) (*ResyncReply, error)
+	// Audit compares all objects with the machine now, and repairs or reports drift. It waits for the end.
+	Audit(ctx context.Context, in *AuditRequest, opts ...grpc.CallOption) (*AuditReply, error)
+	// LogLevel changes the level of the agent's log until the agent ends, and returns it. Without a level it changes nothing.
+	LogLevel(ctx context.Context, in *LogLevelRequest, opts ...grpc.CallOption) (*LogLevelReply, error)
 	// Quarantine lists attachments that are quarantined or suspected because the dataplane crashed while it replayed them.
 	Quarantine(ctx context.Context, in *QuarantineRequest, opts ...grpc.CallOption) (*QuarantineReply, error)
 	// Release ends the quarantine of attachments.
@@ -214,6 +220,26 @@ func (c *operationsClient) Resync(ctx context.Context, in *ResyncRequest, opts .
 	return out, nil
 }
 
+func (c *operationsClient) Audit(ctx context.Context, in *AuditRequest, opts ...grpc.CallOption) (*AuditReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AuditReply)
+	err := c.cc.Invoke(ctx, Operations_Audit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operationsClient) LogLevel(ctx context.Context, in *LogLevelRequest, opts ...grpc.CallOption) (*LogLevelReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LogLevelReply)
+	err := c.cc.Invoke(ctx, Operations_LogLevel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *operationsClient) Quarantine(ctx context.Context, in *QuarantineRequest, opts ...grpc.CallOption) (*QuarantineReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(QuarantineReply)
@@ -275,6 +301,10 @@ type OperationsServer interface {
 	Settings(context.Context, *SettingsRequest) (*SettingsReply, error)
 	// Resync starts a resync and waits for its end.
 	Resync(context.Context, *ResyncRequest) (*ResyncReply, error)
+	// Audit compares all objects with the machine now, and repairs or reports drift. It waits for the end.
+	Audit(context.Context, *AuditRequest) (*AuditReply, error)
+	// LogLevel changes the level of the agent's log until the agent ends, and returns it. Without a level it changes nothing.
+	LogLevel(context.Context, *LogLevelRequest) (*LogLevelReply, error)
 	// Quarantine lists attachments that are quarantined or suspected because the dataplane crashed while it replayed them.
 	Quarantine(context.Context, *QuarantineRequest) (*QuarantineReply, error)
 	// Release ends the quarantine of attachments.
@@ -326,6 +356,12 @@ func (UnimplementedOperationsServer) Settings(context.Context, *SettingsRequest)
 }
 func (UnimplementedOperationsServer) Resync(context.Context, *ResyncRequest) (*ResyncReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resync not implemented")
+}
+func (UnimplementedOperationsServer) Audit(context.Context, *AuditRequest) (*AuditReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Audit not implemented")
+}
+func (UnimplementedOperationsServer) LogLevel(context.Context, *LogLevelRequest) (*LogLevelReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method LogLevel not implemented")
 }
 func (UnimplementedOperationsServer) Quarantine(context.Context, *QuarantineRequest) (*QuarantineReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Quarantine not implemented")
@@ -566,6 +602,42 @@ func _Operations_Resync_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operations_Audit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AuditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServer).Audit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operations_Audit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServer).Audit(ctx, req.(*AuditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operations_LogLevel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LogLevelRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServer).LogLevel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operations_LogLevel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServer).LogLevel(ctx, req.(*LogLevelRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Operations_Quarantine_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(QuarantineRequest)
 	if err := dec(in); err != nil {
@@ -670,6 +742,14 @@ var Operations_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Resync",
 			Handler:    _Operations_Resync_Handler,
+		},
+		{
+			MethodName: "Audit",
+			Handler:    _Operations_Audit_Handler,
+		},
+		{
+			MethodName: "LogLevel",
+			Handler:    _Operations_LogLevel_Handler,
 		},
 		{
 			MethodName: "Quarantine",
