@@ -104,6 +104,7 @@ func rootCommand(c *client) *cobra.Command {
 		logLevelCommand,
 		configureCommand,
 		quarantineCommand,
+		upgradeCommand,
 		garbageCommand,
 		lintCommand,
 	} {
