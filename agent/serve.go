@@ -17,6 +17,7 @@ import (
 
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/operations"
+	"github.com/weftnet/weft/agent/planning"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/internal/unixsocket"
 	"github.com/weftnet/weft/ipnet/desired"
@@ -36,6 +37,9 @@ func (a *Agent) serve(ctx context.Context) error {
 		Loop: a.loop, Scheduler: a.scheduler, Pods: a.pods, Network: a.network, Devices: a.devices, Health: a.health,
 		Replayer: a.replayer, Quarantine: a.quarantine, Garbage: a.vanished, External: a.external, Paused: a.paused,
 		Dataplane: a.dataplane.Client, Counters: a.counters, Settings: a.settings, Stopping: ctx.Done(),
+	}))
+	weftv1.RegisterPlanningServer(server, planning.New(planning.Config{
+		Scheduler: a.scheduler, Attachments: a.pods.Attachments, Objects: a.objects, Down: a.dataplane.Client.Health,
 	}))
 	return a.listenAndServe(ctx, server)
 }

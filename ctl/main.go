@@ -90,6 +90,7 @@ func rootCommand(c *client) *cobra.Command {
 		transactionsCommand,
 		objectsCommand,
 		whyCommand,
+		diffCommand,
 		addressesCommand,
 		devicesCommand,
 		countersCommand,
