@@ -91,6 +91,7 @@ func rootCommand(c *client) *cobra.Command {
 		objectsCommand,
 		whyCommand,
 		diffCommand,
+		graphCommand,
 		addressesCommand,
 		devicesCommand,
 		countersCommand,
