@@ -203,6 +203,7 @@ func (a *Agent) assemblePackages() (err error) {
 	}
 	a.pods = podmanager.New(podmanager.Config{
 		Loop:       a.loop,
+		Planner:    a.loop,
 		Inspect:    inspect,
 		LinkExists: linkExists,
 

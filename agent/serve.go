@@ -40,6 +40,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	}))
 	weftv1.RegisterPlanningServer(server, planning.New(planning.Config{
 		Scheduler: a.scheduler, Attachments: a.pods.Attachments, Objects: a.objects, Down: a.dataplane.Client.Health,
+		Loop: a.loop, Plan: a.committer.Plan, Served: a.pods.WouldServe,
 	}))
 	return a.listenAndServe(ctx, server)
 }

@@ -92,6 +92,7 @@ func rootCommand(c *client) *cobra.Command {
 		whyCommand,
 		diffCommand,
 		graphCommand,
+		planCommand,
 		addressesCommand,
 		devicesCommand,
 		countersCommand,

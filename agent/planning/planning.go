@@ -3,6 +3,7 @@
 package planning
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
@@ -22,6 +24,12 @@ type Config struct {
 	Attachments func() []pod.Attachment
 	Objects     func(*pod.Attachment) []string // keys of the values that connect an attachment
 	Down        func() error                   // why the dataplane is not connected; nil while it is
+
+	Loop *eventloop.Loop
+	Plan func(context.Context, eventloop.Change) (Transactions, error) // plans a change on the scheduler
+
+	// Served returns why ADDs are refused; nil if they are served. isStarting means that the agent has not started.
+	Served func() (isStarting bool, refusal error)
 }
 
 // Server implements Planning.
