@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -40,7 +42,8 @@ func (a *Agent) serve(ctx context.Context) error {
 	}))
 	weftv1.RegisterPlanningServer(server, planning.New(planning.Config{
 		Scheduler: a.scheduler, Attachments: a.pods.Attachments, Objects: a.objects, Down: a.dataplane.Client.Health,
-		Loop: a.loop, Plan: a.committer.Plan, Served: a.pods.WouldServe,
+		Loop: a.loop, Plan: a.committer.Plan, Served: a.pods.WouldServe, PlanPod: a.pods.Plan, Settings: a.settings, NewValues: a.newValues,
+		Networks: func() []string { return slices.Sorted(maps.Keys(a.network.Networks.Customs())) },
 	}))
 	return a.listenAndServe(ctx, server)
 }

@@ -26,7 +26,7 @@ Operations are listed in their order. Operations with the same step do not depen
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(planExternalCommand(c))
+	cmd.AddCommand(planPodCommand(c), planConfigCommand(c), planExternalCommand(c))
 	return cmd
 }
 
@@ -60,6 +60,63 @@ change: operations in their order, invalid values that would be skipped, and obj
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file with the values, YAML: key -> value; - reads from stdin")
 	cmd.Flags().BoolVar(&isRemoval, "remove", false, "plan the removal of the source")
+	return cmd
+}
+
+func planPodCommand(c *client) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "pod -f FILE|-",
+		Short: "Plans the ADD of a pod on this node",
+		Long: `Plans what the ADD of a pod with this manifest would create on this node: its interfaces with networks and addresses, the devices that it
+needs, and the operations in their order; or prints the error, with its code, that the ADD would return. The addresses are not reserved.`,
+		Example: "  weftctl plan pod -f pod.yaml\n  kubectl get pod web -o yaml | weftctl plan pod -f -",
+		Args:    usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return usageError{errors.New("plan pod: --file is required")}
+			}
+			manifest, err := readPlanned(cmd.InOrStdin(), file)
+			if err != nil {
+				return err
+			}
+			reply, err := callPlanning(cmd.Context(), c.agent, weftv1.PlanningClient.PlanPod, &weftv1.PlanPodRequest{Manifest: manifest})
+			if err != nil {
+				return err
+			}
+			return showPlan(c, reply, "the ADD")
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "manifest of a Pod, YAML or JSON; - reads from stdin")
+	return cmd
+}
+
+func planConfigCommand(c *client) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "config -f FILE|-",
+		Short: "Plans another configuration file of the agent",
+		Long: `Plans the replacement of the agent's configuration file: which settings change, which of them take effect at the next start of the
+agent only, and which objects would change then. Flags and environment variables of the running agent take precedence over the file. An
+invalid file is refused as at a start.`,
+		Example: "  weftctl plan config -f agent.yaml",
+		Args:    usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return usageError{errors.New("plan config: --file is required")}
+			}
+			document, err := readPlanned(cmd.InOrStdin(), file)
+			if err != nil {
+				return err
+			}
+			reply, err := callPlanning(cmd.Context(), c.agent, weftv1.PlanningClient.PlanConfig, &weftv1.PlanConfigRequest{Document: string(document)})
+			if err != nil {
+				return err
+			}
+			return showPlan(c, reply, "the configuration")
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "configuration file of the agent; - reads from stdin")
 	return cmd
 }
 

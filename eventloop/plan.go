@@ -54,6 +54,38 @@ func (l *Loop) PlanExternal(ctx context.Context, source string, values map[strin
 	return l.Plan(ctx, &configure{source, values})
 }
 
+// proposal sets desired values as a handler would. It is only planned.
+type proposal struct{ settings []Setting }
+
+// String contains no values.
+func (p *proposal) String() string { return fmt.Sprintf("proposal: %d values", len(p.settings)) }
+
+// BestEffort is true: values that cannot be applied would be retried.
+func (p *proposal) BestEffort() bool { return true }
+
+// PlanValues plans a change of desired values, as if a handler made it: external configuration is merged into them.
+func (l *Loop) PlanValues(ctx context.Context, settings []Setting) (*Planned, error) {
+	return l.Plan(ctx, &proposal{settings})
+}
+
+// proposals is the handler of proposals.
+func proposals() handler {
+	return handler{
+		name: "proposal", internal: true,
+		takes: func(ev Event) bool { _, ok := ev.(*proposal); return ok },
+		handle: func(_ context.Context, ev Event, txn *Txn) error {
+			for _, s := range ev.(*proposal).settings {
+				if s.Value == nil {
+					txn.Delete(s.Key)
+				} else {
+					txn.Put(s.Key, s.Value)
+				}
+			}
+			return nil
+		},
+	}
+}
+
 // planRequest makes a request a plan.
 type planRequest struct {
 	without []string

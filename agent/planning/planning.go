@@ -11,9 +11,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/podmanager"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 	"github.com/weftnet/weft/wire"
 )
@@ -27,6 +29,12 @@ type Config struct {
 
 	Loop *eventloop.Loop
 	Plan func(context.Context, eventloop.Change) (Transactions, error) // plans a change on the scheduler
+
+	PlanPod  func(context.Context, pod.ID, map[string]string, []pod.Grant) (*podmanager.Planned, error) // with annotations and devices
+	Networks func() []string                                                                            // names of the custom networks
+
+	Settings  func() config.Config                                                        // the effective configuration
+	NewValues func(context.Context, config.Config) ([]eventloop.Setting, []string, error) // values that another configuration changes, with notes
 
 	// Served returns why ADDs are refused; nil if they are served. isStarting means that the agent has not started.
 	Served func() (isStarting bool, refusal error)
