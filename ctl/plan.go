@@ -158,7 +158,7 @@ func printPlan(p *printer, reply *weftv1.PlanReply) {
 	if len(reply.Operations) > 0 {
 		g := newGrid("step", "operation", "object", "because")
 		for _, op := range reply.Operations {
-			g.row(op.Level+1, op.Verb, printable(op.Ref), printable(op.Why))
+			g.row(op.Step, op.Verb, printable(op.Ref), printable(op.Why))
 			for _, f := range op.Fields {
 				g.row("", "", "  "+orDash(printable(f.Path))+": "+side(f.Applied)+" -> "+side(f.Desired), "")
 			}

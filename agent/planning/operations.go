@@ -17,17 +17,17 @@ type Transactions struct {
 
 // addTo adds the operations and the waiting objects of the plans to a reply.
 func (t *Transactions) addTo(reply *weftv1.PlanReply) {
-	level := uint32(0) // the first level of the next transaction
+	step := uint32(0)
 	for _, rec := range t.Records {
-		next := level
+		level := -1
 		for _, op := range rec.Ops {
-			at := level + uint32(op.Level)
-			next = max(next, at+1)
+			if op.Level != level {
+				step, level = step+1, op.Level
+			}
 			reply.Operations = append(reply.Operations, &weftv1.PlannedOperation{
-				Ref: op.Ref, Verb: op.Verb, Why: op.Why, Level: at, Fields: changesOf(op),
+				Ref: op.Ref, Verb: op.Verb, Why: op.Why, Step: step, Fields: changesOf(op),
 			})
 		}
-		level = next
 		for _, w := range rec.Pending {
 			reply.Waiting = append(reply.Waiting, w.Ref+" waits for "+strings.Join(w.Missing, ", "))
 		}

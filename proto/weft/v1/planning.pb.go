@@ -789,7 +789,7 @@ type PlannedOperation struct {
 	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	Verb          string                 `protobuf:"bytes,2,opt,name=verb,proto3" json:"verb,omitempty"` // create, update or delete
 	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
-	Level         uint32                 `protobuf:"varint,4,opt,name=level,proto3" json:"level,omitempty"`  // operations of one level do not depend on each other
+	Step          uint32                 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`    // from 1; operations of one step do not depend on each other
 	Fields        []*FieldDiff           `protobuf:"bytes,5,rep,name=fields,proto3" json:"fields,omitempty"` // of an update: applied is the value before, desired the value after
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -846,9 +846,9 @@ func (x *PlannedOperation) GetWhy() string {
 	return ""
 }
 
-func (x *PlannedOperation) GetLevel() uint32 {
+func (x *PlannedOperation) GetStep() uint32 {
 	if x != nil {
-		return x.Level
+		return x.Step
 	}
 	return 0
 }
@@ -991,12 +991,12 @@ const file_weft_v1_planning_proto_rawDesc = "" +
 	"interfaces\x18\a \x03(\v2\x16.weft.v1.InterfaceInfoR\n" +
 	"interfaces\x12\x18\n" +
 	"\adevices\x18\b \x03(\tR\adevices\x122\n" +
-	"\bsettings\x18\t \x03(\v2\x16.weft.v1.SettingChangeR\bsettings\"\x8c\x01\n" +
+	"\bsettings\x18\t \x03(\v2\x16.weft.v1.SettingChangeR\bsettings\"\x8a\x01\n" +
 	"\x10PlannedOperation\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x12\n" +
 	"\x04verb\x18\x02 \x01(\tR\x04verb\x12\x10\n" +
-	"\x03why\x18\x03 \x01(\tR\x03why\x12\x14\n" +
-	"\x05level\x18\x04 \x01(\rR\x05level\x12*\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\x12\x12\n" +
+	"\x04step\x18\x04 \x01(\rR\x04step\x12*\n" +
 	"\x06fields\x18\x05 \x03(\v2\x12.weft.v1.FieldDiffR\x06fields\"_\n" +
 	"\rSettingChange\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x10\n" +
