@@ -199,12 +199,13 @@ func (a *Agent) assemblePackages() (err error) {
 	if err := a.assembleDevices(); err != nil {
 		return err
 	}
-	a.network, err = ipnet.New(a.networkConfig())
+	a.network, err = ipnet.New(a.networkConfig(&a.config))
 	if err != nil {
 		return fmt.Errorf("networks: %w", err)
 	}
 	a.pods = podmanager.New(podmanager.Config{
 		Loop:       a.loop,
+		Planner:    a.loop,
 		Inspect:    inspect,
 		LinkExists: linkExists,
 
@@ -242,41 +243,41 @@ func (a *Agent) assembleRecovery() {
 	a.dataplane.OnDisturbed = a.drift.InterfaceChanged
 }
 
-// networkConfig returns the configuration of ipnet, from the agent's configuration and the machine.
-func (a *Agent) networkConfig() ipnet.Config {
-	m := a.config.Devices.Memif
+// networkConfig returns the configuration of ipnet, from a configuration of the agent and the machine.
+func (a *Agent) networkConfig(c *config.Config) ipnet.Config {
+	m := c.Devices.Memif
 	var node cluster.Uplink
-	pools := a.config.Addresses.Pools
+	pools := c.Addresses.Pools
 	if a.member != nil {
 		node, pools = a.member.Uplink, slices.Concat(pools, a.member.Ranges)
 	}
 	return ipnet.Config{
 		Networks: networks.Config{
 			Pools:          ipamPools(pools),
-			NamespacePools: a.config.Addresses.NamespacePools,
-			NodePools:      a.config.Addresses.NodePools,
-			CoolDown:       orNone(a.config.Addresses.CoolDown),
-			MTU:            a.config.Pods.MTU,
+			NamespacePools: c.Addresses.NamespacePools,
+			NodePools:      c.Addresses.NodePools,
+			CoolDown:       orNone(c.Addresses.CoolDown),
+			MTU:            c.Pods.MTU,
 			Blocks:         a.member != nil,
-			Tunnel:         a.tunnelType(),
+			Tunnel:         a.tunnelType(c),
 			UplinkMTU:      node.MTU,
 			Log:            a.log.With("component", "ipnet"),
 		},
 		Mesh: mesh.Config{
-			LinkTypes:     linkTypes(&a.config, ""),
-			HostLink:      a.config.Links.Host,
-			MaxSegment:    maxSegment(&a.config),
-			TunnelLink:    a.config.Links.Tunnel,
-			IPMasq:        a.config.Masquerade.Enabled,
-			IPMasqExclude: a.config.Masquerade.Exclude,
+			LinkTypes:     linkTypes(c, ""),
+			HostLink:      c.Links.Host,
+			MaxSegment:    maxSegment(c),
+			TunnelLink:    c.Links.Tunnel,
+			IPMasq:        c.Masquerade.Enabled,
+			IPMasqExclude: c.Masquerade.Exclude,
 			Uplink:        node.Name,
 			Card:          a.uplink.Card(),
 		},
 		Pods: attach.Config{
-			PodQueues:         a.config.Pods.Queues,
-			MaxPodQueues:      a.config.Pods.MaxQueues,
-			AllowIPForwarding: a.config.Pods.AllowIPForwarding,
-			NoDefaultRoutes:   !a.config.Pods.IncludeDefaultRoutes,
+			PodQueues:         c.Pods.Queues,
+			MaxPodQueues:      c.Pods.MaxQueues,
+			AllowIPForwarding: c.Pods.AllowIPForwarding,
+			NoDefaultRoutes:   !c.Pods.IncludeDefaultRoutes,
 			Memif:             attach.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
 			Secret:            a.secret(),
 		},

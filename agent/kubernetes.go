@@ -46,11 +46,11 @@ func (a *Agent) view() (view nodeview.View) {
 }
 
 // tunnelType returns the type of the tunnels to other nodes.
-func (a *Agent) tunnelType() string {
+func (a *Agent) tunnelType(c *config.Config) string {
 	if a.member == nil {
 		return networks.TunnelNone
 	}
-	return a.config.Kubernetes.Tunnel
+	return c.Kubernetes.Tunnel
 }
 
 // annotations returns the source of pods' annotations if the runtime does not pass them; nil: there is none.

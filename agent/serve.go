@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,6 +20,7 @@ import (
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/inventory"
 	"github.com/weftnet/weft/agent/operations"
+	"github.com/weftnet/weft/agent/planning"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/internal/unixsocket"
 	"github.com/weftnet/weft/ipnet/desired"
@@ -40,6 +43,11 @@ func (a *Agent) serve(ctx context.Context) error {
 		Drift: a.drift, LogLevel: a.logLevel,
 	}))
 	weftv1.RegisterDataplaneServer(server, &inventory.Server{Client: a.dataplane.Client, Pods: a.pods, Counters: a.counters})
+	weftv1.RegisterPlanningServer(server, planning.New(planning.Config{
+		Scheduler: a.scheduler, Attachments: a.pods.Attachments, Objects: a.objects, Down: a.dataplane.Client.Health,
+		Loop: a.loop, Plan: a.committer.Plan, Served: a.pods.WouldServe, PlanPod: a.pods.Plan, Settings: a.settings, NewValues: a.newValues,
+		Networks: func() []string { return slices.Sorted(maps.Keys(a.network.Networks.Customs())) },
+	}))
 	return a.listenAndServe(ctx, server)
 }
 

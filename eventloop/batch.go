@@ -27,7 +27,7 @@ func (q *queue) popSameType(r *request, n int) []*request {
 		return nil
 	}
 	i := 0
-	for i < min(n, len(q.waiting)) && q.waiting[i].removal && q.waiting[i].typ == r.typ && q.waiting[i].resync == None {
+	for i < min(n, len(q.waiting)) && q.waiting[i].removal && q.waiting[i].typ == r.typ && q.waiting[i].resync == None && q.waiting[i].plan == nil {
 		i++
 	}
 	alike := slices.Clone(q.waiting[:i])

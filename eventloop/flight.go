@@ -87,6 +87,10 @@ type steps struct{ deciding, committing, closing []step }
 // handle runs all steps of one event, or of a batch of removals, and answers the callers.
 func (x *executor) handle(r *request) {
 	defer x.queue.finish()
+	if r.plan != nil {
+		x.plan(r)
+		return
+	}
 	if rs := x.batch(r); len(rs) > 1 {
 		x.handleBatch(rs)
 		return

@@ -140,6 +140,10 @@ func (in *intake) dropReason(ctx context.Context) error {
 // other records in the history, a full queue makes no record, and repeats of a refusal are counted in the first record.
 func (in *intake) refuse(r *request, err error) (*Record, error) {
 	wrapped := fmt.Errorf("%s: %w", r.name, err)
+	if r.plan != nil {
+		r.done <- answer{nil, wrapped}
+		return nil, wrapped
+	}
 	if r.posted {
 		in.cfg.Log.Warn("event refused", "event", r.name, "err", err)
 	}

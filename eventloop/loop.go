@@ -54,6 +54,7 @@ func New(cfg Config) *Loop {
 			return l.executor.external.configure(ev.(*configure), txn)
 		},
 	})
+	l.registry.add(proposals())
 	return l
 }
 

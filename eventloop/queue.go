@@ -23,7 +23,8 @@ type request struct {
 	posted    bool   // no caller waits
 	early     bool   // may run before the end of the start-up resync
 	coalesced int
-	done      chan answer // of capacity 1; the goroutine that takes the request out of the queue answers it
+	plan      *planRequest // nil: the event is to happen
+	done      chan answer  // of capacity 1; the goroutine that takes the request out of the queue answers it
 }
 
 // record returns the record of r before its first step in the loop.

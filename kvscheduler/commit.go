@@ -139,7 +139,7 @@ func (s *state) withSkipped(dirty []plan.ID) []plan.ID {
 	return s.g.TakeSkipped(dirty, func(*plan.Node) bool { return true })
 }
 
-// dry serves Plan: it records what commit would do, and restores the graph.
+// dry serves Plan: it records what commit would do if no operation fails, and restores the graph.
 func (s *state) dry(ctx context.Context, q *request) (*Record, error) {
 	r := s.begin(ctx, "plan", "desired")
 	r.describe(q)
@@ -149,7 +149,11 @@ func (s *state) dry(ctx context.Context, q *request) (*Record, error) {
 		return r.rec, err
 	}
 	r.rec.Changed = a.changed
-	for _, o := range r.plan(a.dirty) {
+	dirty := a.dirty
+	if q.txn.Mode == BestEffort {
+		dirty = append(slices.Clone(dirty), s.skippedNow()...)
+	}
+	for _, o := range r.plan(dirty) {
 		r.rec.Ops = append(r.rec.Ops, r.record(o))
 	}
 	for _, id := range r.touched {
@@ -157,8 +161,27 @@ func (s *state) dry(ctx context.Context, q *request) (*Record, error) {
 			r.rec.Pending = append(r.rec.Pending, Why{Ref: n.Ref.String(), Missing: s.g.MissingAfter(n)})
 		}
 	}
+	if q.txn.Mode == Atomic {
+		err = a.impossible()
+	} else {
+		err = joined(a.invalid)
+	}
 	a.unstage()
-	return r.rec, joined(a.invalid)
+	if err != nil {
+		r.rec.Err = err.Error()
+	}
+	return r.rec, err
+}
+
+// skippedNow returns the objects that withSkipped would add, and leaves them noted.
+func (s *state) skippedNow() (ids []plan.ID) {
+	s.g.TakeSkipped(nil, func(n *plan.Node) bool {
+		if id, known := s.g.Lookup(n.Ref); known {
+			ids = append(ids, id)
+		}
+		return false
+	})
+	return ids
 }
 
 // snapshotOf is the applied value of an object before a plan changes it.

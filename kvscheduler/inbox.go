@@ -122,7 +122,8 @@ func (s *Scheduler) Commit(ctx context.Context, t Txn) (*Record, error) {
 	return s.request(ctx, t, (*state).commit)
 }
 
-// Plan returns what Commit would do now. It makes no backend call.
+// Plan returns what Commit would do now if no operation fails, and the error with which Commit would refuse the transaction. It makes no
+// backend call, changes nothing and has no record in the log.
 func (s *Scheduler) Plan(ctx context.Context, t Txn) (*Record, error) {
 	return s.request(ctx, t, (*state).dry)
 }

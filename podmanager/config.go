@@ -18,9 +18,17 @@ type doer interface {
 	Do(ctx context.Context, ev eventloop.Event) (*eventloop.Record, error)
 }
 
+// planner is the part of the event loop that plans events.
+type planner interface {
+	Plan(ctx context.Context, ev eventloop.Event, without ...string) (*eventloop.Planned, error)
+}
+
 // Config configures a [Manager]. Functions without a default are required. Without Loop the manager rejects each event.
 type Config struct {
 	Loop doer
+
+	// Planner is required for Plan only.
+	Planner planner
 
 	// Inspect identifies a network namespace. It rejects other files and the agent's own namespace.
 	Inspect func(ctx context.Context, path string) (pod.Netns, error)

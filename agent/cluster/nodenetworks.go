@@ -52,6 +52,12 @@ func (ns *NodeNetworks) Of(view nodeview.View) []pod.Network {
 	return networks
 }
 
+// With returns the networks that the node would have with other networks in its configuration.
+func (ns *NodeNetworks) With(configured []pod.Network, view nodeview.View) []pod.Network {
+	other := NewNodeNetworks(configured, nil, slog.New(slog.DiscardHandler))
+	return other.Of(view)
+}
+
 // SetFirst sets the networks that are known when the agent starts: of the cluster, those of the last view.
 func (ns *NodeNetworks) SetFirst(ctx context.Context, view nodeview.View) {
 	ns.Set(ctx, &pod.SetNetworks{Networks: ns.Of(view), Invalid: invalidNetworks(view), From: "configuration"})

@@ -57,6 +57,9 @@ type Config struct {
 
 	File   string                 // path of the configuration file; "": none
 	Reload func() (Config, error) // reads the configuration again
+
+	// Parse reads the configuration with another content of the file; nil in tests without a command line.
+	Parse func(content []byte) (Config, error)
 }
 
 // Log is the level and the format of the log.

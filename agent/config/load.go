@@ -19,10 +19,23 @@ import (
 // Read reads and validates the configuration from the flags that are set, the environment and the file. Its error has all
 // problems, not only the first.
 func Read(flags *pflag.FlagSet, file string, environ []string) (Config, error) {
+	if file == "" {
+		return Parse(flags, file, nil, environ)
+	}
+	raw, err := os.ReadFile(file)
+	c, others := Parse(flags, file, raw, environ)
+	if err != nil {
+		return c, errors.Join(fmt.Errorf("configuration: %w", err), others)
+	}
+	return c, others
+}
+
+// Parse is Read with the content of the file.
+func Parse(flags *pflag.FlagSet, file string, content []byte, environ []string) (Config, error) {
 	c := Config{File: file}
 	keys := pflag.NewFlagSet("", pflag.ContinueOnError)
 	c.Flags(keys)
-	settings, err := fromFile(keys, file)
+	settings, err := fromFile(keys, file, content)
 	errs := []error{err}
 	settings = append(settings, fromEnvironment(keys, environ)...)
 	for _, s := range append(settings, fromCommandLine(keys, flags)...) {
@@ -43,14 +56,7 @@ func Read(flags *pflag.FlagSet, file string, environ []string) (Config, error) {
 
 type setting struct{ from, key, value string }
 
-func fromFile(fs *pflag.FlagSet, file string) ([]setting, error) {
-	if file == "" {
-		return nil, nil
-	}
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
-	}
+func fromFile(fs *pflag.FlagSet, file string, raw []byte) ([]setting, error) {
 	documents, err := Documents(raw)
 	if err == nil && len(documents) > 1 {
 		err = errors.New("more than one YAML document (---): put all keys into one document")
@@ -217,6 +223,33 @@ func (c Config) String() string {
 		fmt.Fprintf(&b, "%s%s: %s\n", indent(len(above)), key, yamlValue(f))
 	})
 	return b.String()
+}
+
+// Changed is a key with two values, as YAML.
+type Changed struct{ Key, Old, New string }
+
+// Changes lists the keys in which another configuration differs, in the order of String.
+func (c Config) Changes(next Config) []Changed {
+	var list []Changed
+	now, then := c.values(), next.values()
+	for i, v := range now {
+		if v.value != then[i].value {
+			list = append(list, Changed{Key: v.key, Old: v.value, New: then[i].value})
+		}
+	}
+	return list
+}
+
+// values lists all keys with their values.
+func (c Config) values() []setting {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	shown := c
+	shown.Flags(fs) // sets the defaults
+	shown = c       // restores the values
+	fs.SortFlags = false
+	var list []setting
+	fs.VisitAll(func(f *pflag.Flag) { list = append(list, setting{key: fileKey(f.Name), value: yamlValue(f)}) })
+	return list
 }
 
 func indent(depth int) string { return strings.Repeat("  ", depth) }

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,6 +84,9 @@ func configured(cmd *cobra.Command, run func(cmd *cobra.Command, c config.Config
 			return usageError{err}
 		}
 		c.Reload = read
+		c.Parse = func(content []byte) (config.Config, error) {
+			return config.Parse(cmd.Flags(), cmp.Or(file, "of the plan"), content, os.Environ())
+		}
 		return run(cmd, c)
 	}
 	return cmd

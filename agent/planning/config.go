@@ -1,0 +1,55 @@
+package planning
+
+import (
+	"context"
+	"strings"
+
+	"github.com/weftnet/weft/agent/config"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// followed is the only setting that the agent follows while it runs.
+const followed = "networks"
+
+// PlanConfig plans a start of the agent with another configuration file.
+func (s *Server) PlanConfig(ctx context.Context, req *weftv1.PlanConfigRequest) (*weftv1.PlanReply, error) {
+	now := s.config.Settings()
+	if now.Parse == nil {
+		return &weftv1.PlanReply{Error: "this agent cannot read another configuration"}, nil
+	}
+	next, err := now.Parse([]byte(req.Document))
+	if err != nil {
+		return &weftv1.PlanReply{Error: strings.ReplaceAll(err.Error(), "\n", "; ")}, nil //nolint:nilerr // an error of the request, not of the call
+	}
+	reply := &weftv1.PlanReply{Settings: settingsOf(now.Changes(next))}
+	if isStarting, refusal := s.config.Served(); isStarting {
+		reply.Notes = append(reply.Notes, "objects are not planned: "+startingText(refusal))
+		return reply, nil
+	}
+	values, notes, err := s.config.NewValues(ctx, next)
+	reply.Notes = append(reply.Notes, notes...)
+	if err != nil {
+		reply.Error = err.Error()
+		return reply, nil
+	}
+	planned, err := s.config.Loop.PlanValues(ctx, values)
+	if err != nil {
+		reply.Error = err.Error()
+		return reply, nil
+	}
+	transactions, err := s.config.Plan(ctx, planned.Change)
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	transactions.addTo(reply)
+	s.noteDown(reply)
+	return reply, nil
+}
+
+func settingsOf(changes []config.Changed) []*weftv1.SettingChange {
+	var out []*weftv1.SettingChange
+	for _, c := range changes {
+		out = append(out, &weftv1.SettingChange{Key: c.Key, Old: c.Old, New: c.New, Restart: c.Key != followed})
+	}
+	return out
+}

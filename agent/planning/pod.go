@@ -1,0 +1,119 @@
+package planning
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agext/levenshtein"
+
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/podmanager"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// PlanPod plans the ADD of a pod with this manifest on this node.
+func (s *Server) PlanPod(ctx context.Context, req *weftv1.PlanPodRequest) (*weftv1.PlanReply, error) {
+	m, err := parseManifest(req.Manifest)
+	if err != nil {
+		return &weftv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // an error of the request, not of the call
+	}
+	grants, err := m.grants()
+	if err != nil {
+		return &weftv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // as above
+	}
+	reply := &weftv1.PlanReply{}
+	isStarting, refusal := s.config.Served()
+	if refusal != nil {
+		refuse(reply, refusal, false)
+	}
+	if isStarting {
+		return reply, nil
+	}
+	planned, err := s.config.PlanPod(ctx, m.id(), m.Metadata.Annotations, grants)
+	s.noteDown(reply)
+	if err != nil {
+		refuse(reply, err, false)
+		s.suggest(reply, m.Metadata.Annotations)
+		return reply, nil
+	}
+	transactions, err := s.config.Plan(ctx, planned.Change)
+	if err != nil {
+		refuse(reply, err, true)
+	}
+	transactions.addTo(reply)
+	describe(reply, planned.Attachment)
+	return reply, nil
+}
+
+// refuse sets the error with which the ADD would fail. The first one counts: an ADD does not come to the second.
+func refuse(reply *weftv1.PlanReply, err error, isCommit bool) {
+	if reply.Error != "" {
+		reply.Notes = append(reply.Notes, "after that the ADD would fail: "+podmanager.ErrorOf(err, isCommit).Msg)
+		return
+	}
+	failure := podmanager.ErrorOf(err, isCommit)
+	reply.Error, reply.Code = failure.Msg, failure.Code
+}
+
+// describe adds the interfaces and devices of a planned attachment.
+func describe(reply *weftv1.PlanReply, a *pod.Attachment) {
+	devices := make(map[string]int)
+	var containers []string
+	for _, i := range a.Interfaces {
+		row := &weftv1.InterfaceInfo{Name: i.Name, Type: i.Type, Network: i.Network, Object: i.Object, Mac: i.MAC, Mtu: uint32(i.MTU)}
+		for _, p := range i.Addresses {
+			row.Addresses = append(row.Addresses, p.String())
+		}
+		reply.Interfaces = append(reply.Interfaces, row)
+		if i.Memif == nil {
+			continue
+		}
+		if devices[i.Memif.Container]++; devices[i.Memif.Container] == 1 {
+			containers = append(containers, i.Memif.Container)
+		}
+	}
+	for _, c := range containers {
+		reply.Devices = append(reply.Devices, fmt.Sprintf("container %s needs %d of %s", c, devices[c], pod.Resource))
+	}
+	if len(containers) > 0 {
+		reply.Notes = append(reply.Notes, "kubelet chooses the devices when it admits the pod: names and numbers of sockets are placeholders, and the files of the devices are not in the plan")
+	}
+	reply.Notes = append(reply.Notes, "names of objects, and MACs that the pod does not request, depend on the sandbox: those of the plan are placeholders; addresses go to the pod that comes first")
+}
+
+// suggest names the nearest network for each unknown one that the annotations request.
+func (s *Server) suggest(reply *weftv1.PlanReply, annotations map[string]string) {
+	if reply.Code != uint32(pod.CodeUnknownNetwork) {
+		return
+	}
+	requests, err := pod.InterfaceRequests(annotations, "eth0")
+	if err != nil {
+		return
+	}
+	known := append(s.config.Networks(), pod.DefaultNetwork, pod.StubNetwork)
+	for _, r := range requests {
+		if near := nearest(r.Network, known); near != "" {
+			reply.Notes = append(reply.Notes, fmt.Sprintf("there is no network %q; did you mean %q?", r.Network, near))
+		}
+	}
+}
+
+// nearest returns the known name with the smallest distance to an unknown one; "" if name is known or empty, or none is near.
+func nearest(name string, known []string) string {
+	if name == "" || slices.Contains(known, name) {
+		return ""
+	}
+	best, limit := "", max(len(name)/2, 2)
+	for _, k := range slices.Sorted(slices.Values(known)) {
+		distance := levenshtein.Distance(strings.ToLower(name), strings.ToLower(k), nil)
+		if strings.HasPrefix(k, name) {
+			distance = min(distance, 1)
+		}
+		if distance < limit || distance == limit && best == "" {
+			best, limit = k, distance
+		}
+	}
+	return best
+}

@@ -1,0 +1,62 @@
+package podmanager
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/pod"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// Planned is what the ADD of a pod would create.
+type Planned struct {
+	Attachment *pod.Attachment  // nil after an error
+	Change     eventloop.Change // what would be committed; empty after an error
+}
+
+// plannedContainer stands for the ID of a container that a runtime has not chosen yet. Names of objects are made from it.
+const plannedContainer = "planned"
+
+// plannedNetns stands for the network namespace of a sandbox that does not exist yet.
+var plannedNetns = pod.Netns{Path: "/run/netns/" + plannedContainer, Inode: 1}
+
+// Plan decides what an ADD of a pod would create, and changes nothing. Of the inputs of an ADD it does not have a sandbox, and kubelet has
+// chosen no devices: grants stand for these. The devices of kubelet are opened by devicemanager, which is left out.
+func (m *Manager) Plan(ctx context.Context, id pod.ID, annotations map[string]string, grants []pod.Grant) (*Planned, error) {
+	ev := &pod.AddPod{
+		Key:  pod.Key{Network: plannedContainer, ContainerID: plannedContainer, IfName: "eth0"},
+		ID:   id,
+		Mode: pod.ModePrimary, Netns: plannedNetns, Annotations: annotations, AnnotationsFrom: "manifest", Grants: grants,
+	}
+	if ats := m.Attachments(); len(ats) > 0 {
+		ev.Key.Network = ats[0].Key.Network // the name of the CNI configuration
+	}
+	var err error
+	if ev.Selected, err = m.selected(ctx, ev); err != nil {
+		return nil, err
+	}
+	planned, err := m.config.Planner.Plan(ctx, ev, "devicemanager")
+	if err != nil {
+		return nil, err
+	}
+	return &Planned{Attachment: ev.Attachment, Change: planned.Change}, nil
+}
+
+// WouldServe returns the error with which every ADD is refused now; nil if ADDs are served. If isStarting is set, the agent has not
+// started, and nothing can be planned.
+func (m *Manager) WouldServe() (isStarting bool, refusal error) {
+	return !m.config.Started(), m.admitNew(&weftv1.Caller{Protocol: weftv1.Protocol})
+}
+
+// ErrorOf returns the error of an ADD for the runtime: one line, and a code. isCommit means that the commit failed.
+func ErrorOf(err error, isCommit bool) *weftv1.Error {
+	var rec *eventloop.Record
+	if isCommit {
+		err = fmt.Errorf("commit: %w", err)
+		rec = &eventloop.Record{Steps: []eventloop.Step{{Name: "commit", Err: err.Error()}}}
+	}
+	reply := replyError(err, rec)
+	reply.Details = ""
+	return reply
+}
