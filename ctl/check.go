@@ -34,7 +34,7 @@ type checkResult struct {
 }
 
 func checkCommand(c *client) *cobra.Command {
-	var kubeconfig, node string
+	var node string
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Checks that no address of the cluster is allocated twice or lost; exit code 1 on violations",
@@ -47,7 +47,7 @@ until nodes release the empty blocks (releaseAfter). Repeat the check: real erro
 		Example: "  weftctl addresses check || weftctl addresses check -o json | jq '.violations[]'",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := checkAddresses(cmd.Context(), c, kubeconfig, node)
+			r, err := checkAddresses(cmd.Context(), c, node)
 			if err != nil {
 				return err
 			}
@@ -58,20 +58,19 @@ until nodes release the empty blocks (releaseAfter). Repeat the check: real erro
 			return err
 		},
 	}
-	kubeconfigFlag(cmd, &kubeconfig)
 	cmd.Flags().StringVar(&node, "node", "", "name of this node; makes the check fail if its agent does not answer; default: environment variable NODE_NAME, else the host name")
 	return cmd
 }
 
 // checkAddresses reads leases before blocks: the node has claimed the block of every lease before it leases the address. If the
 // caller names the node, an agent that does not answer is an error.
-func checkAddresses(ctx context.Context, c *client, kubeconfig, node string) (*checkResult, error) {
+func checkAddresses(ctx context.Context, c *client, node string) (*checkResult, error) {
 	required := node != ""
 	reply, agentErr := leases(ctx, c.agent)
 	if required && agentErr != nil {
 		return nil, agentErr
 	}
-	cluster, err := readCluster(ctx, kubeconfig, c.agent.timeout)
+	cluster, err := readCluster(ctx, c)
 	if err != nil {
 		return nil, err
 	}
