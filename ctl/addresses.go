@@ -17,7 +17,7 @@ func addressesCommand(c *client) *cobra.Command {
 		Args:    usage(cobra.NoArgs),
 		RunE:    query(c, weftv1.OperationsClient.Addresses, &weftv1.AddressesRequest{}, printAddresses),
 	}
-	cmd.AddCommand(blocksCommand(c), checkCommand(c))
+	cmd.AddCommand(blocksCommand(c), addressCheckCommand(c))
 	return cmd
 }
 

@@ -80,7 +80,7 @@ func TestStatusOfAClusterNamesEachProblem(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, failures)
 	}
 	for _, want := range []string{
-		"3 nodes, 1 ready\n", "n2    no     v0.9.0  -                      3  2 Failed, 7 Pending\n", "n3    ?      -       -",
+		"3 nodes, 1 ready\n", "n2    no     v0.9.0  -                   3     2 Failed, 7 Pending\n", "n3    ?      -       -",
 		"controller  weft-controller-7d9f-x2x renewed its lease last 10m0s ago\n", "versions    2 different versions of the agent\n",
 		"  node n2: dataplane: connecting to /run/weft/api.sock\n", "  node n3: no agent: namespace weft-system has no pod",
 		"  network blue: Refused: node n2: the VNI is in use\n", "  pool pods: no status: does the controller run?\n",

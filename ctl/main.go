@@ -118,6 +118,8 @@ func rootCommand(c *client) *cobra.Command {
 		quarantineCommand,
 		garbageCommand,
 		lintCommand,
+		checkCommand,
+		probeCommand,
 	} {
 		root.AddCommand(command(c))
 	}

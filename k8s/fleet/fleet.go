@@ -21,7 +21,7 @@ const (
 	Namespace      = "weft-system" // default namespace of the agents
 	agentSelector  = "app.kubernetes.io/name=weft,app.kubernetes.io/component=agent"
 	agentContainer = "agent"
-	weftctl        = "/usr/local/bin/weftctl" // in the image
+	WeftctlPath    = "/usr/local/bin/weftctl" // in the image
 )
 
 // Fleet is access to the agents of a cluster.
@@ -157,7 +157,7 @@ func (f *Fleet) Weftctl(ctx context.Context, node Node, arguments []string, s ex
 		return AbsentError{node.Absent}
 	}
 	in := exec.Container{Namespace: f.namespace, Pod: node.Agent, Name: agentContainer}
-	return exec.Run(ctx, f.client, in, append([]string{weftctl}, arguments...), s)
+	return exec.Run(ctx, f.client, in, append([]string{WeftctlPath}, arguments...), s)
 }
 
 // AbsentError says why a node has no running agent.
@@ -165,3 +165,20 @@ type AbsentError struct{ Reason string }
 
 // Error returns the reason.
 func (e AbsentError) Error() string { return e.Reason }
+
+// Image returns the image of a node's agent, and when kubelet pulls it.
+func (f *Fleet) Image(ctx context.Context, node Node) (string, corev1.PullPolicy, error) {
+	if node.Agent == "" {
+		return "", "", AbsentError{node.Absent}
+	}
+	p, err := f.client.Pods(f.namespace).Get(ctx, node.Agent, metav1.GetOptions{})
+	if err != nil {
+		return "", "", f.client.ListError(ctx, "pod "+f.namespace+"/"+node.Agent, err)
+	}
+	for _, c := range p.Spec.Containers {
+		if c.Name == agentContainer && c.Image != "" {
+			return c.Image, c.ImagePullPolicy, nil
+		}
+	}
+	return "", "", fmt.Errorf("pod %s/%s has no container %s with an image", f.namespace, node.Agent, agentContainer)
+}
