@@ -31,7 +31,8 @@ type kubelets struct {
 	addresses  map[string]string // of eth0, by pod
 	outcome    func(p probe.Probe) string
 	seen       map[string]*corev1.Pod
-	blocked    chan struct{} // closed when probes are sent, if they shall not end
+	written    func(text string) // called with each line of progress
+	endless    bool // the probes never end
 }
 
 func newKubelets(t *testing.T, nodes ...string) *kubelets {
@@ -95,11 +96,6 @@ func (k *kubelets) exec(x k8stest.Exec) int {
 			{"name": "memif0", "mtu": 1450, "memif": true, "addresses": ["198.19.%[2]s"]}]`, k.addresses[x.Pod], last)
 		return 0
 	}
-	if k.blocked != nil {
-		close(k.blocked)
-		_, _ = io.Copy(io.Discard, x.In)
-		return 1
-	}
 	var probes []probe.Probe
 	if err := json.Unmarshal([]byte(x.Command[3]), &probes); err != nil {
 		k.t.Error(err)
@@ -107,15 +103,32 @@ func (k *kubelets) exec(x k8stest.Exec) int {
 	for _, p := range probes {
 		line, _ := json.Marshal(probe.Outcome{ID: p.ID, Took: 310 * time.Microsecond, Error: k.outcome(p)})
 		_, _ = fmt.Fprintf(x.Out, "%s\n", line)
+		if k.endless {
+			_, _ = io.Copy(io.Discard, x.In)
+			return 1
+		}
 	}
 	return 0
+}
+
+// observer passes an output on, and to a function.
+type observer struct {
+	to      io.Writer
+	written func(text string)
+}
+
+func (o observer) Write(p []byte) (int, error) {
+	if o.written != nil {
+		o.written(string(p))
+	}
+	return o.to.Write(p)
 }
 
 // check runs kubectl weft check and requires that it deletes its objects.
 func (k *kubelets) check(ctx context.Context, args ...string) (stdout, stderr string, code int) {
 	k.t.Helper()
 	var out, failures bytes.Buffer
-	env := ctl.Env{In: strings.NewReader(""), Out: &out, Err: &failures, Plugin: true}
+	env := ctl.Env{In: strings.NewReader(""), Out: &out, Err: observer{&failures, k.written}, Plugin: true}
 	code = ctl.Main(ctx, env, append([]string{"check", "--kubeconfig", k.kubeconfig}, args...))
 	created, deleted := 0, 0
 	for _, request := range k.Requests() {
@@ -188,9 +201,14 @@ func TestCheckReportsAPodThatDoesNotStart(t *testing.T) {
 
 func TestInterruptedCheckDeletesItsObjects(t *testing.T) {
 	k := newKubelets(t, "n1")
-	k.blocked = make(chan struct{})
+	k.endless = true
 	ctx, stop := context.WithCancel(t.Context())
-	go func() { <-k.blocked; stop() }()
+	defer stop()
+	k.written = func(text string) {
+		if strings.HasPrefix(text, "passed  eth0") {
+			stop()
+		}
+	}
 	_, failures, code := k.check(ctx)
 	if code != 1 || !strings.HasSuffix(failures, "kubectl weft: check: interrupted\n") {
 		t.Errorf("exit code %d: %s", code, failures)

@@ -184,8 +184,8 @@ func TestSilentNodeIsBoundedByItsTimeout(t *testing.T) {
 		}
 		return says(node, x)
 	}, "n1", "n2")
-	out, failures, code := a.run(true, "devices", "--node-timeout", "300ms")
-	if code != 1 || !strings.Contains(out, "hello from n1") || !strings.Contains(failures, "node n2 did not answer: no answer within 300ms; set a longer --node-timeout\n") {
+	out, failures, code := a.run(true, "devices", "--node-timeout", "700ms")
+	if code != 1 || !strings.Contains(out, "hello from n1") || !strings.Contains(failures, "node n2 did not answer: no answer within 700ms; set a longer --node-timeout\n") {
 		t.Errorf("exit code %d, output\n%s\nerrors\n%s", code, out, failures)
 	}
 }

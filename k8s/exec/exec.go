@@ -51,8 +51,11 @@ func Run(ctx context.Context, c *client.Client, in Container, program []string, 
 	if err != nil {
 		return fmt.Errorf("exec in %s: %w", in, err)
 	}
+	out, failures := gateTo(s.Out), gateTo(s.Err)
+	defer out.close()
+	defer failures.close()
 	quiet := klog.NewContext(ctx, logr.Discard()) // the library logs the end of each connection as an error
-	err = executor.StreamWithContext(quiet, remotecommand.StreamOptions{Stdin: s.In, Stdout: s.Out, Stderr: s.Err})
+	err = executor.StreamWithContext(quiet, remotecommand.StreamOptions{Stdin: s.In, Stdout: out.writer(), Stderr: failures.writer()})
 	return explain(ctx, in, err)
 }
 
