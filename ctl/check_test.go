@@ -32,7 +32,7 @@ type kubelets struct {
 	outcome    func(p probe.Probe) string
 	seen       map[string]*corev1.Pod
 	written    func(text string) // called with each line of progress
-	endless    bool // the probes never end
+	endless    bool              // the probes never end
 }
 
 func newKubelets(t *testing.T, nodes ...string) *kubelets {

@@ -216,7 +216,7 @@ func TestChangesNeedAChoiceOfNodes(t *testing.T) {
 		"devices --node n1 --socket /a":  "--socket names an agent of this machine: it excludes --node and --all-nodes",
 		"devices --node= ":               "--node: the name is empty",
 		"devices --node-timeout -1s":     "--node-timeout -1s: must be positive",
-		"frobnicate --all-nodes":         `unknown command "frobnicate"; weftctl --help lists them`,
+		"frobnicate --all-nodes":         `unknown command "frobnicate"; kubectl weft --help lists them`,
 		"objects a b --node n1":          "objects: accepts at most 1 arg(s), received 2",
 		"resync sideways --node n1":      "resync: invalid argument \"sideways\" for \"kubectl weft resync\"",
 		"devices --node n1 --output xml": `--output "xml": must be table, json or yaml`,

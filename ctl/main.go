@@ -141,7 +141,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	err := fmt.Errorf("unknown command %q; weftctl --help lists them", args[0])
+	err := fmt.Errorf("unknown command %q; %s --help lists them", args[0], cmd.Root().DisplayName())
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		err = fmt.Errorf("unknown command %q; did you mean %q?", args[0], near[0])
 	}
