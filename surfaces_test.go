@@ -35,6 +35,7 @@ var listening = map[string][]string{
 	"devicemanager/server.go":      {"kubelet's `device-plugins/weft-memif.sock`"},
 	"vswitch/run.go":               {"`/run/weft/vswitch-api.sock`", "`/run/weft/vswitch-stats.sock`"},
 	"memif/bind.go":                {"`memif.sock`"},
+	"internal/probe/serve.go":      {"TCP and UDP port 8070"},
 	"dataplane/vpp/statsmirror.go": {"a socket in a private directory"},
 }
 

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/weftnet/weft/internal/netnstest"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -80,8 +81,6 @@ func TestPodInterfacesFollowPodsAndTheirSetting(t *testing.T) {
 	l.put(server, b, nil)
 	l.eventually("the agent has network blue", func() bool { return len(l.logged("(from cluster)")) > 0 })
 	l.cni("ADD", a, nil)
-	on := &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{PodInterfaces: true}}
-	server.Put("weftconfigs.contivpp.io", on)
 	var got v1.PodInterfaces
 	l.eventually("the PodInterface of a exists", func() bool { return server.Object(resource, "lab", a.Name, &got) })
 	if string(got.Node) != node.Name || got.PodUID != "uid-"+a.Name || got.Sandbox != a.ContainerID || len(got.Interfaces) != 2 || got.Interfaces[1].Network != "blue" {
@@ -96,8 +95,11 @@ func TestPodInterfacesFollowPodsAndTheirSetting(t *testing.T) {
 	l.eventually("a missing PodInterface is created after a restart", func() bool { return server.Object(resource, "lab", a.Name, &got) })
 	l.cni("DEL", a, nil)
 	l.eventually("the PodInterface of a is deleted", func() bool { return !server.Object(resource, "lab", a.Name, &got) })
+	off := &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{PodInterfaces: ptr.To(false)}}
+	server.Put("weftconfigs.contivpp.io", off)
+	l.eventually("PodInterfaces are deleted when the setting is false", func() bool { return !server.Object(resource, "lab", b.Name, &got) })
 	server.Remove("weftconfigs.contivpp.io", "", "default")
-	l.eventually("PodInterfaces are deleted without the setting", func() bool { return !server.Object(resource, "lab", b.Name, &got) })
+	l.eventually("PodInterfaces are written without a WeftConfig", func() bool { return server.Object(resource, "lab", b.Name, &got) })
 	l.cni("DEL", b, nil)
 }
 

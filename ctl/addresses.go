@@ -32,7 +32,7 @@ func addressesCommand(c *client) *cobra.Command {
 			return c.show(reply, func() { printAddresses(&c.printer, reply) })
 		},
 	}
-	cmd.AddCommand(blocksCommand(c), checkCommand(c))
+	cmd.AddCommand(blocksCommand(c), addressCheckCommand(c))
 	return cmd
 }
 

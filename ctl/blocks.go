@@ -3,7 +3,6 @@ package ctl
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,26 +10,17 @@ import (
 	k8sclient "github.com/weftnet/weft/k8s/client"
 )
 
-// kubeconfigFlag adds the flag --kubeconfig to a command that queries the API server.
-func kubeconfigFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "kubeconfig", "", "kubeconfig file; default: environment variable KUBECONFIG, ~/.kube/config, else the pod's service account")
-}
-
 // readCluster reads pools, blocks and nodes from the API server.
-func readCluster(ctx context.Context, kubeconfig string, timeout time.Duration) (k8sclient.Addresses, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func readCluster(ctx context.Context, c *client) (k8sclient.Addresses, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.agent.timeout)
 	defer cancel()
-	connection, err := k8sclient.OperatorConnection(kubeconfig)
+	api, err := c.cluster()
 	if err != nil {
 		return k8sclient.Addresses{}, err
 	}
-	client, err := k8sclient.New(connection)
-	if err != nil {
-		return k8sclient.Addresses{}, err
-	}
-	cluster, err := client.Addresses(ctx)
+	cluster, err := api.Addresses(ctx)
 	if err != nil && ctx.Err() != nil {
-		return cluster, fmt.Errorf("%w (within %s; set a longer --timeout)", err, timeout)
+		return cluster, fmt.Errorf("%w (within %s; set a longer --timeout)", err, c.agent.timeout)
 	}
 	return cluster, err
 }
@@ -70,7 +60,6 @@ func (n counts) add(s blocks.Share) counts {
 }
 
 func blocksCommand(c *client) *cobra.Command {
-	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:   "blocks",
 		Short: "Lists the cluster's pools and each node's share; reads from the API server",
@@ -82,7 +71,7 @@ that are offered to other nodes are not counted.`,
 		Example: "  weftctl addresses blocks -o json | jq '.nodes[] | select(.free == 0)'",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cluster, err := readCluster(cmd.Context(), kubeconfig, c.agent.timeout)
+			cluster, err := readCluster(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
@@ -91,7 +80,6 @@ that are offered to other nodes are not counted.`,
 			return c.show(map[string]any{"pools": pools, "nodes": nodes}, func() { printBlocks(&c.printer, pools, nodes) })
 		},
 	}
-	kubeconfigFlag(cmd, &kubeconfig)
 	return cmd
 }
 

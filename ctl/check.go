@@ -1,158 +1,169 @@
 package ctl
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
-	"net/netip"
-	"os"
-	"slices"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weftnet/weft/k8s/blocks"
 	k8sclient "github.com/weftnet/weft/k8s/client"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	"github.com/weftnet/weft/k8s/connectivity"
+	"github.com/weftnet/weft/k8s/fleet"
 )
 
-// checkResult is the result of addresses check.
-type checkResult struct {
-	Pools     int    `json:"pools"`
-	Blocks    int    `json:"blocks"`
-	Addresses int    `json:"addresses"` // reported as used by nodes
-	Nodes     int    `json:"nodes"`
-	Node      string `json:"node,omitempty"`     // the node of the agent at the socket
-	Leases    int    `json:"leases"`             // of that agent
-	NotAsked  string `json:"notAsked,omitempty"` // why no agent was queried
+// testFlags are the flags of check.
+type testFlags struct {
+	image, dns               string
+	keep                     bool
+	limit, podReady, timeout time.Duration
+}
 
-	// Unseen lists nodes whose current addresses are unknown, with the reason. The check uses what they reported last.
-	Unseen []string `json:"unseen,omitempty"`
-
-	Violations []blocks.Violation `json:"violations"`
+// checkReport is the result of check.
+type checkReport struct {
+	Passed  int                   `json:"passed"`
+	Failed  int                   `json:"failed"`
+	Skipped int                   `json:"skipped"`
+	Results []connectivity.Result `json:"results"`
+	Error   string                `json:"error,omitempty"` // why the check ended early
 }
 
 func checkCommand(c *client) *cobra.Command {
-	var kubeconfig, node string
+	var f testFlags
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Checks that no address of the cluster is allocated twice or lost; exit code 1 on violations",
-		Long: `Checks that no address of the cluster is allocated twice or lost. The command reads the pools, blocks and nodes from the API
-server and prints one line for each violation. If an agent answers at the socket, the command also checks that all addresses
-which this agent leased from the pools are in blocks of its node.
+		Short: "Tests the connectivity of the cluster's pods with probe pods; exit code 1 if a test fails",
+		Long: `Tests the connectivity of the cluster's pods with probe pods, on one node or two (--node, at most twice; default: the first nodes
+that are ready). It creates a namespace and two custom networks, and pods with eth0, a tap, a veth and, where nodes have memif
+devices, a memif. From a pod it probes a pod of the same node and one of the other node, both nodes, and a Service: by ping, TCP,
+UDP, and UDP packets of the size of the MTU, over IPv4 and IPv6 as the pods have them.
 
-The check reads one moment. Nodes that join or leave can cause violations for a short time. So can deleted pools and networks,
-until nodes release the empty blocks (releaseAfter). Repeat the check: real errors remain.`,
-		Example: "  weftctl addresses check || weftctl addresses check -o json | jq '.violations[]'",
+The command deletes what it created, also when it is interrupted. It needs permission to create namespaces, pods, Services and
+CustomNetworks (docs/fleet.md).`,
+		Example: "  weftctl check\n  weftctl check --node n1 --node n2 --dns kubernetes.default",
 		Args:    usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := checkAddresses(cmd.Context(), c, kubeconfig, node)
-			if err != nil {
-				return err
-			}
-			err = c.show(r, func() { printCheck(&c.printer, r) })
-			if err == nil && len(r.Violations) > 0 {
-				return fmt.Errorf("addresses check: %s", counted(len(r.Violations), "violation"))
-			}
-			return err
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return check(cmd.Context(), c, f) },
 	}
-	kubeconfigFlag(cmd, &kubeconfig)
-	cmd.Flags().StringVar(&node, "node", "", "name of this node; makes the check fail if its agent does not answer; default: environment variable NODE_NAME, else the host name")
+	flags := cmd.Flags()
+	flags.StringVar(&f.image, "image", "", "image of the probe pods, with weftctl at "+fleet.WeftctlPath+"; default: that of the agents")
+	flags.StringVar(&f.dns, "dns", "", "also look up this name in a pod")
+	flags.BoolVar(&f.keep, "keep", false, "keep the namespace, the networks and the pods")
+	flags.DurationVar(&f.limit, "deadline", 5*time.Minute, "timeout of the whole check, without the deletions")
+	flags.DurationVar(&f.podReady, "pod-timeout", time.Minute, "timeout of the start of the pods")
+	flags.DurationVar(&f.timeout, "probe-timeout", 3*time.Second, "timeout of a probe")
 	return cmd
 }
 
-// checkAddresses reads leases before blocks: the node has claimed the block of every lease before it leases the address. If the
-// caller names the node, an agent that does not answer is an error.
-func checkAddresses(ctx context.Context, c *client, kubeconfig, node string) (*checkResult, error) {
-	required := node != ""
-	reply, agentErr := leases(ctx, c.agent)
-	if required && agentErr != nil {
-		return nil, agentErr
+func (f testFlags) validate(c *client) error {
+	switch {
+	case f.limit <= 0 || f.podReady <= 0 || f.timeout <= 0:
+		return usageError{errors.New("check: --deadline, --pod-timeout and --probe-timeout must be positive")}
+	case len(c.fleet.nodes) > 2:
+		return usageError{fmt.Errorf("check: --node is given %d times: the check uses two nodes at most", len(c.fleet.nodes))}
+	case c.fleet.all:
+		return usageError{errors.New("check: --all-nodes: the check uses two nodes at most: choose them with --node")}
 	}
-	cluster, err := readCluster(ctx, kubeconfig, c.agent.timeout)
+	return nil
+}
+
+func check(ctx context.Context, c *client, f testFlags) error {
+	if err := f.validate(c); err != nil {
+		return err
+	}
+	connection, err := k8sclient.OperatorContext(c.fleet.kubeconfig, c.fleet.context)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("check needs a cluster: %w", err)
 	}
-	r := &checkResult{Pools: len(cluster.Pools), Blocks: len(cluster.Blocks), Nodes: len(cluster.Nodes), Unseen: cluster.Unseen}
-	for i := range cluster.Blocks {
-		r.Addresses += len(cluster.Blocks[i].Status.Allocations)
+	api, err := k8sclient.New(connection)
+	if err != nil {
+		return err
 	}
-	r.Violations = append([]blocks.Violation{}, blocks.Check(cluster.Pools, cluster.Blocks, cluster.Nodes)...)
-	for _, name := range slices.Sorted(maps.Keys(cluster.Taken)) {
-		r.Violations = append(r.Violations, blocks.Violation{Rule: blocks.RuleTaken, Object: "node " + name, Text: cluster.Taken[name]})
-	}
-	if agentErr == nil {
-		node, agentErr = nodeName(node, cluster.Nodes)
-	}
+	report := checkReport{Results: []connectivity.Result{}}
+	limited, cancel := context.WithTimeout(ctx, f.limit)
+	defer cancel()
+	err = connectivity.Run(limited, connectivity.Config{
+		Client: api, Fleet: fleet.New(api, c.fleet.namespace), Image: f.image, Nodes: c.fleet.nodes, Keep: f.keep, DNS: f.dns,
+		Probe: f.timeout, PodReady: f.podReady,
+		Progress: func(text string) { fmt.Fprintf(c.err, "%s ...\n", oneLine(text)) },
+		Report: func(r connectivity.Result) {
+			report.add(r)
+			fmt.Fprintf(c.err, "%-7s %s to %s (%s)\n", r.State, r.Test, r.To, r.Path)
+		},
+	})
 	switch {
-	case agentErr == nil:
-		r.addLeases(node, reply, cluster)
-	case required:
-		return nil, agentErr
+	case ctx.Err() != nil:
+		err = errors.Join(errors.New("interrupted"), withoutContext(err))
+	case errors.Is(err, context.DeadlineExceeded):
+		err = errors.Join(fmt.Errorf("not finished within %s; set a longer --deadline", f.limit), withoutContext(err))
+	}
+	if err != nil {
+		report.Error = oneLine(err.Error())
+	}
+	if shown := c.show(report, func() { printReport(&c.printer, report) }); shown != nil {
+		return shown
+	}
+	return report.verdict()
+}
+
+// withoutContext returns nil for an error that only says that a context has ended.
+func withoutContext(err error) error {
+	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the joined errors are taken apart
+		var errs []error
+		for _, one := range several.Unwrap() {
+			errs = append(errs, withoutContext(one))
+		}
+		return errors.Join(errs...)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+func (r *checkReport) add(one connectivity.Result) {
+	r.Results = append(r.Results, one)
+	switch one.State {
+	case connectivity.Passed:
+		r.Passed++
+	case connectivity.Failed:
+		r.Failed++
 	default:
-		r.NotAsked = agentErr.Error()
+		r.Skipped++
 	}
-	return r, nil
 }
 
-// leases returns the agent's leases.
-func leases(ctx context.Context, a agent) (*weftv1.AddressesReply, error) {
-	if _, err := os.Stat(a.socket); err != nil {
-		return nil, fmt.Errorf("no agent answers at %s", a.socket)
-	}
-	return call(ctx, a, weftv1.OperationsClient.Addresses, &weftv1.AddressesRequest{})
-}
-
-// nodeName returns the name of this node in the cluster.
-func nodeName(name string, nodes blocks.Nodes) (string, error) {
-	if name = cmp.Or(name, os.Getenv("NODE_NAME")); name == "" {
-		name, _ = os.Hostname() // without a host name the lookup below fails
-	}
-	if _, exists := nodes[name]; !exists {
-		return "", fmt.Errorf("the cluster has no node %q; set --node to the name of this node", name)
-	}
-	return name, nil
-}
-
-// addLeases checks the leases of a node's agent.
-func (r *checkResult) addLeases(node string, reply *weftv1.AddressesReply, cluster k8sclient.Addresses) {
-	var leases []blocks.Lease
-	for _, l := range reply.GetLeases() {
-		address, err := netip.ParseAddr(l.Address)
-		if err != nil {
-			continue // an invalid address is in no block
-		}
-		lease := blocks.Lease{Pool: l.Pool, Address: address, Holder: l.Holder}
-		if network, _, custom := strings.Cut(l.Pool, ":"); custom { // a custom network's pool is NETWORK:FAMILY
-			lease.Network, lease.Pool = network, ""
-		}
-		leases = append(leases, lease)
-	}
-	r.Node, r.Leases = node, len(leases)
-	r.Violations = append(r.Violations, blocks.CheckLeases(cluster.Pools, cluster.Blocks, node, leases)...)
-}
-
-func printCheck(p *printer, r *checkResult) {
-	for _, violation := range r.Violations {
-		p.printf("%s\n", p.bad(oneLine(violation.String())))
-	}
-	p.printf("%s, %s, %s in use, %s checked\n", counted(r.Pools, "pool"), counted(r.Blocks, "block"),
-		counted(r.Addresses, "address"), counted(r.Nodes, "node"))
-	if r.NotAsked != "" {
-		p.printf("leases not checked: %s\n", oneLine(r.NotAsked))
-	} else {
-		p.printf("%s of node %s checked\n", counted(r.Leases, "lease"), r.Node)
-	}
-	for _, node := range r.Unseen {
-		p.printf("not checked, last report used: node %s\n", oneLine(node))
-	}
+func (r *checkReport) verdict() error {
 	switch {
-	case len(r.Violations) > 0:
-	case len(r.Unseen) > 0:
-		p.printf("%s, but %s not checked\n", p.good("no problems"), counted(len(r.Unseen), "node"))
-	default:
-		p.printf("%s\n", p.good("no problems"))
+	case r.Failed > 0 && r.Error != "":
+		return fmt.Errorf("check: %s failed; %s", counted(r.Failed, "test"), r.Error)
+	case r.Failed > 0:
+		return fmt.Errorf("check: %s failed", counted(r.Failed, "test"))
+	case r.Error != "":
+		return fmt.Errorf("check: %s", r.Error)
 	}
+	return nil
+}
+
+// printReport prints a row for each test, and the reasons and next commands below the table.
+func printReport(p *printer, r checkReport) {
+	g := newGrid("test", "path", "to", "result", "took")
+	for _, one := range r.Results {
+		state := p.good(one.State)
+		if one.State == connectivity.Failed {
+			state = p.bad(one.State)
+		}
+		g.row(one.Test, one.Path, cut(one.To, 26), state, orDash(one.Took))
+	}
+	p.printGrid(g, "no tests")
+	for _, one := range r.Results {
+		if one.Reason == "" {
+			continue
+		}
+		p.printf("\n%s, %s, %s: %s\n", one.Test, one.Path, one.To, oneLine(one.Reason))
+		if one.Hint != "" {
+			p.printf("  next: %s\n", one.Hint)
+		}
+	}
+	p.printf("\n%d passed, %d failed, %d skipped\n", r.Passed, r.Failed, r.Skipped)
 }

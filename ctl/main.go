@@ -26,9 +26,11 @@ const defaultSocket = "/run/weft/agent.sock"
 
 // Env is the environment of a run.
 type Env struct {
+	In       io.Reader // default os.Stdin
 	Out, Err io.Writer
 	Now      func() time.Time // default time.Now
 	Width    int              // of tables, in columns; default the width of the terminal Out, or any
+	Plugin   bool             // whether kubectl started the program as its plugin
 }
 
 // usageError marks an invalid command line: Main returns exitUsage.
@@ -37,7 +39,18 @@ type usageError struct{ error }
 // client has what all commands of a run share: the connection to the agent and the output.
 type client struct {
 	printer
-	agent agent
+	agent  agent
+	fleet  fleetFlags
+	plugin bool // of kubectl: there is no agent of this node
+	err    io.Writer
+}
+
+// name returns how the operator started the program.
+func (c *client) name() string {
+	if c.plugin {
+		return pluginName
+	}
+	return "weftctl"
 }
 
 // Main runs the command in args until ctx ends, and returns the exit code: 0 success, 1 failure, 2 invalid usage.
@@ -46,6 +59,9 @@ func Main(ctx context.Context, env Env, args []string) int {
 		env.Now = time.Now
 	}
 	root := rootCommand(&client{printer: printer{out: env.Out, now: env.Now, colour: wantsColour(env.Out), width: cmp.Or(env.Width, widthOf(env.Out))}})
+	c := &client{printer: printer{out: env.Out, now: env.Now, colour: wantsColour(env.Out)}, plugin: env.Plugin, err: env.Err}
+	root := rootCommand(c)
+	root.SetIn(env.In)
 	root.SetOut(env.Out)
 	root.SetErr(env.Err)
 	root.SetArgs(args)
@@ -53,7 +69,7 @@ func Main(ctx context.Context, env Env, args []string) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(env.Err, "weftctl:", err)
+	fmt.Fprintf(env.Err, "%s: %v\n", c.name(), err)
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
@@ -70,12 +86,15 @@ func rootCommand(c *client) *cobra.Command {
   weftctl objects vpp.route          the routes of the dataplane, with their phases
   weftctl counters --pod NS/NAME     the counters of a pod's interfaces
   weftctl why vpp.interface/weft-    why objects with this prefix are not in sync`,
-		Version:           version.String(),
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		Args:              cobra.ArbitraryArgs, // RunE reports unknown commands
-		RunE:              unknownCommand,
-		PersistentPreRunE: func(*cobra.Command, []string) error { return checkFlags(c) },
+		Version:       version.String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs, // RunE reports unknown commands
+		RunE:          unknownCommand,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			endWithInput(cmd, c.fleet.endWithInput)
+			return checkFlags(c)
+		},
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -85,6 +104,7 @@ func rootCommand(c *client) *cobra.Command {
 	flags.DurationVar(&c.agent.timeout, "timeout", 10*time.Second, "timeout of a request")
 	flags.StringVarP(&c.format, "output", "o", "table", "output format: "+formats)
 	flags.BoolVar(&c.wide, "wide", false, "show all columns of tables, of any width (same as -o wide)")
+	c.fleet.register(flags)
 	for _, command := range []func(*client) *cobra.Command{
 		statusCommand,
 		attachmentsCommand,
@@ -110,8 +130,14 @@ func rootCommand(c *client) *cobra.Command {
 		upgradeCommand,
 		garbageCommand,
 		lintCommand,
+		checkCommand,
+		probeCommand,
 	} {
 		root.AddCommand(command(c))
+	}
+	c.route(root)
+	if c.plugin {
+		asPlugin(root)
 	}
 	return root
 }
@@ -133,7 +159,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	err := fmt.Errorf("unknown command %q; weftctl --help lists them", args[0])
+	err := fmt.Errorf("unknown command %q; %s --help lists them", args[0], cmd.Root().DisplayName())
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		err = fmt.Errorf("unknown command %q; did you mean %q?", args[0], near[0])
 	}

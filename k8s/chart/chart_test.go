@@ -171,6 +171,20 @@ func TestTheChartHasTheRightsAndCRDsOfTheManifests(t *testing.T) {
 	}
 }
 
+func TestRolesOfOperatorsAreOptional(t *testing.T) {
+	for _, is := range []bool{false, true} {
+		c, err := load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.set("operatorRoles", is)
+		rights, err := c.render("rights.yaml")
+		if given := strings.Contains(string(rights), "name: weft-operator\n"); err != nil || given != is {
+			t.Errorf("with operatorRoles %v the role exists: %v (%v)", is, given, err)
+		}
+	}
+}
+
 // rows: CIL-23
 func TestOptionalFunctionsOfTheControllerComeWithTheirRights(t *testing.T) {
 	for _, tt := range []struct{ value, flag, role string }{

@@ -30,23 +30,23 @@ func (c *Client) Addresses(ctx context.Context) (Addresses, error) {
 	a := Addresses{Nodes: make(blocks.Nodes), Taken: make(map[string]string)}
 	claimed, err := c.Blocks().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return a, c.listError(ctx, "ipblocks."+v1.Group, err)
+		return a, c.ListError(ctx, "ipblocks."+v1.Group, err)
 	}
 	pools, err := c.Pools().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return a, c.listError(ctx, "ippools."+v1.Group, err)
+		return a, c.ListError(ctx, "ippools."+v1.Group, err)
 	}
 	networks, err := c.Networks().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return a, c.listError(ctx, "customnetworks."+v1.Group, err)
+		return a, c.ListError(ctx, "customnetworks."+v1.Group, err)
 	}
 	nodes, err := c.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return a, c.listError(ctx, "nodes", err)
+		return a, c.ListError(ctx, "nodes", err)
 	}
 	announced, err := c.NodeNetworks().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return a, c.listError(ctx, "nodenetworks."+v1.Group, err)
+		return a, c.ListError(ctx, "nodenetworks."+v1.Group, err)
 	}
 	a.Blocks, a.Pools = claimed.Items, poolsOf(pools.Items, networks.Items)
 	hasAnnounced := make(map[string]bool)
@@ -63,15 +63,15 @@ func (c *Client) Addresses(ctx context.Context) (Addresses, error) {
 		switch {
 		case !hasAnnounced[n.Name]:
 			a.Unseen = append(a.Unseen, n.Name+": its agent has not announced it")
-		case !isReady(n):
+		case !IsReady(n):
 			a.Unseen = append(a.Unseen, n.Name+": Kubernetes does not report it as ready")
 		}
 	}
 	return a, nil
 }
 
-// isReady reports whether Kubernetes considers a node ready.
-func isReady(n *corev1.Node) bool {
+// IsReady reports whether Kubernetes considers a node ready.
+func IsReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
@@ -94,8 +94,8 @@ func poolsOf(pools []v1.IPPool, networks []v1.CustomNetwork) []blocks.Pool {
 	return all
 }
 
-// listError says what an operator can do about a list that failed.
-func (c *Client) listError(ctx context.Context, what string, err error) error {
+// ListError says what an operator can do about a list that failed.
+func (c *Client) ListError(ctx context.Context, what string, err error) error {
 	host := c.core.Get().URL().Host
 	unsent, isUnsent := errors.AsType[*url.Error](err)
 	if isUnsent {

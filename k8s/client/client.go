@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -38,6 +39,7 @@ type Client struct {
 	core, weft, npwg, coordination, discovery, networking rest.Interface
 	metadata                                              metadata.Interface // any kind, without spec and status
 	codec                                                 runtime.ParameterCodec
+	connection                                            *rest.Config
 }
 
 // Typed is access to the objects of one kind.
@@ -76,11 +78,15 @@ func Connection(file string) (*rest.Config, error) {
 
 // OperatorConnection reads how an operator reaches the API server, like kubectl: from the file, else from the files in KUBECONFIG, else from
 // ~/.kube/config, else as a pod. It sends nothing.
-func OperatorConnection(file string) (*rest.Config, error) {
+func OperatorConnection(file string) (*rest.Config, error) { return OperatorContext(file, "") }
+
+// OperatorContext is [OperatorConnection] with a context of the kubeconfig; "" is its current context.
+func OperatorContext(file, context string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
 	rules.WarnIfAllMissing = false
-	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
+	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
 		return nil, errors.New("no API server to ask: there is neither a kubeconfig (--kubeconfig, KUBECONFIG, ~/.kube/config) nor a pod's service account")
@@ -108,7 +114,7 @@ func New(connection *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
-	c := &Client{codec: runtime.NewParameterCodec(scheme)}
+	c := &Client{codec: runtime.NewParameterCodec(scheme), connection: rest.CopyConfig(connection)}
 	for _, group := range []struct {
 		client *rest.Interface
 		root   string
@@ -128,6 +134,14 @@ func New(connection *rest.Config) (*Client, error) {
 		return nil, fmt.Errorf("make a client of metadata: %w", err)
 	}
 	return c, nil
+}
+
+// Connection returns how the client reaches the API server; the caller must not change it.
+func (c *Client) Connection() *rest.Config { return c.connection }
+
+// ExecURL returns the URL that runs a program in a container of a pod.
+func (c *Client) ExecURL(namespace, pod string, options *corev1.PodExecOptions) *url.URL {
+	return c.core.Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").VersionedParams(options, c.codec).URL()
 }
 
 // Host is the host of the API server, without port.

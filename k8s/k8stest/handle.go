@@ -59,6 +59,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case missing:
 		reject(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+	case t.subresource == "exec":
+		s.serveExec(w, r, t)
 	case r.Method == http.MethodGet && r.URL.Query().Get("watch") != "":
 		s.watch(w, r, t)
 	case r.Method == http.MethodGet && t.name == "":

@@ -36,6 +36,7 @@ type Server struct {
 	missing     []string // resources that are not installed
 	requests    []string
 	fail        func(r *http.Request) int
+	exec        func(Exec) int
 }
 
 type object = *unstructured.Unstructured

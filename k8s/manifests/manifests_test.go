@@ -48,7 +48,7 @@ func TestManifestsAreValid(t *testing.T) {
 		"ValidatingAdmissionPolicy":        func() any { return &admission.ValidatingAdmissionPolicy{} },
 		"ValidatingAdmissionPolicyBinding": func() any { return &admission.ValidatingAdmissionPolicyBinding{} },
 	}
-	for _, file := range []string{"rbac", "admission", "annotate", "taint", "endpoints"} {
+	for _, file := range []string{"rbac", "admission", "annotate", "taint", "endpoints", "operator"} {
 		for kind, list := range documents(t, file+".yaml") {
 			if into[kind] == nil {
 				t.Fatalf("%s: unexpected kind %s", file, kind)

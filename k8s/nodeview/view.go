@@ -202,7 +202,7 @@ func poolNames(text string) []string {
 }
 
 func (c *Cluster) switches(v *View) {
-	v.Switches.Marks = blocks.DefaultMarks()
+	v.Switches.Marks, v.Switches.PodInterfaces = blocks.DefaultMarks(), true
 	config, exists := c.configs.One(v1.WeftConfigName)
 	if !exists {
 		return
@@ -211,7 +211,7 @@ func (c *Cluster) switches(v *View) {
 	if spec.Paused {
 		v.Paused = cmp.Or(spec.PausedReason, "the cluster is paused")
 	}
-	v.Switches.Borrowing, v.Switches.PodInterfaces = spec.Addresses.Borrowing, spec.PodInterfaces
+	v.Switches.Borrowing, v.Switches.PodInterfaces = spec.Addresses.Borrowing, ptr.Deref(spec.PodInterfaces, true)
 	marks, addresses := v.Switches.Marks, spec.Addresses
 	marks.Low = int(ptr.Deref(addresses.LowWater, int32(marks.Low)))
 	marks.High = max(marks.Low, int(ptr.Deref(addresses.HighWater, int32(marks.High)))) // if only one of them is set

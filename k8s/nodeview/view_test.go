@@ -252,3 +252,18 @@ func TestTheViewStaysWhileTheAPIServerIsAway(t *testing.T) {
 		return len(c.View().Networks) == 2
 	})
 }
+
+func TestPodInterfacesAreOnByDefault(t *testing.T) {
+	for _, tt := range []struct {
+		spec *v1.WeftConfigSpec
+		want bool
+	}{{nil, true}, {&v1.WeftConfigSpec{Paused: true}, true}, {&v1.WeftConfigSpec{PodInterfaces: ptr(false)}, false}} {
+		l := newLab(t)
+		if tt.spec != nil {
+			l.Put(configs, &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: *tt.spec})
+		}
+		if got := l.Known(nil).View().Switches.PodInterfaces; got != tt.want {
+			t.Errorf("with %+v PodInterfaces are written: %v", tt.spec, got)
+		}
+	}
+}

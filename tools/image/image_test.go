@@ -155,7 +155,7 @@ func inspectLayer(t *testing.T, inside map[string]entry, from string) {
 			t.Errorf("%s: mode %o, owner %d, %d bytes", name, f.Mode, f.Uid, len(f.content))
 		}
 	}
-	for path, target := range map[string]string{"usr/local/bin/weft-ipam": "weft-cni", "var/run": "../run"} {
+	for path, target := range map[string]string{"usr/local/bin/weft-ipam": "weft-cni", "usr/local/bin/kubectl-weft": "weftctl", "var/run": "../run"} {
 		if inside[path].Linkname != target {
 			t.Errorf("%s is a link to %q", path, inside[path].Linkname)
 		}

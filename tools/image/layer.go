@@ -23,6 +23,7 @@ var directories = []string{
 
 // links are the symbolic links. Runtimes pass paths of network namespaces in /var/run.
 var links = []struct{ path, target string }{
+	{binDir + "kubectl-weft", "weftctl"},
 	{binDir + "weft-ipam", "weft-cni"},
 	{"var/run", "../run"},
 }

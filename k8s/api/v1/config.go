@@ -41,9 +41,9 @@ type WeftConfigSpec struct {
 	// +optional
 	Addresses AddressesSpec `json:"addresses,omitempty"`
 
-	// Whether each node writes a PodInterfaces for each of its pods.
+	// Whether each node writes a PodInterfaces for each of its pods. Default true.
 	// +optional
-	PodInterfaces bool `json:"podInterfaces,omitempty"`
+	PodInterfaces *bool `json:"podInterfaces,omitempty"`
 }
 
 // AddressesSpec configures how nodes claim and release blocks. The water marks count the free addresses that a node has of one pool. If

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/memif/echo"
 )
 
 const usage = `icmpresponder answers ARP, ICMPv6 neighbour solicitations and pings for the addresses of its container's memifs.
@@ -24,8 +25,6 @@ It reconnects when the node's dataplane restarts. SIGINT and SIGTERM end it.
 
 Flags:
 `
-
-const burstSize = 64
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -65,39 +64,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var running sync.WaitGroup
 	lines := &lines{to: out}
 	for _, d := range chosen {
-		running.Go(func() { serve(ctx, e.Client(d), newHost(d), lines) })
+		running.Go(func() { c := e.Client(d); echo.Serve(ctx, c, d, lines.events(c.Name)) })
 	}
 	running.Wait()
 	return nil
-}
-
-// serve answers requests of one interface until ctx ends.
-func serve(ctx context.Context, c memif.ClientConfig, h *host, out *lines) {
-	client, err := memif.Dial(ctx, c, out.events(c.Name))
-	if err != nil {
-		return // ctx has ended; lines has printed the failures
-	}
-	defer client.Close()
-	burst := make([][]byte, burstSize)
-	memory := make([]byte, burstSize*memif.DefaultMaxPacket)
-	for {
-		for i := range burst {
-			at := i * memif.DefaultMaxPacket
-			burst[i] = memory[at : at : at+memif.DefaultMaxPacket]
-		}
-		n, err := client.ReadBurst(ctx, burst)
-		if err != nil {
-			return
-		}
-		replies := burst[:0]
-		for _, packet := range burst[:n] {
-			if reply := h.answer(packet); reply != nil {
-				replies = append(replies, reply)
-			}
-		}
-		// The replies are lost if the connection has ended.
-		_, _ = client.WriteBurst(ctx, replies)
-	}
 }
 
 // lines prints one line per event of a connection, without repeats.

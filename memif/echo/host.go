@@ -1,4 +1,5 @@
-package main
+// Package echo answers ARP, neighbour solicitations and pings on memifs.
+package echo
 
 import (
 	"bytes"
@@ -15,15 +16,16 @@ const (
 	typeIPv6     = 0x86dd
 )
 
-// host answers requests for the addresses of an interface.
-type host struct {
+// Host answers requests for the addresses of an interface.
+type Host struct {
 	mode      memif.Mode
 	mac       [6]byte
 	addresses map[netip.Addr]bool
 }
 
-func newHost(d memif.Description) *host {
-	h := &host{mode: d.Mode, addresses: make(map[netip.Addr]bool)}
+// NewHost returns a host with the addresses of a memif.
+func NewHost(d memif.Description) *Host {
+	h := &Host{mode: d.Mode, addresses: make(map[netip.Addr]bool)}
 	copy(h.mac[:], d.MAC)
 	for _, p := range d.Addresses {
 		h.addresses[p.Addr()] = true
@@ -31,8 +33,8 @@ func newHost(d memif.Description) *host {
 	return h
 }
 
-// answer returns the reply to a request, or nil. It overwrites the request, and may use more of its capacity.
-func (h *host) answer(packet []byte) []byte {
+// Answer returns the reply to a request, or nil. It overwrites the request, and may use more of its capacity.
+func (h *Host) Answer(packet []byte) []byte {
 	if h.mode != memif.Ethernet {
 		return h.answerIP(packet)
 	}
@@ -57,7 +59,7 @@ func (h *host) answer(packet []byte) []byte {
 	return packet[:ethernetSize+len(reply)]
 }
 
-func (h *host) answerIP(packet []byte) []byte {
+func (h *Host) answerIP(packet []byte) []byte {
 	if len(packet) == 0 {
 		return nil
 	}
@@ -71,7 +73,7 @@ func (h *host) answerIP(packet []byte) []byte {
 }
 
 // answerARP answers who-has (RFC 826).
-func (h *host) answerARP(p []byte) []byte {
+func (h *Host) answerARP(p []byte) []byte {
 	request := []byte{0, 1, 8, 0, 6, 4, 0, 1}
 	if len(p) < 28 || !bytes.Equal(p[:8], request) || !h.owns(p[24:28]) {
 		return nil
@@ -85,7 +87,7 @@ func (h *host) answerARP(p []byte) []byte {
 }
 
 // answerIPv4 answers an echo request (RFC 792) that is not a fragment.
-func (h *host) answerIPv4(p []byte) []byte {
+func (h *Host) answerIPv4(p []byte) []byte {
 	if len(p) < 20 || p[0]>>4 != 4 || p[9] != 1 || !h.owns(p[16:20]) {
 		return nil
 	}
@@ -106,7 +108,7 @@ func (h *host) answerIPv4(p []byte) []byte {
 	return p
 }
 
-func (h *host) owns(address []byte) bool {
+func (h *Host) owns(address []byte) bool {
 	a, ok := netip.AddrFromSlice(address)
 	return ok && h.addresses[a]
 }

@@ -1,4 +1,4 @@
-package main
+package echo
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ func TestPingOfIPv4IsAnswered(t *testing.T) {
 		if mode == memif.IP {
 			first = layers.LayerTypeIPv4
 		}
-		p := decoded(t, testHost(mode).answer(request), first)
+		p := decoded(t, testHost(mode).Answer(request), first)
 		ip := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
 		icmp := p.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
 		if !ip.SrcIP.Equal(us4) || !ip.DstIP.Equal(them4) || icmp.TypeCode.Type() != layers.ICMPv4TypeEchoReply ||
@@ -31,7 +31,7 @@ func TestPingOfIPv4IsAnswered(t *testing.T) {
 
 func TestPingOfIPv6IsAnswered(t *testing.T) {
 	request := icmp6(t, [2]net.IP{them6, us6}, layers.ICMPv6TypeEchoRequest, &layers.ICMPv6Echo{Identifier: 4, SeqNumber: 5})
-	p := decoded(t, testHost(memif.Ethernet).answer(request), layers.LayerTypeEthernet)
+	p := decoded(t, testHost(memif.Ethernet).Answer(request), layers.LayerTypeEthernet)
 	ip := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
 	icmp := p.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
 	if !ip.SrcIP.Equal(us6) || !ip.DstIP.Equal(them6) || icmp.TypeCode.Type() != layers.ICMPv6TypeEchoReply {
@@ -40,7 +40,7 @@ func TestPingOfIPv6IsAnswered(t *testing.T) {
 }
 
 func TestARPIsAnswered(t *testing.T) {
-	p := decoded(t, testHost(memif.Ethernet).answer(arp(t, us4)), layers.LayerTypeEthernet)
+	p := decoded(t, testHost(memif.Ethernet).Answer(arp(t, us4)), layers.LayerTypeEthernet)
 	a := p.Layer(layers.LayerTypeARP).(*layers.ARP)
 	link := p.Layer(layers.LayerTypeEthernet).(*layers.Ethernet)
 	if a.Operation != layers.ARPReply || !bytes.Equal(a.SourceHwAddress, ours) || !us4.Equal(a.SourceProtAddress) ||
@@ -61,7 +61,7 @@ func TestSolicitationIsAnswered(t *testing.T) {
 		"for duplicate address detection":     {solicit(t, net.IPv6zero), net.ParseIP("ff02::1"), 0x20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := decoded(t, testHost(memif.Ethernet).answer(c.request), layers.LayerTypeEthernet)
+			p := decoded(t, testHost(memif.Ethernet).Answer(c.request), layers.LayerTypeEthernet)
 			ip := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
 			a := p.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement)
 			if !ip.DstIP.Equal(c.to) || !ip.SrcIP.Equal(us6) || ip.HopLimit != 255 || !a.TargetAddress.Equal(us6) ||
@@ -83,7 +83,7 @@ func TestPacketsForOthersAndInvalidPacketsAreNotAnswered(t *testing.T) {
 		"a cut packet":           ping4(t, us4, ethernet(ours, layers.EthernetTypeIPv4))[:40],
 		"half an Ethernet frame": make([]byte, 7),
 	} {
-		if reply := testHost(memif.Ethernet).answer(p); reply != nil {
+		if reply := testHost(memif.Ethernet).Answer(p); reply != nil {
 			t.Errorf("%s was answered", name)
 		}
 	}
@@ -96,6 +96,6 @@ func FuzzAnswer(f *testing.F) {
 		if isIP {
 			mode = memif.IP
 		}
-		testHost(mode).answer(append(make([]byte, 0, len(p)+64), p...))
+		testHost(mode).Answer(append(make([]byte, 0, len(p)+64), p...))
 	})
 }

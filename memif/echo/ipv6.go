@@ -1,4 +1,4 @@
-package main
+package echo
 
 import (
 	"encoding/binary"
@@ -20,7 +20,7 @@ const (
 )
 
 // answerIPv6 answers echo requests (RFC 4443) and neighbour solicitations (RFC 4861) without extension headers.
-func (h *host) answerIPv6(p []byte) []byte {
+func (h *Host) answerIPv6(p []byte) []byte {
 	if len(p) < ipv6Size || p[0]>>4 != 6 || p[6] != icmpv6 {
 		return nil
 	}
@@ -47,7 +47,7 @@ func pseudo(p []byte) uint32 {
 	return uint32(sum(p[8:ipv6Size], 0)) + uint32(len(p)-ipv6Size) + icmpv6
 }
 
-func (h *host) echo6(p, body []byte) []byte {
+func (h *Host) echo6(p, body []byte) []byte {
 	if !h.owns(p[24:40]) {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (h *host) echo6(p, body []byte) []byte {
 }
 
 // advertise answers the soliciting node, or all nodes for duplicate address detection.
-func (h *host) advertise(p, body []byte) []byte {
+func (h *Host) advertise(p, body []byte) []byte {
 	if h.mode != memif.Ethernet || p[7] != 255 || len(body) < 24 || !h.owns(body[8:24]) {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package main
+package echo
 
 import (
 	"net"
@@ -21,8 +21,8 @@ var (
 	them6  = net.ParseIP("fd00::1")
 )
 
-func testHost(mode memif.Mode) *host {
-	return newHost(memif.Description{
+func testHost(mode memif.Mode) *Host {
+	return NewHost(memif.Description{
 		Mode: mode, MAC: ours,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("10.5.0.7/24"), netip.MustParsePrefix("fd00::7/64")},
 	})
