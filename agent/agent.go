@@ -95,7 +95,7 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	if len(c.ReadinessGates) > 0 {
 		a.health.Require(health.Gates, "not polled yet")
 	}
-	a.metrics = metrics.New(metrics.Config{Kinds: wire.Kinds(), Read: func(ctx context.Context) metrics.State { return a.source.Read(ctx) }, Log: log.With("component", "metrics")})
+	a.metrics = metrics.New(metrics.Config{Version: version.String(), Kinds: wire.Kinds(), Read: func(ctx context.Context) metrics.State { return a.source.Read(ctx) }, Log: log.With("component", "metrics")})
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())

@@ -179,6 +179,7 @@ func (src Source) readCounters(ctx context.Context, s *metrics.State) {
 			TxPackets: i.TxPackets, TxBytes: i.TxBytes, TxDrops: i.TxDrops, Connected: i.Connected,
 		})
 	}
+	src.addLinks(s, c)
 	for _, e := range c.Errors {
 		s.Errors = append(s.Errors, metrics.Error{Node: e.Node, Reason: e.Reason, Count: e.Count})
 	}
