@@ -90,6 +90,7 @@ func observeAll(m *Metrics, name string) {
 	m.Operation("vpp.route", "create", name)
 	m.Rollback(name)
 	m.Drift(name)
+	m.Spans(name, 1)
 }
 
 // hostile are names that no valid object has.

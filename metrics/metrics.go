@@ -45,6 +45,7 @@ type Metrics struct {
 	reconnects prometheus.Counter
 	replay     prometheus.Histogram
 	commit     prometheus.Histogram
+	spans      *prometheus.CounterVec
 }
 
 // labels are the admitted values of the labels that the observing methods set.
@@ -89,9 +90,10 @@ func New(config Config) *Metrics {
 		reconnects: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: prefix, Name: "dataplane_reconnects_total", Help: "Reconnections to the dataplane."}),
 		replay: histogram("dataplane_replay_seconds", "Duration of replays to a reconnected dataplane.", coarseBuckets),
+		spans:  counters("trace_spans_total", "Spans that were exported or not; result dropped counts records without spans.", "result"),
 		commit: histogram("state_commit_seconds", "Duration of durable writes of the state file.", fineBuckets),
 	}
-	m.registry.MustRegister(m.requests, m.events, m.handlers, m.queueWait, m.operations, m.rollbacks, m.drift, m.reconnects, m.replay, m.commit)
+	m.registry.MustRegister(m.requests, m.events, m.handlers, m.queueWait, m.operations, m.rollbacks, m.drift, m.reconnects, m.replay, m.commit, m.spans)
 	for _, kind := range config.Kinds {
 		m.drift.WithLabelValues(m.labels.kinds.of(kind))
 	}
@@ -164,6 +166,11 @@ func (m *Metrics) Reconnected() { m.reconnects.Inc() }
 
 // Replayed observes a replay to a reconnected dataplane.
 func (m *Metrics) Replayed(took time.Duration) { m.replay.Observe(took.Seconds()) }
+
+// Spans counts spans of traces by result.
+func (m *Metrics) Spans(result string, n int) {
+	m.spans.WithLabelValues(m.labels.results.of(result)).Add(float64(n))
+}
 
 // Committed observes a durable write of the state file.
 func (m *Metrics) Committed(took time.Duration) { m.commit.Observe(took.Seconds()) }

@@ -50,6 +50,7 @@ var names = []string{
 	`weft_memif_connected{interface="m1",namespace="shop",pod="cart"} 1`,
 	`weft_dataplane_errors_total{node="ip4-input",reason="time_expired"} 9`,
 	`weft_state_commit_seconds_count 1`,
+	`weft_trace_spans_total{result="exported"} 3`,
 	`weft_link_rx_bytes_total{link="host"} 2`,
 	`weft_link_tx_drops_total{link="host"} 6`,
 	`weft_tunnel_rx_packets_total{node="worker-2"} 7`,
@@ -104,6 +105,7 @@ func TestAllMetricsAreServed(t *testing.T) {
 	m.Reconnected()
 	m.Replayed(time.Second)
 	m.Committed(time.Second)
+	m.Spans("exported", 3)
 	code, text := scrape(t, m)
 	if code != http.StatusOK {
 		t.Fatalf("status %d: %s", code, text)
