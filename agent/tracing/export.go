@@ -15,7 +15,10 @@ import (
 func ValidateEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("%q must be a URL, such as http://collector:4317, or https://collector:4317 with TLS", endpoint)
+		if at := strings.LastIndexByte(endpoint, '@'); at >= 0 {
+			endpoint = "xxxxx" + endpoint[at:] // there may be a password before it
+		}
+		return fmt.Errorf("%q must be a URL, such as http://collector:4317, or https://collector:4317 with TLS; credentials belong into OTEL_EXPORTER_OTLP_HEADERS", endpoint)
 	}
 	return nil
 }
