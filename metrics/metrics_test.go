@@ -26,6 +26,7 @@ var names = []string{
 	`weft_drift_total{kind="vpp.route"} 1`,
 	`weft_drift_total{kind="vpp.vrf"} 0`,
 	`weft_dataplane_connected 1`,
+	`weft_ready 1`,
 	`weft_condition{condition="started"} 1`,
 	`weft_condition{condition="uplink"} 0`,
 	`weft_dataplane_reconnects_total 1`,
@@ -63,7 +64,7 @@ func fullState() State {
 	eth0 := Interface{Namespace: "shop", Pod: "cart", Name: "eth0", Type: "tap",
 		RxPackets: 1, RxBytes: 11, RxDrops: 3, TxPackets: 2, TxBytes: 22, TxDrops: 4}
 	return State{
-		QueueDepth: 3, Quarantined: 2, Rejections: 3, DeleteQueue: &queued, Connected: true, Conditions: map[string]bool{"started": true, "uplink": false},
+		QueueDepth: 3, Quarantined: 2, Rejections: 3, DeleteQueue: &queued, Connected: true, Ready: true, Conditions: map[string]bool{"started": true, "uplink": false},
 		Objects:   map[string]map[string]int{"vpp.route": {"InSync": 4}},
 		Addresses: map[string]Addresses{"p": {Used: 1, Leased: 2, Cooling: 3, Free: 4}},
 		Links:     map[string]Traffic{"host": {1, 2, 3, 4, 5, 6}},

@@ -11,6 +11,7 @@ type State struct {
 	QueueDepth  int
 	DeleteQueue *int
 	Connected   bool                      // to the dataplane
+	Ready       bool                      // serves pods
 	Conditions  map[string]bool           // by name, as in weftctl status
 	Objects     map[string]map[string]int // by kind and phase
 	Addresses   map[string]Addresses      // by pool
@@ -68,6 +69,7 @@ var (
 
 	queueDepth    = describe("event_queue_depth", "Events in the queue.")
 	deleteQueue   = describe("delete_queue_length", "DELs that the CNI plugin queued for the agent.")
+	isReady       = describe("ready", "Whether the agent serves pods, 1 or 0.")
 	connected     = describe("dataplane_connected", "Whether the dataplane is connected, 1 or 0.")
 	conditions    = describe("condition", "Conditions of the node, 1 if the condition holds, else 0.", "condition")
 	objects       = describe("objects", "Objects by kind and phase.", "kind", "phase")
@@ -122,6 +124,7 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 		out.gauge(deleteQueue, float64(*r.DeleteQueue))
 	}
 	out.gauge(connected, oneIf(r.Connected))
+	out.gauge(isReady, oneIf(r.Ready))
 	r.collectNames(out)
 	out.gauge(quarantined, float64(r.Quarantined))
 	out.gauge(rejections, float64(r.Rejections))

@@ -144,7 +144,8 @@ func (src Source) Read(ctx context.Context) metrics.State {
 		Addresses:   make(map[string]metrics.Addresses),
 	}
 	src.readCounters(ctx, &s)
-	_, conditions := src.Health.Snapshot()
+	var conditions []health.Condition
+	s.Ready, conditions = src.Health.Snapshot()
 	for _, c := range conditions {
 		s.Conditions[c.Name] = c.OK
 	}
