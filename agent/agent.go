@@ -20,6 +20,7 @@ import (
 	"github.com/weftnet/weft/agent/chain"
 	"github.com/weftnet/weft/agent/cluster"
 	"github.com/weftnet/weft/agent/config"
+	"github.com/weftnet/weft/agent/debug"
 	"github.com/weftnet/weft/agent/drift"
 	"github.com/weftnet/weft/agent/external"
 	"github.com/weftnet/weft/agent/garbage"
@@ -327,6 +328,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("time of last service", a.keepMarking(ctx)) })
 	group.Go(func() error { return ended("network", a.watchShared(ctx)) })
 	group.Go(func() error { return ended("chains", a.chains.Run(ctx, a.started, a.pods.Attachment)) })
+	group.Go(func() error {
+		return ended("profiles", debug.Serve(ctx, filepath.Join(filepath.Dir(a.config.Socket), debug.Socket), a.log))
+	})
 	if a.tracer != nil {
 		group.Go(func() error { return ended("tracing", a.tracer.Run(ctx)) })
 	}
