@@ -20,6 +20,7 @@ import (
 	"github.com/weftnet/weft/agent/chain"
 	"github.com/weftnet/weft/agent/cluster"
 	"github.com/weftnet/weft/agent/config"
+	"github.com/weftnet/weft/agent/debug"
 	"github.com/weftnet/weft/agent/drift"
 	"github.com/weftnet/weft/agent/external"
 	"github.com/weftnet/weft/agent/garbage"
@@ -29,6 +30,7 @@ import (
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/southbound"
 	"github.com/weftnet/weft/agent/statefile"
+	"github.com/weftnet/weft/agent/tracing"
 	"github.com/weftnet/weft/agent/uplink"
 	"github.com/weftnet/weft/agent/web"
 	"github.com/weftnet/weft/dataplane/linux"
@@ -83,6 +85,7 @@ type Agent struct {
 
 	logLevel *operations.LogLevel
 	metrics  *metrics.Metrics
+	tracer   *tracing.Tracer // nil: no spans
 	source   measure.Source
 	counters *southbound.Counters
 }
@@ -97,7 +100,10 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	if len(c.ReadinessGates) > 0 {
 		a.health.Require(health.Gates, "not polled yet")
 	}
-	a.metrics = metrics.New(metrics.Config{Kinds: wire.Kinds(), Read: func(ctx context.Context) metrics.State { return a.source.Read(ctx) }, Log: log.With("component", "metrics")})
+	a.metrics = metrics.New(metrics.Config{Version: version.String(), Kinds: wire.Kinds(), Read: func(ctx context.Context) metrics.State { return a.source.Read(ctx) }, Log: log.With("component", "metrics")})
+	if err := a.assembleTracing(ctx); err != nil {
+		return a, err
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
@@ -139,6 +145,25 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	return a, nil
 }
 
+// assembleTracing prepares the export of spans, if it is configured.
+func (a *Agent) assembleTracing(ctx context.Context) (err error) {
+	of := a.config.Tracing
+	if of.Endpoint == "" {
+		return nil
+	}
+	a.tracer, err = tracing.New(ctx, tracing.Config{
+		Endpoint: of.Endpoint, Protocol: of.Protocol, Sampling: of.Sampling, Version: version.String(), Node: a.config.Kubernetes.Node,
+		Count: a.metrics.Spans, Log: a.log.With("component", "tracing"),
+	})
+	return err
+}
+
+// onRecord observes a handled event.
+func (a *Agent) onRecord(ctx context.Context, r eventloop.Record) {
+	a.recorder().Event(r)
+	a.tracer.Event(ctx, r)
+}
+
 func (a *Agent) recorder() measure.Recorder { return measure.Recorder{Metrics: a.metrics} }
 
 // Close closes the state file.
@@ -161,8 +186,12 @@ func (a *Agent) assembleScheduler() error {
 	a.scheduler = kvscheduler.New(kvscheduler.Config{
 		Sources: []string{ownSource, externalSource},
 		Journal: a.state.Journal,
-		OnDone:  func(r *kvscheduler.Record) { a.state.Transactions.Add(r); a.recorder().Transaction(r) },
-		Logger:  a.log.With("component", "kvscheduler"),
+		OnDone: func(r *kvscheduler.Record) {
+			a.state.Transactions.Add(r)
+			a.recorder().Transaction(r)
+			a.tracer.Transaction(r)
+		},
+		Logger: a.log.With("component", "kvscheduler"),
 	})
 	a.dataplane = southbound.New(a.config, a.log, a.health)
 	a.dataplane.OnReconnect, a.dataplane.OnReplay = a.metrics.Reconnected, a.metrics.Replayed
@@ -192,7 +221,7 @@ func (a *Agent) assemblePackages() (err error) {
 		External:  external.Codec{Scheduler: a.scheduler},
 		Log:       a.log.With("component", "eventloop"),
 		Verify:    a.config.Verify,
-		OnRecord:  a.recorder().Event,
+		OnRecord:  a.onRecord,
 	})
 	a.networks = cluster.NewNodeNetworks(a.config.Addresses.Networks, a.loop, a.log)
 	a.external = external.New(a.config.External, a.loop, a.log)
@@ -302,6 +331,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("time of last service", a.keepMarking(ctx)) })
 	group.Go(func() error { return ended("network", a.watchShared(ctx)) })
 	group.Go(func() error { return ended("chains", a.chains.Run(ctx, a.started, a.pods.Attachment)) })
+	group.Go(func() error {
+		return ended("profiles", debug.Serve(ctx, filepath.Join(filepath.Dir(a.config.Socket), debug.Socket), a.log))
+	})
+	if a.tracer != nil {
+		group.Go(func() error { return ended("tracing", a.tracer.Run(ctx)) })
+	}
 	if len(a.config.ReadinessGates) > 0 {
 		group.Go(func() error {
 			return ended("readiness gates", health.NewGates(a.config.ReadinessGates, a.health, health.GatesPoll).Run(ctx))

@@ -69,6 +69,9 @@ func (a *Agent) serveWhile(ctx context.Context, do func(ctx context.Context) err
 
 func (a *Agent) newServer(pods *podmanager.Manager, more ...grpc.ServerOption) *grpc.Server {
 	options := append(podmanager.ServerOptions(), grpc.ChainUnaryInterceptor(a.recorder().Request))
+	if a.tracer != nil {
+		options = append(options, grpc.ChainUnaryInterceptor(a.tracer.Request))
+	}
 	server := grpc.NewServer(append(options, more...)...)
 	weftv1.RegisterRemoteCNIServer(server, pods)
 	grpc_health_v1.RegisterHealthServer(server, a.health.Server)

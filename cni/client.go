@@ -88,7 +88,7 @@ func askOnce[Q any, R reply](ctx context.Context, socket string, call method[Q, 
 		return none, &unreachableError{socket, err}
 	}
 	defer func() { _ = conn.Close() }()
-	return call(weftv1.NewRemoteCNIClient(conn), ctx, req)
+	return call(weftv1.NewRemoteCNIClient(conn), withTrace(ctx), req)
 }
 
 // unreachableError means that no process listens at the socket.

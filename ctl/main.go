@@ -121,6 +121,7 @@ func rootCommand(c *client) *cobra.Command {
 		devicesCommand,
 		countersCommand,
 		dataplaneCommand,
+		profileCommand,
 		settingsCommand,
 		resyncCommand,
 		auditCommand,

@@ -168,7 +168,7 @@ func (f *flight) snapshot(now time.Time) Record {
 func (x *executor) publish(f *flight) {
 	x.history.add(f.rec, f.saved && f.rec.Err == "" && len(f.rec.Verify) == 0)
 	x.status.handled(x.external.drops)
-	x.cfg.OnRecord(f.rec)
+	x.cfg.OnRecord(f.ctx, f.rec)
 	x.queue.finish()
 	rec := f.rec.clone()
 	f.done <- answer{&rec, f.answerErr()}

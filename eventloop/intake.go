@@ -162,7 +162,7 @@ func (in *intake) refuse(r *request, err error) (*Record, error) {
 		rec.Seq = in.history.next()
 		in.history.add(rec, false)
 	}
-	in.cfg.OnRecord(rec)
+	in.cfg.OnRecord(r.ctx, rec)
 	in.queue.nudge() // the idle loop saves the record
 	r.done <- answer{&rec, wrapped}
 	return &rec, wrapped

@@ -305,9 +305,9 @@ type Config struct {
 	HistoryBytes   int           // of the records as JSON; default 8 MiB
 	Healing        Healing
 
-	// OnRecord is called for each event that ended, also without having run, before its caller gets the reply. It must not wait,
-	// and must not change or keep the slices of the record.
-	OnRecord func(Record)
+	// OnRecord is called for each event that ended, also without having run, before its caller gets the reply, with the context of
+	// Do or Post, which may have ended. It must not wait, and must not change or keep the slices of the record.
+	OnRecord func(context.Context, Record)
 
 	Verify   bool           // rebuild and compare everything after each event
 	OnVerify func([]string) // called with the differences that verification found
@@ -321,7 +321,7 @@ func (c Config) withDefaults() Config {
 		c.Now = time.Now
 	}
 	if c.OnRecord == nil {
-		c.OnRecord = func(Record) {}
+		c.OnRecord = func(context.Context, Record) {}
 	}
 	orDefault(&c.QueueMax, 4096)
 	orDefault(&c.UndoTimeout, 10*time.Second)

@@ -44,7 +44,9 @@ func TestOnRecordIsCalledForEachEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
 		w := ready(t, func(c *eventloop.Config) {
-			c.OnRecord = func(r eventloop.Record) { told = append(told, fmt.Sprintf("%s %v", r.Type, !r.Started.IsZero())) }
+			c.OnRecord = func(_ context.Context, r eventloop.Record) {
+				told = append(told, fmt.Sprintf("%s %v", r.Type, !r.Started.IsZero()))
+			}
 		})
 		w.must(t, &addPod{pod: "p", sandbox: "a"})
 		if _, err := w.Do(t.Context(), nil); err == nil {

@@ -1,4 +1,4 @@
-// Package metrics serves the Prometheus metrics of an agent.
+// Package metrics serves Prometheus metrics, of an agent or of the controller, with a bound of series for each metric.
 package metrics
 
 import (
@@ -22,9 +22,10 @@ const (
 
 // Config configures Metrics.
 type Config struct {
-	Kinds []string                    // kinds of objects, whose drift counters exist from the start
-	Read  func(context.Context) State // reads the state at a scrape; it must return soon after the context ends
-	Log   *slog.Logger
+	Version string                      // of the program
+	Kinds   []string                    // kinds of objects, whose drift counters exist from the start
+	Read    func(context.Context) State // reads the state at a scrape; it must return soon after the context ends
+	Log     *slog.Logger
 }
 
 // Metrics are the metrics of one agent. Its methods are safe for concurrent use. The observing methods do not block.
@@ -32,6 +33,7 @@ type Metrics struct {
 	config   Config
 	registry *prometheus.Registry
 	slots    chan struct{}
+	labels   labels
 
 	requests   *prometheus.HistogramVec
 	events     *prometheus.HistogramVec
@@ -43,6 +45,17 @@ type Metrics struct {
 	reconnects prometheus.Counter
 	replay     prometheus.Histogram
 	commit     prometheus.Histogram
+	spans      *prometheus.CounterVec
+}
+
+// labels are the admitted values of the labels that the observing methods set.
+type labels struct{ verbs, codes, events, phases, handlers, kinds, operations, results *values }
+
+func newLabels() labels {
+	return labels{
+		verbs: newValues(maxVerbs), codes: newValues(maxCodes), events: newValues(maxEvents), phases: newValues(maxPhases),
+		handlers: newValues(maxHandlers), kinds: newValues(maxKinds), operations: newValues(maxVerbs), results: newValues(maxResults),
+	}
 }
 
 // Results of a rollback.
@@ -61,8 +74,9 @@ var (
 func New(config Config) *Metrics {
 	m := &Metrics{
 		config:   config,
-		registry: prometheus.NewRegistry(),
+		registry: newRegistry(config.Version),
 		slots:    make(chan struct{}, maxScrapes),
+		labels:   newLabels(),
 
 		requests:  histograms("cni_request_duration_seconds", "Duration of requests of the CNI plugin.", coarseBuckets, "verb", "code"),
 		events:    histograms("event_duration_seconds", "Duration of the phases of events; phase total is from start to end.", fineBuckets, "event", "phase"),
@@ -76,14 +90,15 @@ func New(config Config) *Metrics {
 		reconnects: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: prefix, Name: "dataplane_reconnects_total", Help: "Reconnections to the dataplane."}),
 		replay: histogram("dataplane_replay_seconds", "Duration of replays to a reconnected dataplane.", coarseBuckets),
+		spans:  counters("trace_spans_total", "Spans that were exported or not; result dropped counts records without spans.", "result"),
 		commit: histogram("state_commit_seconds", "Duration of durable writes of the state file.", fineBuckets),
 	}
-	m.registry.MustRegister(m.requests, m.events, m.handlers, m.queueWait, m.operations, m.rollbacks, m.drift, m.reconnects, m.replay, m.commit)
+	m.registry.MustRegister(m.requests, m.events, m.handlers, m.queueWait, m.operations, m.rollbacks, m.drift, m.reconnects, m.replay, m.commit, m.spans)
 	for _, kind := range config.Kinds {
-		m.drift.WithLabelValues(kind)
+		m.drift.WithLabelValues(m.labels.kinds.of(kind))
 	}
 	for _, result := range []string{RolledBack, RollbackIncomplete} {
-		m.rollbacks.WithLabelValues(result)
+		m.rollbacks.WithLabelValues(m.labels.results.of(result))
 	}
 	return m
 }
@@ -110,7 +125,7 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Request observes a request of the CNI plugin. code is the CNI error code, "0" for success, or the name of a gRPC code if the call
 // failed.
 func (m *Metrics) Request(verb, code string, took time.Duration) {
-	m.requests.WithLabelValues(verb, code).Observe(took.Seconds())
+	m.requests.WithLabelValues(m.labels.verbs.of(verb), m.labels.codes.of(code)).Observe(took.Seconds())
 }
 
 // Event is a handled event. Name is the name of its type.
@@ -124,30 +139,38 @@ type Event struct {
 // Event observes a handled event.
 func (m *Metrics) Event(e Event) {
 	m.queueWait.Observe(e.Waited.Seconds())
+	name := m.labels.events.of(e.Name)
 	for phase, took := range e.Phases {
-		m.events.WithLabelValues(e.Name, phase).Observe(took.Seconds())
+		m.events.WithLabelValues(name, m.labels.phases.of(phase)).Observe(took.Seconds())
 	}
 	for handler, took := range e.Handlers {
-		m.handlers.WithLabelValues(e.Name, handler).Observe(took.Seconds())
+		m.handlers.WithLabelValues(name, m.labels.handlers.of(handler)).Observe(took.Seconds())
 	}
 }
 
 // Operation counts an operation on an object of a kind.
 func (m *Metrics) Operation(kind, verb, result string) {
-	m.operations.WithLabelValues(kind, verb, result).Inc()
+	m.operations.WithLabelValues(m.labels.kinds.of(kind), m.labels.operations.of(verb), m.labels.results.of(result)).Inc()
 }
 
 // Rollback counts an undone transaction.
-func (m *Metrics) Rollback(result string) { m.rollbacks.WithLabelValues(result).Inc() }
+func (m *Metrics) Rollback(result string) {
+	m.rollbacks.WithLabelValues(m.labels.results.of(result)).Inc()
+}
 
 // Drift counts an object that another program changed or deleted.
-func (m *Metrics) Drift(kind string) { m.drift.WithLabelValues(kind).Inc() }
+func (m *Metrics) Drift(kind string) { m.drift.WithLabelValues(m.labels.kinds.of(kind)).Inc() }
 
 // Reconnected counts a reconnection to the dataplane.
 func (m *Metrics) Reconnected() { m.reconnects.Inc() }
 
 // Replayed observes a replay to a reconnected dataplane.
 func (m *Metrics) Replayed(took time.Duration) { m.replay.Observe(took.Seconds()) }
+
+// Spans counts spans of traces by result.
+func (m *Metrics) Spans(result string, n int) {
+	m.spans.WithLabelValues(m.labels.results.of(result)).Add(float64(n))
+}
 
 // Committed observes a durable write of the state file.
 func (m *Metrics) Committed(took time.Duration) { m.commit.Observe(took.Seconds()) }

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -25,6 +26,7 @@ var names = []string{
 	`weft_drift_total{kind="vpp.route"} 1`,
 	`weft_drift_total{kind="vpp.vrf"} 0`,
 	`weft_dataplane_connected 1`,
+	`weft_ready 1`,
 	`weft_condition{condition="started"} 1`,
 	`weft_condition{condition="uplink"} 0`,
 	`weft_dataplane_reconnects_total 1`,
@@ -49,6 +51,12 @@ var names = []string{
 	`weft_memif_connected{interface="m1",namespace="shop",pod="cart"} 1`,
 	`weft_dataplane_errors_total{node="ip4-input",reason="time_expired"} 9`,
 	`weft_state_commit_seconds_count 1`,
+	`weft_trace_spans_total{result="exported"} 3`,
+	`weft_link_rx_bytes_total{link="host"} 2`,
+	`weft_link_tx_drops_total{link="host"} 6`,
+	`weft_tunnel_rx_packets_total{node="worker-2"} 7`,
+	`weft_tunnel_tx_drops_total{node="worker-2"} 12`,
+	`weft_series_dropped{metric="weft_condition"} 1`,
 }
 
 func fullState() State {
@@ -56,9 +64,11 @@ func fullState() State {
 	eth0 := Interface{Namespace: "shop", Pod: "cart", Name: "eth0", Type: "tap",
 		RxPackets: 1, RxBytes: 11, RxDrops: 3, TxPackets: 2, TxBytes: 22, TxDrops: 4}
 	return State{
-		QueueDepth: 3, Quarantined: 2, Rejections: 3, DeleteQueue: &queued, Connected: true, Conditions: map[string]bool{"started": true, "uplink": false},
+		QueueDepth: 3, Quarantined: 2, Rejections: 3, DeleteQueue: &queued, Connected: true, Ready: true, Conditions: map[string]bool{"started": true, "uplink": false},
 		Objects:   map[string]map[string]int{"vpp.route": {"InSync": 4}},
 		Addresses: map[string]Addresses{"p": {Used: 1, Leased: 2, Cooling: 3, Free: 4}},
+		Links:     map[string]Traffic{"host": {1, 2, 3, 4, 5, 6}},
+		Tunnels:   map[string]Traffic{"worker-2": {7, 8, 9, 10, 11, 12}},
 		Errors:    []Error{{Node: "ip4-input", Reason: "time_expired", Count: 9}},
 		Devices:   map[string]int{"free": 5}, Registrations: map[string]uint64{"ok": 6}, EventsDropped: &dropped,
 		Interfaces: []Interface{
@@ -69,7 +79,7 @@ func fullState() State {
 	}
 }
 
-func scrape(t *testing.T, m *Metrics) (int, string) {
+func scrape(t *testing.T, m http.Handler) (int, string) {
 	t.Helper()
 	answer := httptest.NewRecorder()
 	m.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
@@ -77,12 +87,16 @@ func scrape(t *testing.T, m *Metrics) (int, string) {
 }
 
 func newMetrics(read func(context.Context) State) *Metrics {
-	return New(Config{Kinds: []string{"vpp.route", "vpp.vrf"}, Read: read, Log: slog.New(slog.DiscardHandler)})
+	return New(Config{Version: "weft v1", Kinds: []string{"vpp.route", "vpp.vrf"}, Read: read, Log: slog.New(slog.DiscardHandler)})
 }
 
 // rows: AWS-24, AWS-45
 func TestAllMetricsAreServed(t *testing.T) {
-	m := newMetrics(func(context.Context) State { return fullState() })
+	state := fullState()
+	for n := range maxConditions - 1 {
+		state.Conditions[fmt.Sprint("z", n)] = true // one more than the bound
+	}
+	m := newMetrics(func(context.Context) State { return state })
 	m.Request("ADD", "0", 200*time.Millisecond)
 	m.Event(Event{Name: "AddPod", Waited: time.Second / 2,
 		Phases: map[string]time.Duration{"commit": 2 * time.Second}, Handlers: map[string]time.Duration{"ipnet": time.Second}})
@@ -92,6 +106,7 @@ func TestAllMetricsAreServed(t *testing.T) {
 	m.Reconnected()
 	m.Replayed(time.Second)
 	m.Committed(time.Second)
+	m.Spans("exported", 3)
 	code, text := scrape(t, m)
 	if code != http.StatusOK {
 		t.Fatalf("status %d: %s", code, text)
@@ -101,7 +116,7 @@ func TestAllMetricsAreServed(t *testing.T) {
 			t.Errorf("%s is missing", line)
 		}
 	}
-	plain := regexp.MustCompile(`^weft_[a-z_]+(\{|$| )`)
+	plain := regexp.MustCompile(`^(weft|go|process)_[a-z_]+(\{|$| )`)
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "#") && !plain.MatchString(line) {
 			t.Errorf("a metric without the prefix: %s", line)

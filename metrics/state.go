@@ -1,7 +1,7 @@
 package metrics
 
 import (
-	"strings"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -11,6 +11,7 @@ type State struct {
 	QueueDepth  int
 	DeleteQueue *int
 	Connected   bool                      // to the dataplane
+	Ready       bool                      // serves pods
 	Conditions  map[string]bool           // by name, as in weftctl status
 	Objects     map[string]map[string]int // by kind and phase
 	Addresses   map[string]Addresses      // by pool
@@ -24,7 +25,23 @@ type State struct {
 	EventsDropped *uint64 // Events on pods that were not written to the API server
 
 	Interfaces []Interface
+	Links      map[string]Traffic // between the dataplane and the node: host, tunnel, uplink, punt
+	Tunnels    map[string]Traffic // by the name of the other node
 	Errors     []Error
+}
+
+// Traffic has the counters of an interface from the dataplane's perspective.
+type Traffic struct {
+	RxPackets, RxBytes, RxDrops uint64
+	TxPackets, TxBytes, TxDrops uint64
+}
+
+// Add returns the sum.
+func (t Traffic) Add(o Traffic) Traffic {
+	return Traffic{
+		t.RxPackets + o.RxPackets, t.RxBytes + o.RxBytes, t.RxDrops + o.RxDrops,
+		t.TxPackets + o.TxPackets, t.TxBytes + o.TxBytes, t.TxDrops + o.TxDrops,
+	}
 }
 
 // Error is an error counter of a graph node of the dataplane.
@@ -52,6 +69,7 @@ var (
 
 	queueDepth    = describe("event_queue_depth", "Events in the queue.")
 	deleteQueue   = describe("delete_queue_length", "DELs that the CNI plugin queued for the agent.")
+	isReady       = describe("ready", "Whether the agent serves pods, 1 or 0.")
 	connected     = describe("dataplane_connected", "Whether the dataplane is connected, 1 or 0.")
 	conditions    = describe("condition", "Conditions of the node, 1 if the condition holds, else 0.", "condition")
 	objects       = describe("objects", "Objects by kind and phase.", "kind", "phase")
@@ -68,8 +86,25 @@ var (
 	txBytes       = describe("interface_tx_bytes_total", "Bytes that a pod's interface sent.", ofInterface...)
 	txDrops       = describe("interface_tx_drops_total", "Packets from a pod's interface that the dataplane dropped.", ofInterface...)
 	graphErrors   = describe("dataplane_errors_total", "Packets that a graph node of the dataplane dropped or counted, by reason.", "node", "reason")
+	ofLinks       = describeTraffic("link", "the link between the dataplane and the node", "link")
+	ofTunnels     = describeTraffic("tunnel", "the tunnels to another node", "node")
+	seriesDropped = describe("series_dropped", "Label sets that are not exported because a metric reached its bound.", "metric")
 	connection    = describe("memif_connected", "Whether a pod's program is connected to its memif, 1 or 0.", ofInterface[:3]...)
 )
+
+// traffic describes the counters of a kind of interface.
+type traffic struct{ rxPackets, rxBytes, rxDrops, txPackets, txBytes, txDrops *prometheus.Desc }
+
+func describeTraffic(name, of, label string) traffic {
+	return traffic{
+		rxPackets: describe(name+"_rx_packets_total", "Packets that the dataplane received from "+of+".", label),
+		rxBytes:   describe(name+"_rx_bytes_total", "Bytes that the dataplane received from "+of+".", label),
+		rxDrops:   describe(name+"_rx_drops_total", "Packets from "+of+" that the dataplane dropped.", label),
+		txPackets: describe(name+"_tx_packets_total", "Packets that the dataplane sent to "+of+".", label),
+		txBytes:   describe(name+"_tx_bytes_total", "Bytes that the dataplane sent to "+of+".", label),
+		txDrops:   describe(name+"_tx_drops_total", "Packets to "+of+" that were not sent.", label),
+	}
+}
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(prefix+"_"+name, help, labels, nil)
@@ -89,36 +124,90 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 		out.gauge(deleteQueue, float64(*r.DeleteQueue))
 	}
 	out.gauge(connected, oneIf(r.Connected))
-	for name, holds := range r.Conditions {
-		out.gauge(conditions, oneIf(holds), name)
-	}
-	for kind, phases := range r.Objects {
-		for phase, n := range phases {
-			out.gauge(objects, float64(n), kind, phase)
-		}
-	}
-	for pool, a := range r.Addresses {
-		out.gauge(addresses, float64(a.Used), pool, "used")
-		out.gauge(addresses, float64(a.Leased), pool, "leased")
-		out.gauge(addresses, float64(a.Cooling), pool, "cooling")
-		out.gauge(addresses, float64(a.Free), pool, "free")
-	}
-	for state, n := range r.Devices {
-		out.gauge(devices, float64(n), state)
-	}
-	for result, n := range r.Registrations {
-		out.counter(registrations, n, result)
-	}
+	out.gauge(isReady, oneIf(r.Ready))
+	r.collectNames(out)
 	out.gauge(quarantined, float64(r.Quarantined))
 	out.gauge(rejections, float64(r.Rejections))
 	if r.EventsDropped != nil {
 		out.counter(eventsDropped, *r.EventsDropped)
 	}
-	for _, i := range merged(r.Interfaces) {
-		out.ofInterface(i)
+	r.collectTraffic(out)
+}
+
+// collectNames sends the metrics of conditions, objects, pools and devices.
+func (r reading) collectNames(out sink) {
+	conditionNames, left := firstNames(r.Conditions, maxConditions)
+	out.dropped("weft_condition", left)
+	for _, name := range conditionNames {
+		out.gauge(conditions, oneIf(r.Conditions[name]), valid(name))
 	}
+	kinds, left := firstNames(r.Objects, maxKinds)
+	out.dropped("weft_objects", left)
+	for _, kind := range kinds {
+		phases, _ := firstNames(r.Objects[kind], maxPhases)
+		for _, phase := range phases {
+			out.gauge(objects, float64(r.Objects[kind][phase]), valid(kind), valid(phase))
+		}
+	}
+	pools, left := firstNames(r.Addresses, maxPools)
+	out.dropped("weft_addresses", left)
+	for _, pool := range pools {
+		a, pool := r.Addresses[pool], valid(pool)
+		out.gauge(addresses, float64(a.Used), pool, "used")
+		out.gauge(addresses, float64(a.Leased), pool, "leased")
+		out.gauge(addresses, float64(a.Cooling), pool, "cooling")
+		out.gauge(addresses, float64(a.Free), pool, "free")
+	}
+	states, left := firstNames(r.Devices, maxStates)
+	out.dropped("weft_devices", left)
+	for _, state := range states {
+		out.gauge(devices, float64(r.Devices[state]), valid(state))
+	}
+	results, left := firstNames(r.Registrations, maxResults)
+	out.dropped("weft_kubelet_registrations_total", left)
+	for _, result := range results {
+		out.counter(registrations, r.Registrations[result], valid(result))
+	}
+}
+
+// collectTraffic sends the dataplane's counters.
+func (r reading) collectTraffic(out sink) {
+	interfaces := merged(r.Interfaces)
+	keys, left := first(interfaces, maxInterfaces, compareInterfaces)
+	out.dropped("weft_interface", left)
+	for _, key := range keys {
+		out.ofInterface(interfaces[key])
+	}
+	links, left := firstNames(r.Links, maxLinks)
+	out.dropped("weft_link", left)
+	for _, link := range links {
+		out.traffic(ofLinks, r.Links[link], valid(link))
+	}
+	peers, left := firstNames(r.Tunnels, maxPeers-1)
+	rest := Traffic{}
+	for name, t := range r.Tunnels {
+		if _, kept := slices.BinarySearch(peers, name); kept {
+			out.traffic(ofTunnels, t, valid(name))
+			continue
+		}
+		rest = rest.Add(t)
+	}
+	if left > 0 {
+		out.traffic(ofTunnels, rest, Other)
+	}
+	r.collectErrors(out)
+}
+
+// collectErrors sends the error counters. Different counters may have the same labels once their names are cut.
+func (r reading) collectErrors(out sink) {
+	sums := make(map[[2]string]uint64, len(r.Errors))
 	for _, e := range r.Errors {
-		out.counter(graphErrors, e.Count, valid(e.Node), valid(e.Reason))
+		sums[[2]string{valid(e.Node), valid(e.Reason)}] += e.Count
+	}
+	keys, left := first(sums, maxErrors, func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
+	out.dropped("weft_dataplane_errors_total", left)
+	for _, key := range keys {
+		out.counter(graphErrors, sums[key], key[0], key[1])
 	}
 }
 
@@ -135,6 +224,22 @@ func (s sink) counter(d *prometheus.Desc, count uint64, labels ...string) {
 	if m, err := prometheus.NewConstMetric(d, prometheus.CounterValue, float64(count), labels...); err == nil {
 		s <- m
 	}
+}
+
+// dropped reports label sets above a bound.
+func (s sink) dropped(metric string, left int) {
+	if left > 0 {
+		s.gauge(seriesDropped, float64(left), metric)
+	}
+}
+
+func (s sink) traffic(d traffic, t Traffic, label string) {
+	s.counter(d.rxPackets, t.RxPackets, label)
+	s.counter(d.rxBytes, t.RxBytes, label)
+	s.counter(d.rxDrops, t.RxDrops, label)
+	s.counter(d.txPackets, t.TxPackets, label)
+	s.counter(d.txBytes, t.TxBytes, label)
+	s.counter(d.txDrops, t.TxDrops, label)
 }
 
 func (s sink) ofInterface(i *Interface) {
@@ -155,7 +260,7 @@ func (s sink) ofInterface(i *Interface) {
 func merged(interfaces []Interface) map[[4]string]*Interface {
 	sums := make(map[[4]string]*Interface)
 	for _, i := range interfaces {
-		i.Namespace, i.Pod, i.Name = valid(i.Namespace), valid(i.Pod), valid(i.Name)
+		i.Namespace, i.Pod, i.Name, i.Type = valid(i.Namespace), valid(i.Pod), valid(i.Name), valid(i.Type)
 		key := [4]string{i.Namespace, i.Pod, i.Name, i.Type}
 		sum, ok := sums[key]
 		if !ok {
@@ -172,7 +277,7 @@ func merged(interfaces []Interface) map[[4]string]*Interface {
 	return sums
 }
 
-func valid(text string) string { return strings.ToValidUTF8(text, "?") }
+func compareInterfaces(a, b [4]string) int { return slices.Compare(a[:], b[:]) }
 
 func oneIf(yes bool) float64 {
 	if yes {

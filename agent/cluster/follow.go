@@ -38,6 +38,8 @@ type Follower struct {
 
 	podChanges atomic.Uint64 // number of added and deleted pods
 	rejections atomic.Int64  // rejected parts of other nodes' announcements
+
+	names atomic.Pointer[map[uint32]string] // of the other nodes, by ID
 }
 
 // FollowerConfig is what a follower works with.
@@ -206,6 +208,7 @@ func (f *Follower) followNodes(ctx context.Context, now *followed) {
 	self := pod.Node{Name: f.Config.Kubernetes.Node, ID: f.Cluster.NodeID(), Addresses: now.view.Node.Addresses, Parts: f.parts(now)}
 	mesh := f.Cluster.Mesh()
 	f.showRejections(mesh.Rejected, now)
+	f.keepNames(mesh.Nodes)
 	next := &pod.SetNodes{Self: self, Nodes: mesh.Nodes, From: "cluster"}
 	if was := now.nodes; was != nil && reflect.DeepEqual(was.Self, next.Self) && reflect.DeepEqual(was.Nodes, next.Nodes) {
 		return
@@ -215,6 +218,14 @@ func (f *Follower) followNodes(ctx context.Context, now *followed) {
 		now.nodes, now.told.nodes = next, next.Refused
 		now.changed()
 	}
+}
+
+func (f *Follower) keepNames(nodes []pod.Node) {
+	names := make(map[uint32]string, len(nodes))
+	for _, n := range nodes {
+		names[n.ID] = n.Name
+	}
+	f.names.Store(&names)
 }
 
 // set submits an event to the loop. It returns false if the event failed.

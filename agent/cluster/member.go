@@ -160,6 +160,14 @@ func (m *Member) Observe(o podmanager.Outcome) {
 // Rejections returns the number of rejected parts of other nodes' announcements.
 func (m *Member) Rejections() int { return int(m.follower.rejections.Load()) }
 
+// NodeNames returns the names of the other nodes by ID, as the API server last showed them; nil before.
+func (m *Member) NodeNames() map[uint32]string {
+	if names := m.follower.names.Load(); names != nil {
+		return *names
+	}
+	return nil
+}
+
 // Run runs the parts that use the API server until ctx ends. Addresses are published when all pods are restored.
 func (m *Member) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)

@@ -45,6 +45,7 @@ type Config struct {
 	Devices    Devices
 	Kubernetes Kubernetes
 	HTTP       HTTP
+	Tracing    Tracing
 	Log        Log
 
 	HealthFile     string
@@ -84,6 +85,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Devices.flags(fs)
 	c.Kubernetes.flags(fs)
 	c.HTTP.flags(fs)
+	c.Tracing.flags(fs)
 	fs.StringVar(&c.External, "external-config", "", "directory of YAML files with external configuration (key: value), watched; owned by root and writable by root only")
 	fs.StringVar(&c.Log.Level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&c.Log.Format, "log-format", "text", "text or json")
@@ -108,7 +110,7 @@ func (c *Config) Validate() error {
 		oneOf("drift", c.Drift, DriftRepair, DriftReport),
 		c.Dataplane.validate(), c.Addresses.validate(), c.Pods.validate(), c.validatePools(), c.validateMTU(), c.validateLinks(),
 		oneOf("hostLinkType", c.Links.HostType, Auto, pod.TypeTap, pod.TypeVeth),
-		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), health.ValidateGates(c.ReadinessGates),
+		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.Tracing.validate(), health.ValidateGates(c.ReadinessGates),
 	)
 }
 

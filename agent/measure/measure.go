@@ -144,7 +144,8 @@ func (src Source) Read(ctx context.Context) metrics.State {
 		Addresses:   make(map[string]metrics.Addresses),
 	}
 	src.readCounters(ctx, &s)
-	_, conditions := src.Health.Snapshot()
+	var conditions []health.Condition
+	s.Ready, conditions = src.Health.Snapshot()
 	for _, c := range conditions {
 		s.Conditions[c.Name] = c.OK
 	}
@@ -179,6 +180,7 @@ func (src Source) readCounters(ctx context.Context, s *metrics.State) {
 			TxPackets: i.TxPackets, TxBytes: i.TxBytes, TxDrops: i.TxDrops, Connected: i.Connected,
 		})
 	}
+	src.addLinks(s, c)
 	for _, e := range c.Errors {
 		s.Errors = append(s.Errors, metrics.Error{Node: e.Node, Reason: e.Reason, Count: e.Count})
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/controller"
+	"github.com/weftnet/weft/metrics"
 )
 
 // controllerOptions are the flags of weft-agent controller.
@@ -34,7 +35,7 @@ type controllerOptions struct {
 func (o *controllerOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; default: the pod's service account")
 	fs.StringVar(&o.namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), "weft-system"), "namespace of its lease and its ledger; default: environment variable POD_NAMESPACE")
-	fs.StringVar(&o.health, "health-address", "127.0.0.1:9879", "address of /livez and /readyz")
+	fs.StringVar(&o.health, "health-address", "127.0.0.1:9879", "address of /livez, /readyz and /metrics")
 	fs.BoolVar(&o.untaint, "untaint-nodes", false, "remove the taint "+controller.TaintNotReady+" from nodes that serve pods; needs permission to watch and patch nodes")
 	fs.BoolVar(&o.endpoints, "service-endpoints", false, "create EndpointSlices for Services with the annotation contivpp.io/endpoint-selector; needs the permissions in endpoints.yaml")
 	fs.BoolVar(&o.policies, "report-network-policies", true, "write Events on NetworkPolicies, which Weft does not enforce; disable it if another component enforces them")
@@ -87,7 +88,9 @@ func (o *controllerOptions) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("name of this replica: %w", err)
 	}
+	measured := metrics.NewController(version.String(), log)
 	c, err := controller.New(controller.Config{
+		Observer: measured, Metrics: measured,
 		Client: client, Namespace: o.namespace, Identity: host + "_" + rand.Text(),
 		Untaint: o.untaint, ServiceEndpoints: o.endpoints, ReportPolicies: o.policies, Log: log,
 	})

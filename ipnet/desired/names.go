@@ -170,9 +170,23 @@ func BVIOf(network string) string {
 	return shortened("weft-bvi-", network, maxObject)
 }
 
+// tunnelPrefix begins the names of tunnels, and of no other interfaces.
+const tunnelPrefix = "weft-vx-"
+
+// NodeOfTunnel returns the ID of the node that a tunnel leads to; ok is false if the interface is not a tunnel.
+func NodeOfTunnel(object string) (node uint32, ok bool) {
+	rest, ok := strings.CutPrefix(object, tunnelPrefix)
+	at := strings.LastIndexByte(rest, '-')
+	if !ok || at < 0 {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(rest[at+1:], 10, 32)
+	return uint32(id), err == nil
+}
+
 // TunnelOf returns the name of the tunnel of a network to a node.
 func TunnelOf(network string, node uint32) string {
-	const prefix = "weft-vx-"
+	const prefix = tunnelPrefix
 	end := "-" + strconv.FormatUint(uint64(node), 10)
 	if name := prefix + network + end; len(name) <= maxObject {
 		return name

@@ -18,7 +18,12 @@ func (c *Controller) keepCollecting(ctx context.Context) error {
 		if len(c.overview.Missing()) > 0 {
 			return
 		}
-		if _, err := c.collector.Collect(ctx); err != nil && ctx.Err() == nil {
+		err := c.observed("IPBlock", func() error {
+			freed, err := c.collector.Collect(ctx)
+			c.observeFreed(freed)
+			return err
+		})
+		if err != nil && ctx.Err() == nil {
 			c.config.Log.Warn("addresses of deleted nodes not collected, retrying", "after", c.config.Collect, "err", err)
 		}
 	}, c.config.Collect)

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"reflect"
 	"sync/atomic"
 	"time"
@@ -57,6 +58,9 @@ type Config struct {
 	// ReportPolicies writes an Event on each NetworkPolicy, because Weft enforces none.
 	ReportPolicies bool
 
+	Observer observer     // nil: none
+	Metrics  http.Handler // GET /metrics of ServeHealth; nil: none
+
 	Collect time.Duration // interval of the search for leaked blocks and loans; default 5 min
 	Grace   time.Duration // minimum age of a leak; default [blocks.DefaultLeakGrace]
 	Log     *slog.Logger
@@ -79,6 +83,9 @@ func New(c Config) (*Controller, error) {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Observer == nil {
+		c.Observer = unobserved{}
 	}
 	c.Collect = cmp.Or(c.Collect, collectEvery)
 	w := &Controller{config: c, overview: newOverview(c.Client, c.Untaint, c.Log)}
@@ -108,13 +115,19 @@ func (c *Controller) Leads() bool { return c.leading.Load() }
 
 func (c *Controller) lead(ctx context.Context) error {
 	c.leading.Store(true)
-	defer c.leading.Store(false)
+	c.config.Observer.Leads(true)
+	defer func() {
+		c.leading.Store(false)
+		c.config.Observer.Leads(false)
+	}()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.keepStatus(ctx) })
 	group.Go(func() error { return c.keepCollecting(ctx) })
 	// The watches of these two are for the leader only.
 	if c.config.ServiceEndpoints {
-		group.Go(func() error { return endpoints.NewKeeper(c.config.Client, c.config.Log).Run(ctx) })
+		keeper := endpoints.NewKeeper(c.config.Client, c.config.Log)
+		keeper.Observe = c.observeEndpoints
+		group.Go(func() error { return keeper.Run(ctx) })
 	}
 	if c.config.ReportPolicies {
 		group.Go(func() error { return newPolicyReporter(c.config.Client, c.config.Log).Run(ctx) })
@@ -161,6 +174,15 @@ func (c *Controller) reconcile(ctx context.Context) error {
 	if len(c.overview.Missing()) > 0 {
 		return errNotSynced
 	}
+	return errors.Join(
+		c.observed("CustomNetwork", func() error { return c.reconcileNetworks(ctx) }),
+		c.observed("IPPool", func() error { return c.reconcilePools(ctx) }),
+		c.observed("ExternalInterface", func() error { return c.reconcileExternals(ctx) }),
+		c.observed("Node", func() error { return c.reconcileTaints(ctx) }),
+	)
+}
+
+func (c *Controller) reconcileNetworks(ctx context.Context) error {
 	networks, nodes := c.overview.networks.All(), c.overview.nodes.All()
 	var errs []error
 	for _, n := range networks {
@@ -172,19 +194,40 @@ func (c *Controller) reconcile(ctx context.Context) error {
 			break
 		}
 	}
+	assigned := 0
 	for _, n := range networks {
+		if n.Spec.VNI == nil && n.Status.VNI != 0 {
+			assigned++
+		}
 		set := func(o *v1.CustomNetwork) { o.Status = networkStatus(n, networks, nodes) }
 		errs = append(errs, writeStatus(ctx, n, set, c.config.Client.Networks().UpdateStatus))
 	}
+	c.config.Observer.VNIs(assigned)
+	return errors.Join(errs...)
+}
+
+func (c *Controller) reconcilePools(ctx context.Context) error {
 	pools, claimed := c.overview.pools.All(), c.overview.blocks.All()
+	var errs []error
 	for _, p := range pools {
 		set := func(o *v1.IPPool) { o.Status = poolStatus(p, pools, claimed) }
 		errs = append(errs, writeStatus(ctx, p, set, c.config.Client.Pools().UpdateStatus))
 	}
+	return errors.Join(errs...)
+}
+
+func (c *Controller) reconcileExternals(ctx context.Context) error {
+	nodes := c.overview.nodes.All()
+	var errs []error
 	for _, e := range c.overview.externals.All() {
 		set := func(o *v1.ExternalInterface) { o.Status = externalStatus(e, nodes) }
 		errs = append(errs, writeStatus(ctx, e, set, c.config.Client.Externals().UpdateStatus))
 	}
+	return errors.Join(errs...)
+}
+
+func (c *Controller) reconcileTaints(ctx context.Context) error {
+	var errs []error
 	for _, n := range c.overview.staleTaints() {
 		errs = append(errs, c.untaint(ctx, n))
 	}

@@ -330,6 +330,9 @@ func TestProbesAreAnswered(t *testing.T) {
 	if got := ask("/readyz"); got != "503 the API server has not shown yet: custom networks, pools, blocks, node networks, external interfaces\n" {
 		t.Errorf("ready: %s", got)
 	}
+	if got := ask("/metrics"); !strings.HasPrefix(got, "404 ") {
+		t.Errorf("metrics without a handler: %s", got)
+	}
 	l.Reconnect()
 	l.eventually("it is ready", func() bool { return ask("/readyz") == "200 ok\n" })
 	http.DefaultClient.CloseIdleConnections()

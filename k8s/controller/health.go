@@ -35,11 +35,14 @@ func (c *Controller) Ready() error {
 	return nil
 }
 
-// ServeHealth answers probes at /livez and /readyz until ctx ends.
+// ServeHealth answers probes at /livez and /readyz, and scrapes at /metrics, until ctx ends.
 func (c *Controller) ServeHealth(ctx context.Context, listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", probe(c.Alive))
 	mux.HandleFunc("GET /readyz", probe(c.Ready))
+	if c.config.Metrics != nil {
+		mux.Handle("GET /metrics", c.config.Metrics)
+	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // probes need no graceful end
 	defer stop()

@@ -28,16 +28,21 @@ const gather = 100 * time.Millisecond
 
 // Keeper keeps the EndpointSlices of all Services that ask for them. One keeper in a cluster is enough; two do the same work twice.
 type Keeper struct {
+	// Observe is told of each reconciliation of a Service, with the addresses in all slices that are kept. Optional, set before Run.
+	Observe func(took time.Duration, addresses int, err error)
+
 	client   *client.Client
 	log      *slog.Logger
 	backends *backends
 	services workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	told     map[types.NamespacedName][]string // by Service, the causes of its Events
+	counts   map[types.NamespacedName]int      // by Service, the addresses in its slices
 }
 
 // NewKeeper makes a keeper, which runs once. It sends nothing before Run.
 func NewKeeper(client *client.Client, log *slog.Logger) *Keeper {
-	k := &Keeper{client: client, log: log, told: make(map[types.NamespacedName][]string)}
+	k := &Keeper{client: client, log: log, told: make(map[types.NamespacedName][]string), counts: make(map[types.NamespacedName]int)}
+	k.Observe = func(time.Duration, int, error) {}
 	k.services = informer.NewQueue[types.NamespacedName](200*time.Millisecond, time.Minute)
 	k.backends = newBackends(backendsConfig{
 		Client: client, ManagedBy: managedBy, Asks: asks, Marks: pod.AnnotationEndpoint, Log: log,
@@ -66,7 +71,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 func (k *Keeper) handle(ctx context.Context, id types.NamespacedName) error {
+	began := time.Now()
 	seen, err := k.look(ctx, id)
+	k.Observe(time.Since(began), k.addresses(), err)
 	switch {
 	case err != nil:
 		log := k.log.Debug
@@ -80,17 +87,37 @@ func (k *Keeper) handle(ctx context.Context, id types.NamespacedName) error {
 	return err
 }
 
+// count keeps the number of addresses in the slices of a Service.
+func (k *Keeper) count(id types.NamespacedName, want []*discovery.EndpointSlice) {
+	delete(k.counts, id)
+	for _, s := range want {
+		for _, e := range s.Endpoints {
+			k.counts[id] += len(e.Addresses)
+		}
+	}
+}
+
+func (k *Keeper) addresses() int {
+	sum := 0
+	for _, n := range k.counts {
+		sum += n
+	}
+	return sum
+}
+
 // look updates the slices of a Service. Until the watch has shown its pods it does nothing and seen is false.
 func (k *Keeper) look(ctx context.Context, id types.NamespacedName) (seen bool, err error) {
 	s, have := k.backends.Service(id), k.backends.Slices(id)
 	if s == nil || !asks(s) {
 		k.backends.Forget(id)
+		k.count(id, nil)
 		k.tellIgnored(ctx, id, s)
 		return true, k.write(ctx, have, nil)
 	}
 	selector, fault := Selector(s)
 	if fault != nil {
 		k.backends.Forget(id)
+		k.count(id, nil)
 		k.tell(ctx, s, []string{fault.Error()})
 		return true, k.write(ctx, have, nil)
 	}
@@ -99,7 +126,9 @@ func (k *Keeper) look(ctx context.Context, id types.NamespacedName) (seen bool, 
 		return false, nil
 	}
 	groups, faults := groupsOf(s, pods)
-	err = k.write(ctx, have, slicesOf(s, groups, have))
+	want := slicesOf(s, groups, have)
+	k.count(id, want)
+	err = k.write(ctx, have, want)
 	if foreign := foreignError(""); errors.As(err, &foreign) { // retried: no watch shows its removal
 		faults = append(faults, foreign.Error())
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // parts are the measurements, in their order.
-var parts = []string{"cni", "traffic", "memif", "versus", "replay", "replace", "audit"}
+var parts = []string{"cni", "traffic", "memif", "versus", "replay", "replace", "audit", "observe"}
 
 func main() {
 	n := flag.Int("n", 100, "number of pods")
@@ -81,6 +81,11 @@ func (b *bench) runParts(ctx context.Context, programs string, chosen []string) 
 	if slices.Contains(chosen, "audit") {
 		if err := measureAudit(ctx, b, programs); err != nil {
 			return fmt.Errorf("audit: %w", err)
+		}
+	}
+	if slices.Contains(chosen, "observe") {
+		if err := measureObserve(ctx, b, programs); err != nil {
+			return fmt.Errorf("observe: %w", err)
 		}
 	}
 	all := slices.Contains(chosen, "memif")

@@ -33,6 +33,7 @@ type agentConfig struct {
 
 	Kubernetes kubernetesConfig `json:"kubernetes,omitzero"`
 	HTTP       httpConfig       `json:"http"`
+	Tracing    tracingConfig    `json:"tracing,omitzero"`
 	Verify     bool             `json:"verify"`
 }
 
@@ -72,6 +73,11 @@ type httpConfig struct {
 	Listen string `json:"listen"`
 }
 
+type tracingConfig struct {
+	Endpoint string  `json:"endpoint"`
+	Sampling float64 `json:"sampling"`
+}
+
 type logConfig struct {
 	Level  string `json:"level"`
 	Format string `json:"format"`
@@ -93,6 +99,8 @@ type Options struct {
 	ReadinessGates []string // URLs
 
 	HTTP string // address of metrics and health; default: none
+
+	Tracing string // URL of an OTLP receiver; default: none
 
 	Kubeconfig    string // of a cluster with this node; its pools are the node's ranges
 	ClusterPools  bool   // use blocks of the cluster's pools instead of the node's ranges
@@ -178,7 +186,7 @@ func (n *Node) writeConfig() error {
 			PluginDir: filepath.Join(n.kubelet(), "device-plugins"), PodResources: filepath.Join(n.kubelet(), "pod-resources", "kubelet.sock"),
 			InfoDir: n.DeviceInfo(), Memif: memifConfig{o.Memifs, "1s"},
 		},
-		Kubernetes: cluster, HTTP: httpConfig{o.HTTP},
+		Kubernetes: cluster, HTTP: httpConfig{o.HTTP}, Tracing: o.tracing(),
 		HealthFile: filepath.Join(n.run(), "healthy"), Verify: o.Verify,
 	})
 	if err != nil {
@@ -189,6 +197,13 @@ func (n *Node) writeConfig() error {
 		return fmt.Errorf("write the agent's configuration: %w", err)
 	}
 	return os.Rename(next, n.Config())
+}
+
+func (o Options) tracing() (c tracingConfig) {
+	if o.Tracing != "" {
+		c = tracingConfig{o.Tracing, 1}
+	}
+	return c
 }
 
 func (n *Node) dataplaneConfig() dataplaneConfig {
