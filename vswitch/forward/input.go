@@ -61,6 +61,9 @@ func (w *worker) receive(i *rxQueue) (n int, more bool) {
 // vector decides on received frames and sends them. It returns how many buffers the caller may reuse: all or none.
 func (w *worker) vector(from *rxQueue, v []*frame.Buffer) int {
 	in := w.snapshot.iface(from.port.index)
+	if in != nil && in.mirrors != nil {
+		w.tx.mirror.copyAll(in, in.mirrors.rx, v)
+	}
 	w.routes.use(w.snapshot)
 	s, short := w.fastPath(in)
 	var tally vectorTally

@@ -10,6 +10,7 @@ type txQueues struct {
 	*view
 	pool    *frame.Pool
 	pending []*attachedPort // ports with queued frames
+	mirror  mirrorer
 }
 
 // send queues a frame for transmission at the end of the vector.
@@ -85,6 +86,10 @@ func (t *txQueues) transmit(a *attachedPort, q *txQueue) {
 
 // transmitFrames transmits frames on a port and counts them. The caller keeps the buffers.
 func (t *txQueues) transmitFrames(a *attachedPort, v []*frame.Buffer) {
+	out := t.snapshot.iface(a.index)
+	if out != nil && out.mirrors != nil {
+		t.mirror.copyAll(out, out.mirrors.tx, v)
+	}
 	sent, err := a.port.Transmit(v)
 	if err != nil {
 		a.fail(err)
@@ -93,7 +98,6 @@ func (t *txQueues) transmitFrames(a *attachedPort, v []*frame.Buffer) {
 	for _, b := range v {
 		size += b.Len()
 	}
-	out := t.snapshot.iface(a.index)
 	if out == nil {
 		return
 	}

@@ -58,7 +58,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 		view:     view{id: id, stopwatch: func() time.Duration { return time.Since(start) }},
 		requests: requests{bell: bell, ended: make(chan struct{}), stopped: e.stopped}}
 	w.rx.view = &w.view
-	w.tx = txQueues{view: &w.view, pool: w.buffers.pool}
+	w.tx = txQueues{view: &w.view, pool: w.buffers.pool, mirror: newMirrorer(&w.view)}
 	w.l2 = l2Forwarder{w: w, view: &w.view, fib: newL2FIB(&w.view, start), storm: stormControl{view: &w.view}}
 	w.vtep.w = w
 	w.slow = slowLink{w: w, toSlow: slow.NewRing[slow.Message](puntOrder), fromSlow: slow.NewRing[slow.Message](puntOrder)}
