@@ -17,6 +17,7 @@ import (
 
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/operations"
+	"github.com/weftnet/weft/agent/packets"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/internal/unixsocket"
 	"github.com/weftnet/weft/ipnet/desired"
@@ -36,6 +37,9 @@ func (a *Agent) serve(ctx context.Context) error {
 		Loop: a.loop, Scheduler: a.scheduler, Pods: a.pods, Network: a.network, Devices: a.devices, Health: a.health,
 		Replayer: a.replayer, Quarantine: a.quarantine, Garbage: a.vanished, External: a.external, Paused: a.paused,
 		Dataplane: a.dataplane.Client, Counters: a.counters, Settings: a.settings, Stopping: ctx.Done(),
+	}))
+	weftv1.RegisterPacketsServer(server, packets.New(packets.Config{
+		Attachments: a.pods.Attachments, Dataplane: a.dataplane.Client, Log: a.log.With("component", "packets"), Stopping: ctx.Done(),
 	}))
 	return a.listenAndServe(ctx, server)
 }

@@ -58,6 +58,11 @@ func (a agent) within(cmd *cobra.Command, timeout time.Duration) agent {
 
 // connect calls use with a connection to the agent. The timeout includes use.
 func (a agent) connect(ctx context.Context, use func(context.Context, weftv1.OperationsClient) error) error {
+	return a.dial(ctx, func(ctx context.Context, conn *grpc.ClientConn) error { return use(ctx, weftv1.NewOperationsClient(conn)) })
+}
+
+// dial calls use with a connection to the agent, for all its services. The timeout includes use.
+func (a agent) dial(ctx context.Context, use func(context.Context, *grpc.ClientConn) error) error {
 	if a.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, a.timeout)
@@ -71,7 +76,7 @@ func (a agent) connect(ctx context.Context, use func(context.Context, weftv1.Ope
 		return a.unreachable(err.Error())
 	}
 	defer conn.Close()
-	return a.explain(use(ctx, weftv1.NewOperationsClient(conn)))
+	return a.explain(use(ctx, conn))
 }
 
 func (a agent) unreachable(reason string) error {

@@ -93,6 +93,7 @@ func rootCommand(c *client) *cobra.Command {
 		addressesCommand,
 		devicesCommand,
 		countersCommand,
+		captureCommand,
 		settingsCommand,
 		resyncCommand,
 		configureCommand,
