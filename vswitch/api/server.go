@@ -70,7 +70,7 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 		s.table.add(m)
 	}
 	for _, h := range slices.Concat(connectionHandlers, interfaceHandlers, tapHandlers, afPacketHandlers, memifHandlers, vxlanHandlers,
-		puntHandlers, aclHandlers, neighbourHandlers, routeHandlers, addressHandlers, bridgeHandlers, spanHandlers, cliHandlers) {
+		puntHandlers, aclHandlers, neighbourHandlers, routeHandlers, addressHandlers, bridgeHandlers, spanHandlers, traceHandlers, cliHandlers) {
 		s.table.register(h)
 	}
 	return s

@@ -15,6 +15,9 @@ type txQueues struct {
 
 // send queues a frame for transmission at the end of the vector.
 func (w *worker) send(out *iface, b *frame.Buffer) {
+	if w.path != nil {
+		w.path.add(traceStep{kind: stepSend, iface: out.index})
+	}
 	a := w.ports.at(out.index)
 	if a == nil || a.failure.Load() != nil {
 		w.sendInside(out, b)
@@ -45,6 +48,9 @@ func (w *worker) sendInside(out *iface, b *frame.Buffer) {
 func (t *txQueues) discard(b *frame.Buffer, r reason) {
 	if r != noDrop {
 		t.drops[r].Add(1)
+		if t.path != nil {
+			t.path.add(traceStep{kind: stepDrop, number: uint32(r)})
+		}
 	}
 	b.Release()
 }

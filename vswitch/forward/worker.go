@@ -33,6 +33,7 @@ type worker struct {
 	routes       routeCache
 	untracedLine traceLine // replaces trace lines that would be overwritten
 	spin         spinner
+	tracing      *tracing // nil: off
 
 	// Of the frame that was decided last:
 	unresolved netip.Addr // next hop that has no neighbour entry
@@ -46,6 +47,7 @@ type view struct {
 	ports     portTable
 	drops     dropCounters
 	stopwatch func() time.Duration // monotonic time
+	path      *tracePath           // of the frame that is traced; nil: it is not
 }
 
 func newWorker(e *Engine, id int) (*worker, error) {

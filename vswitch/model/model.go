@@ -152,6 +152,9 @@ type Meter interface {
 	Counters(index uint32) forward.Counters
 	Drops() map[string]uint64
 	Trace(index uint32, n int) []string
+	StartTrace(node forward.InputNode, n int)
+	ClearTrace()
+	TracePaths(nameOf func(index uint32) string) [][]string
 }
 
 // Retval is one of VPP's API errors (src/vnet/error.h).
@@ -175,6 +178,7 @@ const (
 	InvalidRegistration         Retval = -31
 	NoPathsInRoute              Retval = -52
 	NoMatchingInterface         Retval = -54
+	NoSuchNode                  Retval = -63
 	InvalidSrcAddress           Retval = -57
 	InvalidDstAddress           Retval = -58
 	AddressLengthMismatch       Retval = -59
