@@ -94,6 +94,7 @@ func rootCommand(c *client) *cobra.Command {
 		devicesCommand,
 		countersCommand,
 		captureCommand,
+		traceCommand,
 		settingsCommand,
 		resyncCommand,
 		configureCommand,

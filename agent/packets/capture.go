@@ -98,7 +98,11 @@ func (s *Server) Capture(req *weftv1.CaptureRequest, stream grpc.ServerStreaming
 // unavailable converts an error of the dataplane.
 func unavailable(err error) error {
 	if missing := new(vpp.MissingMessage); errors.As(err, &missing) {
-		return status.Errorf(codes.FailedPrecondition, "%s; see docs/operations.md, Packets", missing.Error())
+		text := missing.Error()
+		if missing.Plugin != "" {
+			text += ": load its plugin " + missing.Plugin
+		}
+		return status.Error(codes.FailedPrecondition, text+"; see docs/operations.md, Packets")
 	}
 	if errors.Is(err, vpp.ErrNoInterface) {
 		return status.Error(codes.FailedPrecondition, err.Error()+"; weftctl objects vpp.interface has its state")
