@@ -20,6 +20,7 @@ import (
 // served maps functions that register the product's gRPC services to the services.
 var served = map[string]grpc.ServiceDesc{
 	"RegisterOperationsServer":   weftv1.Operations_ServiceDesc,
+	"RegisterPacketsServer":      weftv1.Packets_ServiceDesc,
 	"RegisterRemoteCNIServer":    weftv1.RemoteCNI_ServiceDesc,
 	"RegisterHealthServer":       grpc_health_v1.Health_ServiceDesc,
 	"RegisterDevicePluginServer": deviceplugin.DevicePlugin_ServiceDesc,

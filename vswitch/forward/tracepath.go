@@ -121,11 +121,11 @@ func (p *tracePath) add(s traceStep) {
 
 // ending adds the end of a path that a verdict decides.
 func (p *tracePath) ending(d verdict) {
-	if d.drop != noDrop {
-		p.add(traceStep{kind: stepDrop, number: uint32(d.drop)})
-	}
 	if d.punt != 0 {
 		p.add(traceStep{kind: stepPunt, number: uint32(d.punt)})
+	}
+	if d.drop != noDrop {
+		p.add(traceStep{kind: stepDrop, number: uint32(d.drop)})
 	}
 }
 

@@ -51,7 +51,7 @@ func TestPathsOfDroppedPackets(t *testing.T) {
 	for want, f := range map[string][]byte{
 		"ethernet-input: l3 mac mismatch":                 foreign,
 		"ip4-input: multicast or broadcast not forwarded": udp4("224.0.0.5", 18),
-		"handled by the dataplane: icmp no route":         udp4("10.77.0.1", 18),
+		"ip4-lookup: no route":                            udp4("10.77.0.1", 18),
 		"ethernet-input: frame too short":                 {1, 2, 3},
 	} {
 		if got := b.traced(t, f); !strings.HasSuffix(got, want) {
