@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,9 +51,12 @@ func parsePath(text string) []*weftv1.TraceStep {
 }
 
 func traceTime(parts []string) time.Duration {
-	var h, m, s, us int64
-	_, _ = fmt.Sscan(strings.Join(parts, " "), &h, &m, &s, &us)
-	return time.Duration(min(h, 1<<20))*time.Hour + time.Duration(m)*time.Minute + time.Duration(s)*time.Second + time.Duration(us)*time.Microsecond
+	var total time.Duration
+	for i, unit := range []time.Duration{time.Hour, time.Minute, time.Second, time.Microsecond} {
+		n, _ := strconv.Atoi(parts[i]) // digits; too many of them are the largest number
+		total += time.Duration(min(n, 1<<20)) * unit
+	}
+	return total
 }
 
 // summarise describes the packet of a path by the first headers that a node printed.
@@ -134,6 +138,7 @@ var dropReasons = []struct{ suffix, words string }{
 	{"l3 mac mismatch", "the destination MAC is not the dataplane's"},
 	{"L3 MAC mismatch", "the destination MAC is not the dataplane's"},
 	{"no route", "no route to the destination"},
+	{"a route is unreachable", "the route to the destination is unreachable"},
 	{"time_expired", "its TTL has expired"},
 	{"ip4 ttl <= 1", "its TTL has expired"},
 	{"mtu_exceeded", "it exceeds the MTU and must not be fragmented"},
