@@ -22,6 +22,7 @@ var served = map[string]grpc.ServiceDesc{
 	"RegisterDataplaneServer":    weftv1.Dataplane_ServiceDesc,
 	"RegisterOperationsServer":   weftv1.Operations_ServiceDesc,
 	"RegisterPlanningServer":     weftv1.Planning_ServiceDesc,
+	"RegisterPacketsServer":      weftv1.Packets_ServiceDesc,
 	"RegisterRemoteCNIServer":    weftv1.RemoteCNI_ServiceDesc,
 	"RegisterHealthServer":       grpc_health_v1.Health_ServiceDesc,
 	"RegisterDevicePluginServer": deviceplugin.DevicePlugin_ServiceDesc,

@@ -20,6 +20,7 @@ import (
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/inventory"
 	"github.com/weftnet/weft/agent/operations"
+	"github.com/weftnet/weft/agent/packets"
 	"github.com/weftnet/weft/agent/planning"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/internal/unixsocket"
@@ -47,6 +48,9 @@ func (a *Agent) serve(ctx context.Context) error {
 		Scheduler: a.scheduler, Attachments: a.pods.Attachments, Objects: a.objects, Down: a.dataplane.Client.Health,
 		Loop: a.loop, Plan: a.committer.Plan, Served: a.pods.WouldServe, PlanPod: a.pods.Plan, Settings: a.settings, NewValues: a.newValues,
 		Networks: func() []string { return slices.Sorted(maps.Keys(a.network.Networks.Customs())) },
+	}))
+	weftv1.RegisterPacketsServer(server, packets.New(packets.Config{
+		Attachments: a.pods.Attachments, Dataplane: a.dataplane.Client, Log: a.log.With("component", "packets"), Stopping: ctx.Done(),
 	}))
 	return a.listenAndServe(ctx, server)
 }

@@ -78,8 +78,8 @@ func printDiff(p *printer, reply *weftv1.DiffReply) {
 			}
 			g.row("  "+printable(path), side(f.Desired), side(f.Applied), onMachine)
 		}
-		if g.Length() > 0 {
-			p.printf("%s\n", g.Render())
+		if len(g.rows) > 0 {
+			p.printGrid(g, "")
 		}
 		p.printf("\n")
 	}

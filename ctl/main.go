@@ -58,8 +58,10 @@ func Main(ctx context.Context, env Env, args []string) int {
 	if env.Now == nil {
 		env.Now = time.Now
 	}
-	root := rootCommand(&client{printer: printer{out: env.Out, now: env.Now, colour: wantsColour(env.Out), width: cmp.Or(env.Width, widthOf(env.Out))}})
-	c := &client{printer: printer{out: env.Out, now: env.Now, colour: wantsColour(env.Out)}, plugin: env.Plugin, err: env.Err}
+	c := &client{
+		printer: printer{out: env.Out, now: env.Now, colour: wantsColour(env.Out), width: cmp.Or(env.Width, widthOf(env.Out))},
+		plugin:  env.Plugin, err: env.Err,
+	}
 	root := rootCommand(c)
 	root.SetIn(env.In)
 	root.SetOut(env.Out)
@@ -122,6 +124,8 @@ func rootCommand(c *client) *cobra.Command {
 		countersCommand,
 		dataplaneCommand,
 		profileCommand,
+		captureCommand,
+		traceCommand,
 		settingsCommand,
 		resyncCommand,
 		auditCommand,

@@ -163,7 +163,7 @@ func printPlan(p *printer, reply *weftv1.PlanReply) {
 				g.row("", "", "  "+orDash(printable(f.Path))+": "+side(f.Applied)+" -> "+side(f.Desired), "")
 			}
 		}
-		p.printf("%s\n", g.Render())
+		p.printGrid(g, "")
 	}
 	list := func(title string, lines []string, style func(string) string) {
 		for _, line := range lines {
@@ -188,7 +188,8 @@ func printPlannedInterfaces(p *printer, reply *weftv1.PlanReply) {
 	for _, i := range reply.Interfaces {
 		g.row(printable(i.Name), i.Type, orDash(printable(i.Network)), i.Mtu, orDash(strings.Join(i.Addresses, " ")))
 	}
-	p.printf("%s\n\n", g.Render())
+	p.printGrid(g, "")
+	p.printf("\n")
 }
 
 func printSettings(p *printer, reply *weftv1.PlanReply) {
@@ -203,5 +204,6 @@ func printSettings(p *printer, reply *weftv1.PlanReply) {
 		}
 		g.row(printable(s.Key), side(s.Old), side(s.New), when)
 	}
-	p.printf("%s\n\n", g.Render())
+	p.printGrid(g, "")
+	p.printf("\n")
 }

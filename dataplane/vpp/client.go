@@ -220,6 +220,9 @@ func (c *Client) connect(ctx context.Context) error {
 		s.close()
 		return err
 	}
+	if err := s.pruneCaptures(ctx, &c.options); err != nil {
+		c.options.Logger.Warn("packet captures of an earlier agent not removed", "err", err)
+	}
 	c.mu.Lock()
 	c.held = c.options.Hold && c.version != "" // the first connection has no earlier state
 	c.session, c.version, c.reason = s, version, nil

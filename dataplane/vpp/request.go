@@ -243,7 +243,7 @@ func (e *MissingMessage) Error() string {
 // pluginOf returns the plugin of VPP that has message m.
 func pluginOf(m api.Message) string {
 	switch file := path.Base(reflect.TypeOf(m).Elem().PkgPath()); file {
-	case "acl", "af_packet", "memif", "vxlan":
+	case "acl", "af_packet", "memif", "tracedump", "vxlan":
 		return file + "_plugin.so"
 	case "tapv2": // a part of VPP itself before 26.06
 		return "tap_plugin.so"

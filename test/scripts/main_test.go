@@ -89,6 +89,7 @@ func commands() map[string]command {
 		"state":     stateCommand,
 		"queue":     queueCommand,
 		"weftctl":   weftctlCommand,
+		"capture":   captureCommand,
 		"within":    within,
 		"until":     until,
 	}

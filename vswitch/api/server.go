@@ -26,7 +26,9 @@ import (
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/punt"
+	"go.fd.io/govpp/binapi/span"
 	"go.fd.io/govpp/binapi/tapv2"
+	"go.fd.io/govpp/binapi/tracedump"
 	"go.fd.io/govpp/binapi/vlib"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/binapi/vpe_types"
@@ -70,7 +72,7 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 		s.table.add(m)
 	}
 	for _, h := range slices.Concat(connectionHandlers, interfaceHandlers, tapHandlers, afPacketHandlers, memifHandlers, vxlanHandlers,
-		puntHandlers, aclHandlers, neighbourHandlers, routeHandlers, addressHandlers, bridgeHandlers, cliHandlers) {
+		puntHandlers, aclHandlers, neighbourHandlers, routeHandlers, addressHandlers, bridgeHandlers, spanHandlers, traceHandlers, cliHandlers) {
 		s.table.register(h)
 	}
 	return s
@@ -219,6 +221,8 @@ func apiVersions() []memclnt.ModuleVersion {
 		moduleVersion(vlib.APIFile, vlib.APIVersion),
 		moduleVersion(interfaces.APIFile, interfaces.APIVersion),
 		moduleVersion(gso.APIFile, gso.APIVersion),
+		moduleVersion(span.APIFile, span.APIVersion),
+		moduleVersion(tracedump.APIFile, tracedump.APIVersion),
 		moduleVersion(tapv2.APIFile, tapv2.APIVersion),
 		moduleVersion(af_packet.APIFile, af_packet.APIVersion),
 		moduleVersion(memif.APIFile, memif.APIVersion),

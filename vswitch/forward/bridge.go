@@ -230,6 +230,9 @@ func (l *l2Forwarder) input(in *iface, b *frame.Buffer) verdict {
 
 // relay forwards a frame in its bridge domain; in is the interface it came from, possibly the BVI.
 func (l *l2Forwarder) relay(br *bridge, in *iface, b *frame.Buffer) verdict {
+	if l.path != nil {
+		l.path.add(traceStep{kind: stepBridge, number: br.id, mac: frame.Ethernet(b.Bytes()).Destination()})
+	}
 	to := macKeyAt(br.slot, b.Bytes())
 	if to.isMulticast() {
 		if !br.flood {
@@ -257,6 +260,9 @@ func (l *l2Forwarder) relay(br *bridge, in *iface, b *frame.Buffer) verdict {
 
 // unicast forwards a frame to one member.
 func (l *l2Forwarder) unicast(in *iface, index uint32, b *frame.Buffer) verdict {
+	if l.path != nil {
+		l.path.add(traceStep{kind: stepMember, iface: index})
+	}
 	if index == in.index {
 		return verdict{drop: dropReflected}
 	}
@@ -281,6 +287,9 @@ func (l *l2Forwarder) unicast(in *iface, index uint32, b *frame.Buffer) verdict 
 func (l *l2Forwarder) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
 	if !l.storm.allows(in) {
 		return verdict{drop: dropStorm}
+	}
+	if l.path != nil {
+		l.path.add(traceStep{kind: stepFlood, number: uint32(len(br.members))})
 	}
 	var last *iface
 	receivers := 0
@@ -355,6 +364,9 @@ func (l *l2Forwarder) floodBVI(bvi, last *iface, b *frame.Buffer) verdict {
 
 // toBVI routes a frame as received on the BVI.
 func (l *l2Forwarder) toBVI(bvi *iface, b *frame.Buffer) verdict {
+	if l.path != nil {
+		l.path.add(traceStep{kind: stepBVI, iface: bvi.index})
+	}
 	e := frame.Ethernet(b.Bytes())
 	switch {
 	case !bvi.up:

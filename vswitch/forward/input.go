@@ -62,6 +62,12 @@ func (w *worker) receive(i *rxQueue) (n int, more bool) {
 // vector decides on received frames and sends them. It returns how many buffers the caller may reuse: all or none.
 func (w *worker) vector(from *rxQueue, v []*frame.Buffer) int {
 	in := w.snapshot.iface(from.port.index)
+	if in != nil && in.mirrors != nil {
+		w.tx.mirror.copyAll(in, in.mirrors.rx, v)
+	}
+	if w.tracing != nil && w.tracing.wants(from.port) {
+		return w.tracedVector(from, in, v)
+	}
 	w.routes.use(w.snapshot)
 	s, short := w.fastPath(in)
 	var tally vectorTally
@@ -109,6 +115,9 @@ func (w *worker) vector(from *rxQueue, v []*frame.Buffer) int {
 
 // apply executes the verdict on a frame and releases the buffer, unless it is queued.
 func (w *worker) apply(in *iface, b *frame.Buffer, d verdict) {
+	if w.path != nil {
+		w.path.ending(d)
+	}
 	if d.drop != noDrop {
 		w.drops[d.drop].Add(1)
 	}

@@ -46,6 +46,8 @@ type Interface struct {
 	Redirect4, Redirect6 *Redirect // of packets to the dataplane's own addresses; nil: none
 
 	Tunnel *Tunnel
+
+	Mirrors []Mirror // of an interface with a port
 }
 
 // SetInterface creates an interface or replaces its configuration; neighbours and counters stay. It returns ErrNoInterface for an
@@ -100,7 +102,8 @@ type iface struct {
 	proxyND    bool
 	redirect4  *Redirect // nil: none
 	redirect6  *Redirect
-	tunnel     *tunnel // nil: none
+	tunnel     *tunnel  // nil: none
+	mirrors    *mirrors // nil: none
 	neighbours *bart.Table[*neighbour]
 	counters   []*counters // by worker, as are floods
 	floods     []*floodBudget
@@ -120,6 +123,7 @@ func (i *iface) set(c Interface) {
 	i.bare = c.Bare
 	i.redirect4, i.redirect6 = c.Redirect4, c.Redirect6
 	i.macip, i.acl, i.proxyARP, i.proxyND = c.MACIP, c.ACL, c.ProxyARP, c.ProxyND
+	i.mirrors = newMirrors(c.Mirrors)
 }
 
 // macWordMask selects the destination MAC in the first word of an Ethernet header.

@@ -35,6 +35,9 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 		return verdict{drop: dropMulticast4}
 	}
 	out, target, final := resolveRoute(w.snapshot, in.fib4, destination, p)
+	if w.path != nil {
+		w.path.lookup(stepLookup, in.table4, out, target)
+	}
 	if out == nil {
 		if final.punt == slow.Received {
 			return w.local4(in, b, p)
@@ -134,6 +137,9 @@ func (w *worker) ip6(in *iface, b *frame.Buffer) verdict {
 
 func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
 	out, target, final := resolveRoute(w.snapshot, in.fib6, p.Destination(), p)
+	if w.path != nil {
+		w.path.lookup(stepLookup, in.table6, out, target)
+	}
 	if final.punt == slow.Received {
 		if d, taken := w.vtep.receive6(in, b, p); taken {
 			return d
@@ -209,6 +215,9 @@ func (w *worker) rewrite(out *iface, target netip.Addr, b *frame.Buffer) verdict
 	if !ok {
 		w.unresolved = target
 		return verdict{punt: slow.Unresolved, out: out}
+	}
+	if w.path != nil {
+		w.path.add(traceStep{kind: stepRewrite, iface: out.index, mac: n.mac})
 	}
 	frame.Ethernet(b.Bytes()).Rewrite(n.mac, out.mac)
 	return verdict{out: out}

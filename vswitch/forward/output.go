@@ -10,10 +10,14 @@ type txQueues struct {
 	*view
 	pool    *frame.Pool
 	pending []*attachedPort // ports with queued frames
+	mirror  mirrorer
 }
 
 // send queues a frame for transmission at the end of the vector.
 func (w *worker) send(out *iface, b *frame.Buffer) {
+	if w.path != nil {
+		w.path.add(traceStep{kind: stepSend, iface: out.index})
+	}
 	a := w.ports.at(out.index)
 	if a == nil || a.failure.Load() != nil {
 		w.sendInside(out, b)
@@ -44,6 +48,9 @@ func (w *worker) sendInside(out *iface, b *frame.Buffer) {
 func (t *txQueues) discard(b *frame.Buffer, r reason) {
 	if r != noDrop {
 		t.drops[r].Add(1)
+		if t.path != nil {
+			t.path.add(traceStep{kind: stepDrop, number: uint32(r)})
+		}
 	}
 	b.Release()
 }
@@ -85,6 +92,10 @@ func (t *txQueues) transmit(a *attachedPort, q *txQueue) {
 
 // transmitFrames transmits frames on a port and counts them. The caller keeps the buffers.
 func (t *txQueues) transmitFrames(a *attachedPort, v []*frame.Buffer) {
+	out := t.snapshot.iface(a.index)
+	if out != nil && out.mirrors != nil {
+		t.mirror.copyAll(out, out.mirrors.tx, v)
+	}
 	sent, err := a.port.Transmit(v)
 	if err != nil {
 		a.fail(err)
@@ -93,7 +104,6 @@ func (t *txQueues) transmitFrames(a *attachedPort, v []*frame.Buffer) {
 	for _, b := range v {
 		size += b.Len()
 	}
-	out := t.snapshot.iface(a.index)
 	if out == nil {
 		return
 	}

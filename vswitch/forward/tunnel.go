@@ -150,6 +150,9 @@ func (v *vtep) encapsulateSegments(out *iface, b *frame.Buffer, port uint16) rea
 
 // encapsulateFrame adds the outer headers to a frame and sends it.
 func (v *vtep) send(out *iface, b *frame.Buffer, port uint16) {
+	if v.w.path != nil {
+		v.w.path.add(traceStep{kind: stepEncap, iface: out.index})
+	}
 	t := out.tunnel
 	c := out.counters[v.w.id]
 	c.txPackets.Add(1)
@@ -166,6 +169,9 @@ func (v *vtep) send(out *iface, b *frame.Buffer, port uint16) {
 func (v *vtep) route(out *iface, b *frame.Buffer) {
 	t := out.tunnel
 	via, target, drop := v.lookup(t, b.Bytes())
+	if v.w.path != nil {
+		v.w.path.lookup(stepTunnelLookup, 0, via, target)
+	}
 	if via == nil || !b.Push(frame.EthernetLen) {
 		v.w.tx.discard(b, drop)
 		return
@@ -245,6 +251,9 @@ func (v *vtep) inner(b *frame.Buffer, at int, k tunnelKey) (*iface, verdict) {
 	in, drop := v.decapsulate(b, at, k)
 	if in == nil {
 		return nil, verdict{drop: drop}
+	}
+	if v.w.path != nil {
+		v.w.path.add(traceStep{kind: stepDecap, iface: in.index})
 	}
 	var tally vectorTally
 	tally.bytes = uint64(b.Len())

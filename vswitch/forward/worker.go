@@ -34,6 +34,7 @@ type worker struct {
 	untracedLine traceLine // replaces trace lines that would be overwritten
 	spin         spinner
 	load         loadMeter
+	tracing      *tracing // nil: off
 
 	// Of the frame that was decided last:
 	unresolved netip.Addr // next hop that has no neighbour entry
@@ -47,6 +48,7 @@ type view struct {
 	ports     portTable
 	drops     dropCounters
 	stopwatch func() time.Duration // monotonic time
+	path      *tracePath           // of the frame that is traced; nil: it is not
 }
 
 func newWorker(e *Engine, id int) (*worker, error) {
@@ -59,7 +61,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 		view:     view{id: id, stopwatch: func() time.Duration { return time.Since(start) }},
 		requests: requests{bell: bell, ended: make(chan struct{}), stopped: e.stopped}}
 	w.rx.view = &w.view
-	w.tx = txQueues{view: &w.view, pool: w.buffers.pool}
+	w.tx = txQueues{view: &w.view, pool: w.buffers.pool, mirror: newMirrorer(&w.view)}
 	w.l2 = l2Forwarder{w: w, view: &w.view, fib: newL2FIB(&w.view, start), storm: stormControl{view: &w.view}}
 	w.vtep.w = w
 	w.slow = slowLink{w: w, toSlow: slow.NewRing[slow.Message](puntOrder), fromSlow: slow.NewRing[slow.Message](puntOrder)}

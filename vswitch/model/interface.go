@@ -61,6 +61,7 @@ type iface struct {
 	ip6        ip6
 	neighbours map[netip.Addr]*neighbour
 	bridge     *bridge               // or nil
+	mirrors    map[uint32]SpanState  // by target
 	connected  map[routeKey]fibRoute // routes of the addresses
 	routes     map[routeKey]struct{} // routes with a path over the interface
 }
@@ -210,6 +211,7 @@ func (m *Model) engineInterfaceLocked(i *iface) forward.Interface {
 	if v := kindOf[VXLAN](i); v != nil {
 		f.Tunnel = v.tunnel()
 	}
+	f.Mirrors = i.engineMirrors()
 	for _, p := range m.addressesLocked(i) {
 		f.Addresses = append(f.Addresses, p.Addr())
 		f.IP6Enabled = f.IP6Enabled || p.Addr().Is6()
@@ -259,6 +261,7 @@ func (m *Model) deleteLocked(i *iface) {
 			m.setDonorLocked(other, NoIndex)
 		}
 	}
+	m.detachMirrorsLocked(i)
 	m.deleteProxiesLocked(i)
 	m.fib.detach(i)
 	m.detachRedirectsLocked(i)

@@ -153,6 +153,9 @@ type Meter interface {
 	Drops() map[string]uint64
 	Loads() []forward.Load
 	Trace(index uint32, n int) []string
+	StartTrace(node forward.InputNode, n int)
+	ClearTrace()
+	TracePaths(nameOf func(index uint32) string) [][]string
 }
 
 // Retval is one of VPP's API errors (src/vnet/error.h).
@@ -176,6 +179,7 @@ const (
 	InvalidRegistration         Retval = -31
 	NoPathsInRoute              Retval = -52
 	NoMatchingInterface         Retval = -54
+	NoSuchNode                  Retval = -63
 	InvalidSrcAddress           Retval = -57
 	InvalidDstAddress           Retval = -58
 	AddressLengthMismatch       Retval = -59

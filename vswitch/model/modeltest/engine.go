@@ -266,6 +266,17 @@ func (e *Engine) Drops() map[string]uint64 {
 	return map[string]uint64{"ethernet-input/unknown ethernet type": 7}
 }
 
+// StartTrace does nothing.
+func (e *Engine) StartTrace(forward.InputNode, int) {}
+
+// ClearTrace does nothing.
+func (e *Engine) ClearTrace() {}
+
+// TracePaths returns one path of one worker.
+func (e *Engine) TracePaths(nameOf func(uint32) string) [][]string {
+	return [][]string{{"a path on " + nameOf(1)}}
+}
+
 // Trace returns one line.
 func (e *Engine) Trace(index uint32, n int) []string {
 	return []string{fmt.Sprintf("a frame on %d, of %d at most", index, n)}
