@@ -34,9 +34,9 @@ func TestManifestIsOnePodWithDevicesByItsLimits(t *testing.T) {
 		"":   "no apiVersion",
 		"[]": "manifest: ",
 		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}": "apps/v1 Deployment, not v1 Pod",
-		"apiVersion: v1\nkind: Pod":                                  "metadata.name is missing",
-		manifestHead + "spec: {hostNetwork: true}":                   "hostNetwork",
-		strings.Repeat("#", maxManifest+1):                           "at most",
+		"apiVersion: v1\nkind: Pod":                                    "metadata.name is missing",
+		manifestHead + "spec: {hostNetwork: true}":                     "hostNetwork",
+		strings.Repeat("#", maxManifest+1):                             "at most",
 	} {
 		if _, err := parseManifest([]byte(document)); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%.40q: %v", document, err)
