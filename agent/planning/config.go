@@ -19,7 +19,7 @@ func (s *Server) PlanConfig(ctx context.Context, req *weftv1.PlanConfigRequest) 
 	}
 	next, err := now.Parse([]byte(req.Document))
 	if err != nil {
-		return &weftv1.PlanReply{Error: strings.ReplaceAll(err.Error(), "\n", "; ")}, nil //nolint:nilerr // an error of the request, not of the call
+		return &weftv1.PlanReply{Error: strings.ReplaceAll(err.Error(), "\n", "; ")}, nil
 	}
 	reply := &weftv1.PlanReply{Settings: settingsOf(now.Changes(next))}
 	if isStarting, refusal := s.config.Served(); isStarting {
@@ -30,12 +30,12 @@ func (s *Server) PlanConfig(ctx context.Context, req *weftv1.PlanConfigRequest) 
 	reply.Notes = append(reply.Notes, notes...)
 	if err != nil {
 		reply.Error = err.Error()
-		return reply, nil
+		return reply, nil //nolint:nilerr // an answer: the configuration would be refused
 	}
 	planned, err := s.config.Loop.PlanValues(ctx, values)
 	if err != nil {
 		reply.Error = err.Error()
-		return reply, nil
+		return reply, nil //nolint:nilerr // an answer: the configuration would be refused
 	}
 	transactions, err := s.config.Plan(ctx, planned.Change)
 	if err != nil {

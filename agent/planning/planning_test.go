@@ -88,17 +88,17 @@ func TestFieldsAreThoseThatDiffer(t *testing.T) {
 	}{
 		{"equal", [sides]any{full, full, full}, false, ""},
 		{"absent everywhere", [sides]any{}, false, ""},
-		{"changed on the machine", [sides]any{full, full, other}, false, `MTU 1500 1500 9000;Names[1] "b" "b" ;`},
+		{"changed on the machine", [sides]any{full, full, other}, false, `MTU|1500|1500|9000;Names[1]|"b"|"b"|;`},
 		{"not read", [sides]any{full, full, nil}, true, ""},
-		{"missing", [sides]any{full, full, nil}, false, " present present ;"},
-		{"not applied yet", [sides]any{other, full, full}, false, `MTU 9000 1500 1500;Names[1]  "b" "b";`},
-		{"missing, and changed", [sides]any{other, full, nil}, false, ` present present ;MTU 9000 1500 ;Names[1]  "b" ;`},
-		{"a plain value", [sides]any{"a", "b", "b"}, false, `value "a" "b" "b";`},
-		{"a value without JSON", [sides]any{func() {}, nil, nil}, true, " present  ;"},
+		{"missing", [sides]any{full, full, nil}, false, "|present|present|;"},
+		{"not applied yet", [sides]any{other, full, full}, false, `MTU|9000|1500|1500;Names[1]||"b"|"b";`},
+		{"missing, and changed", [sides]any{other, full, nil}, false, `|present|present|;MTU|9000|1500|;Names[1]||"b"|;`},
+		{"a plain value", [sides]any{"a", "b", "b"}, false, `value|"a"|"b"|"b";`},
+		{"a value without JSON", [sides]any{func() {}, nil, nil}, true, "|present||;"},
 	} {
 		got := ""
 		for _, f := range fieldsOf(tc.values, tc.isUnread) {
-			got += fmt.Sprintf("%s %s %s %s;", f.Path, f.Desired, f.Applied, f.Machine)
+			got += fmt.Sprintf("%s|%s|%s|%s;", f.Path, f.Desired, f.Applied, f.Machine)
 		}
 		if got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
