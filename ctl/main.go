@@ -86,6 +86,7 @@ func rootCommand(c *client) *cobra.Command {
 	for _, command := range []func(*client) *cobra.Command{
 		statusCommand,
 		attachmentsCommand,
+		podCommand,
 		eventsCommand,
 		transactionsCommand,
 		objectsCommand,
