@@ -99,6 +99,7 @@ func rootCommand(c *client) *cobra.Command {
 		configureCommand,
 		quarantineCommand,
 		garbageCommand,
+		bundleCommand,
 		lintCommand,
 	} {
 		root.AddCommand(command(c))
