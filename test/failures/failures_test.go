@@ -67,7 +67,7 @@ var failures = []failure{
 	},
 	{
 		name: "API server away", prepare: disconnectServer,
-		command: "status", words: []string{"API server"},
+		command: "status", words: []string{"waits for the API server", "connection refused"},
 	},
 	{
 		name: "kubelet refused registration", options: node.Options{Memifs: 1}, prepare: refuseRegistration,
@@ -83,7 +83,7 @@ var failures = []failure{
 	},
 	{
 		name: "drift", prepare: changeLink,
-		command: "events --last 0", words: []string{"drift"},
+		command: "events --last 0", words: []string{"drift repaired: linux."},
 	},
 }
 
@@ -294,7 +294,7 @@ func guessSecret(s *scene, broken bool) {
 }
 
 func changeLink(s *scene, broken bool) {
-	s.start()
+	s.start("--audit=1s")
 	p := s.pod("a", "")
 	s.add(p, false)
 	if !broken {
@@ -319,10 +319,12 @@ func disconnectServer(s *scene, broken bool) {
 	file := filepath.Join(s.TempDir(), "kubeconfig")
 	must.Succeed(s.T, os.WriteFile(file, []byte(kubeconfig(server.Connection().Host)), 0o600))
 	s.use(node.Options{CoolDown: time.Second, PodInterface: "veth", Embedded: true, Kubeconfig: file})
-	s.start()
 	if broken {
 		server.Disconnect()
+		must.Succeed(s.T, s.BeginAgent()) // it never becomes ready
+		return
 	}
+	s.start()
 }
 
 func kubeconfig(host string) string {
