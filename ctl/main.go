@@ -110,6 +110,7 @@ func rootCommand(c *client) *cobra.Command {
 	for _, command := range []func(*client) *cobra.Command{
 		statusCommand,
 		attachmentsCommand,
+		podCommand,
 		eventsCommand,
 		eventCommand,
 		transactionsCommand,
@@ -134,6 +135,7 @@ func rootCommand(c *client) *cobra.Command {
 		quarantineCommand,
 		upgradeCommand,
 		garbageCommand,
+		bundleCommand,
 		lintCommand,
 		checkCommand,
 		probeCommand,

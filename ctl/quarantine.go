@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -44,14 +45,24 @@ func quarantineCommand(c *client) *cobra.Command {
 	return command
 }
 
+// printQuarantine prints a block for each attachment: its state, since when, why, and how to release it.
 func printQuarantine(p *printer, reply *weftv1.QuarantineReply) {
-	g := newGrid("pod", "interface", "state", "crashes", "age", "reason")
-	for _, e := range reply.Entries {
-		pod := e.GetAttachment().GetContainerId()
-		if e.Pod.GetName() != "" {
-			pod = podName(e.Pod)
-		}
-		g.row(pod, e.GetAttachment().GetIfName(), e.State, e.Crashes, p.age(e.Since), e.Reason)
+	if len(reply.Entries) == 0 {
+		p.printf("no quarantined attachments\n")
 	}
-	p.printGrid(g, "no quarantined attachments")
+	for i, e := range reply.Entries {
+		name := e.GetAttachment().GetContainerId()
+		if e.Pod.GetName() != "" {
+			name = podName(e.Pod)
+		}
+		if i > 0 {
+			p.printf("\n")
+		}
+		p.printf("%s %s: %s\n", name, e.GetAttachment().GetIfName(), p.bad(e.State))
+		p.field("since", fmt.Sprintf("%s (%s ago), %s alone", p.clock(e.Since), p.age(e.Since), counted(int(e.Crashes), "crash")))
+		p.field("why", oneLine(e.Reason))
+		if e.State == podQuarantined {
+			p.field("release", "weftctl quarantine release "+name)
+		}
+	}
 }

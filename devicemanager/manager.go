@@ -79,6 +79,7 @@ func (m *Manager) Allocations() []pod.Allocation {
 // Stats are the counters that the agent exports as metrics.
 type Stats struct {
 	Registered    bool              // with the running kubelet
+	NotRegistered string            // why not; "" if it is registered, or has not tried yet
 	Registrations map[string]uint64 // attempts by result: ok, error
 	Devices       map[string]int    // by state: free, allocated, granted
 	Allocations   int               // including those without devices
@@ -87,7 +88,7 @@ type Stats struct {
 // Stats returns the current counters.
 func (m *Manager) Stats() Stats {
 	s := Stats{Devices: map[string]int{"free": 0, "allocated": 0, "granted": 0}}
-	s.Registered, s.Registrations = m.registrar.stats()
+	s.Registered, s.NotRegistered, s.Registrations = m.registrar.stats()
 	taken := 0
 	all := m.inOrder()
 	for _, a := range all {

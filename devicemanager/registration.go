@@ -63,6 +63,7 @@ type registrar struct {
 
 	mu            sync.Mutex
 	registered    bool
+	reason        string // why it is not registered
 	registrations map[string]uint64
 }
 
@@ -104,6 +105,7 @@ func (p *registrar) run(ctx context.Context) error {
 func (p *registrar) reconcile(ctx context.Context) {
 	if directoryID(p.config.PluginDir).isZero() {
 		p.withdraw()
+		p.setReason("no kubelet found: its plugin directory " + p.config.PluginDir + " does not exist")
 		if p.isNew("no directory") {
 			p.config.Log.Info("no kubelet found: its plugin directory does not exist", "directory", p.config.PluginDir)
 		}
@@ -113,6 +115,7 @@ func (p *registrar) reconcile(ctx context.Context) {
 		p.withdraw()
 		server, err := serve(filepath.Join(p.config.PluginDir, endpoint), p.plugin)
 		if err != nil {
+			p.setReason("device plugin not served: " + err.Error())
 			if p.isNew("not served") {
 				p.config.Log.Warn("device plugin not served", "err", err)
 			}
@@ -128,6 +131,7 @@ func (p *registrar) registerIfNeeded(ctx context.Context) {
 	kubelet := fileIDOf(filepath.Join(p.config.PluginDir, kubeletSocket))
 	if kubelet.isZero() {
 		p.forget()
+		p.setReason("kubelet is not running: it has no registration socket in " + p.config.PluginDir)
 		if p.isNew("no socket") {
 			p.config.Log.Info("kubelet has no registration socket", "directory", p.config.PluginDir)
 		}
@@ -211,7 +215,9 @@ func (p *registrar) forget() {
 func (p *registrar) count(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.reason = ""
 	if err != nil {
+		p.reason = "memif devices are not registered, retrying: " + err.Error()
 		p.registrations["error"]++
 		return
 	}
@@ -219,10 +225,17 @@ func (p *registrar) count(err error) {
 	p.registered = true
 }
 
-func (p *registrar) stats() (registered bool, registrations map[string]uint64) {
+// setReason records why the plugin is not registered.
+func (p *registrar) setReason(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.registered, maps.Clone(p.registrations)
+	p.reason = reason
+}
+
+func (p *registrar) stats() (registered bool, reason string, registrations map[string]uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.registered, p.reason, maps.Clone(p.registrations)
 }
 
 // isNew reports whether state differs from the last logged one, and remembers it.

@@ -93,7 +93,19 @@ func (o *Server) State(context.Context, *weftv1.StateRequest) (*weftv1.StateRepl
 	}
 	reply.Conditions = append(reply.Conditions, &weftv1.Condition{Name: "new-pods", Ok: !paused, Message: reason},
 		o.config.External.Condition(stats.Drops), repaired(stats.Degraded, reply.Objects, down))
+	if o.config.Devices != nil {
+		reply.Conditions = append(reply.Conditions, registration(o.config.Devices.Stats()))
+	}
 	return reply, nil
+}
+
+// registration returns the advisory condition that kubelet has the devices, with kubelet's words if it refuses them.
+func registration(s devicemanager.Stats) *weftv1.Condition {
+	c := &weftv1.Condition{Name: "kubelet", Ok: s.Registered, Message: s.NotRegistered}
+	if !c.Ok && c.Message == "" {
+		c.Message = "memif devices are not registered yet"
+	}
+	return c
 }
 
 // repaired returns the advisory condition that all objects are as desired. down is the reason why the dataplane is not connected.
@@ -338,7 +350,7 @@ func (o *Server) Counters(ctx context.Context, _ *weftv1.CountersRequest) (*weft
 			TxPackets: i.TxPackets, TxBytes: i.TxBytes, TxDrops: i.TxDrops, Connected: i.Connected,
 		})
 	}
-	for _, e := range c.Errors {
+	for _, e := range slices.Concat(c.Errors, c.Refused) {
 		reply.Errors = append(reply.Errors, &weftv1.ErrorCounter{Node: e.Node, Reason: e.Reason, Count: e.Count})
 	}
 	return reply, nil

@@ -18,6 +18,7 @@ import (
 type Counters struct {
 	Interfaces map[string]Traffic // of our interfaces, by name
 	Errors     []ErrorCount       // without zero counters
+	Refused    []ErrorCount       // refused clients of memifs, which Errors sums; the node is the interface. Only weft-vswitch counts them
 }
 
 // Traffic counts the packets of an interface since its creation, from the view of the dataplane.
@@ -58,6 +59,11 @@ func (c *Client) Counters(ctx context.Context) (*Counters, error) {
 			t.LinkUp = m.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0
 		}
 		all.Interfaces[name] = t
+		for _, r := range counted.refused {
+			if r.Node == d.InterfaceName {
+				all.Refused = append(all.Refused, ErrorCount{name, r.Reason, r.Count})
+			}
+		}
 	}
 	return all, nil
 }
@@ -144,6 +150,7 @@ type counted struct {
 	simple   map[string]adapter.SimpleCounterStat   // by the name below /if
 	combined map[string]adapter.CombinedCounterStat // by the name below /if
 	errors   []ErrorCount
+	refused  []ErrorCount // clients of memifs; the node is the dataplane's name of the interface
 }
 
 func newCounted(entries []adapter.StatEntry) *counted {
@@ -186,6 +193,10 @@ func (c *counted) sumErrors(entries []adapter.StatEntry) {
 		}
 		if count == 0 {
 			continue
+		}
+		if name, reason, ok := strings.Cut(path, "-control/"); ok && interfaces[name] {
+			c.refused = append(c.refused, ErrorCount{name, reason, count})
+			path = kindOfInterface(name) + "-control/" + reason
 		}
 		node, reason := splitError(path, interfaces)
 		key := [2]string{node, reason}

@@ -38,11 +38,12 @@ func (s *scene) readers() map[string]string {
 		"counters":                "eth0",
 		"devices":                 "vnf",
 		"settings":                "stateDir",
+		"pod shop/a":              id,
 	}
 }
 
-// others are commands of weftctl that show only names of pods and devices.
-var others = []string{"completion", "configure", "gc", "help", "lint", "quarantine", "resync"}
+// others are commands of weftctl that show only names of pods and devices. The test of bundle is in test/failures.
+var others = []string{"bundle", "completion", "configure", "gc", "help", "lint", "quarantine", "resync"}
 
 // dataplaneSays is text that the dataplane's log must have; VPP's has the probe for taps only.
 func dataplaneSays() string {

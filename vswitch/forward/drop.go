@@ -177,6 +177,7 @@ func (e *Engine) Errors() map[string]uint64 {
 		}
 	}
 	e.slow.Drops(sum)
+	e.memifs.counts.addTo(sum)
 	sum["slow-path/events not read"] += e.lostEvents.Load()
 	return sum
 }

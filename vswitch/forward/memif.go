@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/vswitch/port"
@@ -24,6 +23,7 @@ type memifs struct {
 	engine *Engine
 	log    *slog.Logger
 	broker *memif.Broker // nil: this process accepts clients
+	counts refusalCounts
 
 	mu      sync.Mutex
 	stopped bool
@@ -73,7 +73,9 @@ func (m *memifs) open(index uint32, c port.MemifConfig) error {
 	if c.Bare {
 		order.Mode = memif.IP
 	}
+	m.counts.follow(c)
 	if s.server, err = socket.listener.Add(order); err != nil {
+		m.counts.forget(c)
 		return errors.Join(fmt.Errorf("serve memif: %w", err), m.leaveLocked(c.Socket))
 	}
 	socket.memifs++
@@ -86,7 +88,7 @@ func (m *memifs) socketLocked(path string) (*memifSocket, error) {
 	if s := m.sockets[path]; s != nil {
 		return s, nil
 	}
-	refusals := &refusalLog{log: m.log, socket: path}
+	refusals := &refusalLog{log: m.log, socket: path, counts: &m.counts}
 	listener, err := memif.Listen(path, memif.ListenOptions{Name: "weft-vswitch", Refused: refusals.add, Broker: m.broker})
 	if err != nil {
 		return nil, fmt.Errorf("open socket: %w", err)
@@ -112,6 +114,7 @@ func (m *memifs) closeLocked(s *servedMemif) error {
 	delete(m.served, s.index)
 	close(s.closing)
 	err := s.server.Close()
+	m.counts.forget(s.config)
 	m.sockets[s.config.Socket].memifs--
 	return errors.Join(err, m.leaveLocked(s.config.Socket))
 }
@@ -173,31 +176,4 @@ func (s *servedMemif) send(ev Event) {
 	case <-s.closing:
 	case <-s.engine.stopped:
 	}
-}
-
-// refusalPause is the time after a logged refusal during which a socket's refusals are only counted: a client that retries all
-// the time must not fill the log.
-const refusalPause = 5 * time.Second
-
-// refusalLog logs the clients that a socket refuses.
-type refusalLog struct {
-	log    *slog.Logger
-	socket string
-
-	mu         sync.Mutex
-	last       time.Time
-	suppressed int
-}
-
-func (l *refusalLog) add(r memif.Refusal) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	if !l.last.IsZero() && now.Sub(l.last) < refusalPause {
-		l.suppressed++
-		return
-	}
-	l.log.Warn("memif client refused", "socket", l.socket, "id", r.ID, "peer", r.Peer, "pid", r.PID, "uid", r.UID,
-		"suppressed", l.suppressed, "err", r.Err)
-	l.last, l.suppressed = now, 0
 }

@@ -1,0 +1,138 @@
+package ctl
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// maxPart and maxLog limit a file of the archive; a larger file is cut, and errors.txt says so.
+const (
+	maxPart = 32 << 20
+	maxLog  = 2 << 20
+)
+
+func bundleCommand(c *client) *cobra.Command {
+	var file string
+	var logs []string
+	cmd := &cobra.Command{
+		Use:   "bundle",
+		Short: "Writes a support archive of this node: state, history, objects, counters, logs, machine; it contains no secrets",
+		Example: `  weftctl bundle
+  weftctl bundle --file /tmp/node1.tar.gz --log /var/log/weft-agent.log`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				file = "weft-bundle-" + c.now().UTC().Format("20060102-150405") + ".tar.gz"
+			}
+			parts := append(bundleParts(c.agent), logParts(c.agent, logs)...)
+			b := &bundle{progress: cmd.ErrOrStderr(), now: c.now(), parts: parts}
+			if err := b.write(cmd.Context(), file); err != nil {
+				return err
+			}
+			return c.show(map[string]any{"file": file, "files": b.names, "errors": append([]string{}, b.errors...)}, func() {
+				c.printf("%s: %s, %s; not encrypted, readable by its owner only\n", file, counted(len(b.names), "file"), counted(len(b.errors), "error"))
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write; it must not exist (default weft-bundle-TIME.tar.gz)")
+	cmd.Flags().StringArrayVar(&logs, "log", nil, "file with a log of the agent, whose end is added; may be repeated")
+	return cmd
+}
+
+// part is one file of the archive.
+type part struct {
+	name string
+	read func(context.Context) ([]byte, error) // content and error may both be set: the content is incomplete
+}
+
+// bundle is an archive that is being written.
+type bundle struct {
+	progress io.Writer
+	now      time.Time
+	parts    []part
+	names    []string
+	errors   []string // failed parts, with the reason
+}
+
+// write creates the archive, which only its owner can read. A failed part is recorded in errors.txt and does not stop it.
+func (b *bundle) write(ctx context.Context, path string) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("bundle: %s exists; choose another --file", path)
+	}
+	if err != nil {
+		return fmt.Errorf("bundle: %w", err)
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			_ = os.Remove(path)
+		}
+	}()
+	zipped := gzip.NewWriter(f)
+	archive := tar.NewWriter(zipped)
+	for _, p := range b.parts {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("bundle: %w", err)
+		}
+		if err := b.add(archive, p.name, b.contentOf(ctx, p)); err != nil {
+			return err
+		}
+	}
+	text := "no errors\n"
+	for i, e := range b.errors {
+		if i == 0 {
+			text = ""
+		}
+		text += e + "\n"
+	}
+	if err := b.add(archive, "errors.txt", []byte(text)); err != nil {
+		return err
+	}
+	return errors.Join(archive.Close(), zipped.Close())
+}
+
+// contentOf reads a part and prints a line of progress.
+func (b *bundle) contentOf(ctx context.Context, p part) []byte {
+	content, err := p.read(ctx)
+	if len(content) > maxPart {
+		content, err = content[:maxPart], errors.Join(err, fmt.Errorf("cut at %d MiB", maxPart>>20))
+	}
+	result := fmt.Sprintf("%d bytes", len(content))
+	if err != nil {
+		b.errors = append(b.errors, p.name+": "+oneLine(err.Error()))
+		result = "error: " + oneLine(err.Error())
+	}
+	fmt.Fprintf(b.progress, "%-20s %s\n", p.name, result)
+	return content
+}
+
+func (b *bundle) add(archive *tar.Writer, name string, content []byte) error {
+	header := &tar.Header{Name: "weft-bundle/" + name, Mode: 0o600, Size: int64(len(content)), ModTime: b.now, Typeflag: tar.TypeReg}
+	if err := archive.WriteHeader(header); err != nil {
+		return fmt.Errorf("bundle: %w", err)
+	}
+	if _, err := archive.Write(content); err != nil {
+		return fmt.Errorf("bundle: %w", err)
+	}
+	b.names = append(b.names, name)
+	return nil
+}
+
+// indented returns a value as an indented JSON document.
+func indented(v any) ([]byte, error) {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("output: %w", err)
+	}
+	return append(raw, '\n'), nil
+}

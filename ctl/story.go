@@ -1,0 +1,303 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/weftnet/weft/proto/document"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// story is what the agent knows about one pod.
+type story struct {
+	pod          string
+	attachments  []*weftv1.AttachmentInfo
+	events       []*weftv1.EventRecord
+	transactions map[uint64]*weftv1.TransactionRecord // of the events that are still recorded
+	devices      []*weftv1.Allocation
+	quarantine   []*weftv1.QuarantineEntry
+	counters     []*weftv1.InterfaceCounters
+	errors       []*weftv1.ErrorCounter // of the pod's interfaces
+	objects      int                    // of the attachments
+	unsettled    []*weftv1.Object       // those that are not in sync
+	missing      []string               // parts that could not be read, with the reason
+}
+
+// States of a pod, for operators.
+const (
+	podRunning     = "running"
+	podDegraded    = "degraded" // attached, but an object is not in sync
+	podQuarantined = "quarantined"
+	podFailed      = "failed"  // its last ADD failed
+	podDeleted     = "deleted" // its last ADD succeeded
+	podAllocated   = "waiting" // kubelet allocated devices, the runtime sent no ADD
+)
+
+// state returns the state of the pod and its cause, in words; the cause is empty for a running or deleted pod.
+func (s *story) state() (state, cause string) {
+	for _, q := range s.quarantine {
+		if q.State == podQuarantined {
+			return podQuarantined, q.Reason + "; weftctl quarantine release " + s.pod + " serves it again"
+		}
+	}
+	add := s.lastAdd()
+	switch {
+	case len(s.attachments) > 0 && len(s.unsettled) > 0:
+		return podDegraded, reasonOf(s.unsettled[0])
+	case len(s.attachments) > 0:
+		return podRunning, ""
+	case add != nil && add.Error != "":
+		return podFailed, add.Error
+	case len(s.events) == 0 && len(s.devices) > 0:
+		return podAllocated, "kubelet allocated devices, but no ADD has arrived from the container runtime"
+	}
+	return podDeleted, ""
+}
+
+// lastAdd returns the last ADD, or nil if none is recorded.
+func (s *story) lastAdd() *weftv1.EventRecord {
+	for _, e := range slices.Backward(s.events) {
+		if strings.HasPrefix(e.Event, "add ") {
+			return e
+		}
+	}
+	return nil
+}
+
+// reasonOf explains in words why an object is not in sync.
+func reasonOf(o *weftv1.Object) string {
+	switch {
+	case o.Error != "":
+		return o.Ref + " is " + o.Phase + ": " + o.Error
+	case len(o.Missing) > 0:
+		return o.Ref + " is " + o.Phase + ": waits for " + strings.Join(o.Missing, ", ")
+	}
+	return o.Ref + " is " + o.Phase
+}
+
+func (s *story) readAttachments(ctx context.Context, api weftv1.OperationsClient, names map[string]bool) error {
+	reply, err := api.Attachments(ctx, &weftv1.AttachmentsRequest{})
+	if err != nil {
+		return err
+	}
+	for _, a := range reply.Attachments {
+		if s.isPod(a.Pod, names) {
+			s.attachments = append(s.attachments, a)
+		}
+	}
+	return nil
+}
+
+// podOfEvent finds the pod in the text of an event: "add pod NAMESPACE/NAME eth0 (weft, sandbox ID)".
+var podOfEvent = regexp.MustCompile(`^\S+ pod ([^\s/]+/[^\s/]+) `)
+
+func (s *story) readEvents(ctx context.Context, api weftv1.OperationsClient, names map[string]bool) error {
+	stream, err := api.Events(ctx, &weftv1.EventsRequest{})
+	if err != nil {
+		return err
+	}
+	mine := map[uint64]bool{}
+	for {
+		e, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if match := podOfEvent.FindStringSubmatch(e.Event); match != nil {
+			names[match[1]] = true
+			mine[e.Seq] = match[1] == s.pod
+		}
+		if mine[e.Seq] || mine[e.Cause] && e.Cause != 0 {
+			s.events = append(s.events, e)
+		}
+	}
+}
+
+func (s *story) readDevices(ctx context.Context, api weftv1.OperationsClient, names map[string]bool) {
+	reply, err := api.Devices(ctx, &weftv1.DevicesRequest{})
+	s.lacks("devices", err)
+	for _, d := range reply.GetAllocations() {
+		if s.isPod(d.Pod, names) {
+			s.devices = append(s.devices, d)
+		}
+	}
+}
+
+func (s *story) readQuarantine(ctx context.Context, api weftv1.OperationsClient, names map[string]bool) {
+	reply, err := api.Quarantine(ctx, &weftv1.QuarantineRequest{})
+	s.lacks("quarantine", err)
+	for _, q := range reply.GetEntries() {
+		if s.isPod(q.Pod, names) {
+			s.quarantine = append(s.quarantine, q)
+		}
+	}
+}
+
+// isPod reports whether p is the pod of the story, and adds its name to names.
+func (s *story) isPod(p *weftv1.Pod, names map[string]bool) bool {
+	if p.GetName() == "" {
+		return false
+	}
+	names[podName(p)] = true
+	return podName(p) == s.pod
+}
+
+func (s *story) readTransactions(ctx context.Context, api weftv1.OperationsClient) {
+	reply, err := api.Transactions(ctx, &weftv1.TransactionsRequest{})
+	s.lacks("transactions", err)
+	s.transactions = map[uint64]*weftv1.TransactionRecord{}
+	for _, t := range reply.GetTransactions() {
+		if slices.ContainsFunc(s.events, func(e *weftv1.EventRecord) bool { return slices.Contains(e.Transactions, t.Seq) }) {
+			s.transactions[t.Seq] = t
+		}
+	}
+}
+
+// readObjects counts the objects of the attachments: those with a name or value that contains an interface, an address or the sandbox.
+func (s *story) readObjects(ctx context.Context, api weftv1.OperationsClient) {
+	owned := s.identifiers()
+	if len(owned) == 0 {
+		return
+	}
+	reply, err := api.Objects(ctx, &weftv1.ObjectsRequest{})
+	s.lacks("objects", err)
+	for _, o := range reply.GetObjects() {
+		if !slices.ContainsFunc(owned, func(id string) bool { return hasWord(o.Ref, id) }) {
+			continue
+		}
+		s.objects++
+		if o.Phase != "InSync" && o.Phase != "Observed" {
+			s.unsettled = append(s.unsettled, o)
+		}
+	}
+}
+
+// identifiers are the texts by which keys of objects name the pod's attachments.
+func (s *story) identifiers() (ids []string) {
+	for _, a := range s.attachments {
+		ids = append(ids, a.GetAttachment().GetContainerId(), a.Netns)
+		for _, i := range a.Interfaces {
+			ids = append(append(ids, i.Object), i.Addresses...)
+		}
+	}
+	for _, d := range s.devices {
+		ids = append(ids, d.Directory)
+	}
+	return slices.DeleteFunc(ids, func(id string) bool { return id == "" })
+}
+
+// hasWord reports whether text contains a word that letters, digits, dots or dashes do not continue.
+func hasWord(text, word string) bool {
+	for rest := text; ; {
+		_, after, found := strings.Cut(rest, word)
+		if !found {
+			return false
+		}
+		before := rest[:len(rest)-len(after)-len(word)]
+		if !continues(lastByte(before)) && (after == "" || !continues(after[0])) {
+			return true
+		}
+		rest = after
+	}
+}
+
+func lastByte(s string) byte {
+	if s == "" {
+		return 0
+	}
+	return s[len(s)-1]
+}
+
+func continues(b byte) bool {
+	return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '.' || b == '-'
+}
+
+func (s *story) readCounters(ctx context.Context, api weftv1.OperationsClient) {
+	if len(s.attachments) == 0 {
+		return
+	}
+	reply, err := api.Counters(ctx, &weftv1.CountersRequest{})
+	s.lacks("counters", err)
+	for _, i := range reply.GetInterfaces() {
+		if podName(i.Pod) == s.pod {
+			s.counters = append(s.counters, i)
+		}
+	}
+	for _, e := range reply.GetErrors() {
+		if slices.ContainsFunc(s.counters, func(i *weftv1.InterfaceCounters) bool { return i.Object != "" && e.Node == i.Object }) {
+			s.errors = append(s.errors, e)
+		}
+	}
+}
+
+// step is a step of an event's complete record.
+type step struct {
+	Name string `json:"name"`
+	Took int64  `json:"took"` // nanoseconds
+	Err  string `json:"err"`
+}
+
+// stepsOf returns the steps of an event; none if the record has none.
+func stepsOf(e *weftv1.EventRecord) []step {
+	var record struct {
+		Steps []step `json:"steps"`
+	}
+	_ = json.Unmarshal(e.Json, &record) // an agent of another version may have another record
+	return record.Steps
+}
+
+// document returns the story for -o json.
+func (s *story) document() map[string]any {
+	state, cause := s.state()
+	transactions := []any{}
+	for _, e := range s.events {
+		for _, seq := range e.Transactions {
+			if t := s.transactions[seq]; t != nil {
+				transactions = append(transactions, document.Record(t.Json, t))
+			}
+		}
+	}
+	events := []any{}
+	for _, e := range s.events {
+		events = append(events, document.Record(e.Json, e))
+	}
+	return map[string]any{
+		"pod": s.pod, "state": state, "cause": cause, "attachments": documents(s.attachments), "events": events,
+		"transactions": transactions, "devices": documents(s.devices), "quarantine": documents(s.quarantine),
+		"counters": documents(s.counters), "errors": documents(s.errors), "objects": s.objects, "notInSync": documents(s.unsettled),
+		"notRead": append([]string{}, s.missing...),
+	}
+}
+
+func documents[M proto.Message](messages []M) []any {
+	docs := []any{}
+	for _, m := range messages {
+		docs = append(docs, document.Of(m.ProtoReflect()))
+	}
+	return docs
+}
+
+// messageOf returns the message of a gRPC error, without its code.
+func messageOf(err error) string { return status.Convert(err).Message() }
+
+// since returns the time of the state: of the oldest attachment, or of the last event.
+func (s *story) since() *timestamppb.Timestamp {
+	if len(s.attachments) > 0 {
+		return s.attachments[0].Created
+	}
+	if len(s.events) > 0 {
+		return s.events[len(s.events)-1].Arrived
+	}
+	return nil
+}
