@@ -221,7 +221,7 @@ func TestObservingAKnownLabelDoesNotAllocate(t *testing.T) {
 }
 
 func TestControllerReportsItsWork(t *testing.T) {
-	c := NewController("weft v1", slog.New(slog.NewTextHandler(io.Discard, nil)))
+	c := NewController("weft v1", slog.New(slog.DiscardHandler))
 	c.Leads(true)
 	c.VNIs(3)
 	c.Endpoints(4)

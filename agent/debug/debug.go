@@ -55,7 +55,9 @@ func Serve(ctx context.Context, path string, log *slog.Logger) error {
 		log.Warn("profiles are no longer served", "err", err)
 		<-ctx.Done()
 	}
-	<-stopped // an error: a profile was in progress
+	if err := <-stopped; err != nil {
+		log.Debug("a profile was in progress", "err", err)
+	}
 	return ctx.Err()
 }
 

@@ -32,7 +32,7 @@ func (t *Tracer) build(i item) {
 }
 
 // span makes one span and returns the context of its children.
-func (t *Tracer) span(ctx context.Context, name string, from, to time.Time, set ...attribute.KeyValue) (context.Context, trace.Span) {
+func (t *Tracer) span(ctx context.Context, name string, from time.Time, set ...attribute.KeyValue) (context.Context, trace.Span) {
 	return t.tracer.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(set...))
 }
 
@@ -79,7 +79,7 @@ func (t *Tracer) buildEvent(i item) {
 	}
 	started := rec.Arrived.Add(rec.Queued)
 	finish := started.Add(rec.Took)
-	ctx, s := t.span(ctx, "event "+rec.Type[strings.LastIndex(rec.Type, ".")+1:], rec.Arrived, finish,
+	ctx, s := t.span(ctx, "event "+rec.Type[strings.LastIndex(rec.Type, ".")+1:], rec.Arrived,
 		attribute.Int64("weft.event", int64(rec.Seq)), attribute.String("weft.event.name", rec.Event), attribute.String("weft.event.kind", rec.Kind),
 		attribute.Int64("weft.event.cause", int64(rec.Cause)), attribute.Int("weft.changes", rec.Changes), attribute.Int("weft.operations", rec.Operations),
 		attribute.Bool("weft.undone", rec.Undone), attribute.StringSlice("weft.stuck", rec.Stuck[:min(len(rec.Stuck), maxRefs)]),
@@ -99,9 +99,9 @@ func (t *Tracer) buildSteps(ctx context.Context, rec *eventloop.Record, started 
 	for _, step := range rec.Steps {
 		if step.Number == 1 {
 			admitted := rec.Arrived.Add(step.Took)
-			_, s := t.span(ctx, "load", rec.Arrived, admitted)
+			_, s := t.span(ctx, "load", rec.Arrived)
 			end(s, admitted, step.Err)
-			_, s = t.span(ctx, "queue", admitted, started)
+			_, s = t.span(ctx, "queue", admitted)
 			end(s, started, "")
 			continue
 		}
@@ -111,7 +111,7 @@ func (t *Tracer) buildSteps(ctx context.Context, rec *eventloop.Record, started 
 		if !shown || step.Took == 0 && step.Err == "" || name == "undo" && !rec.Undone && rec.Err == "" {
 			continue
 		}
-		inner, s := t.span(ctx, name, from, at)
+		inner, s := t.span(ctx, name, from)
 		switch name {
 		case "handlers":
 			t.buildHandlers(inner, rec.Handlers, from)
@@ -127,7 +127,7 @@ func (t *Tracer) buildSteps(ctx context.Context, rec *eventloop.Record, started 
 func (t *Tracer) buildHandlers(ctx context.Context, handlers []eventloop.HandlerRun, at time.Time) {
 	for _, h := range handlers {
 		to := at.Add(h.Took)
-		_, s := t.span(ctx, "handler "+h.Name, at, to)
+		_, s := t.span(ctx, "handler "+h.Name, at)
 		end(s, to, h.Err)
 		at = to
 	}
@@ -136,20 +136,20 @@ func (t *Tracer) buildHandlers(ctx context.Context, handlers []eventloop.Handler
 // buildTransaction makes the spans of a transaction and of its calls of the dataplane, in the step of its event.
 func (t *Tracer) buildTransaction(ctx context.Context, rec *kvscheduler.Record) {
 	finish := rec.Start.Add(rec.Took)
-	ctx, s := t.span(ctx, "transaction", rec.Start, finish,
+	ctx, s := t.span(ctx, "transaction", rec.Start,
 		attribute.Int64("weft.transaction", int64(rec.Seq)), attribute.String("weft.origin", rec.Origin), attribute.String("weft.label", rec.Label),
 		attribute.Int("weft.operations", len(rec.Ops)), attribute.Int("weft.pending", len(rec.Pending)),
 		attribute.Bool("weft.undone", rec.Undone), attribute.Bool("weft.rollback", rec.Rollback),
 	)
 	if rec.PlanTook > 0 {
-		_, plan := t.span(ctx, "plan", rec.Start, rec.Start.Add(rec.PlanTook))
+		_, plan := t.span(ctx, "plan", rec.Start)
 		end(plan, rec.Start.Add(rec.PlanTook), "")
 	}
 	done, undone := callsOf(rec)
-	left := t.buildCalls(ctx, rec, done)
+	left := t.buildCalls(ctx, done)
 	if len(undone) > 0 {
-		rollback, r := t.span(ctx, "rollback", undone[0].from, undone[0].from)
-		left += t.buildCalls(rollback, rec, undone)
+		rollback, r := t.span(ctx, "rollback", undone[0].from)
+		left += t.buildCalls(rollback, undone)
 		last := undone[0].to
 		for _, c := range undone {
 			last = later(last, c.to)
@@ -197,7 +197,7 @@ func callsOf(rec *kvscheduler.Record) (done, undone []*dataplaneCall) {
 }
 
 // buildCalls makes the spans of calls, and returns the number of those that it left out.
-func (t *Tracer) buildCalls(ctx context.Context, rec *kvscheduler.Record, calls []*dataplaneCall) (left int) {
+func (t *Tracer) buildCalls(ctx context.Context, calls []*dataplaneCall) (left int) {
 	for _, c := range calls[:min(len(calls), maxCalls)] {
 		op := c.ops[0]
 		kind, _, _ := strings.Cut(op.Ref, "/")
