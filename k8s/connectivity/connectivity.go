@@ -155,7 +155,7 @@ func (t *test) createNetworks(ctx context.Context) error {
 		n.Spec = v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{v1.CIDR(fmt.Sprintf("198.18.%d.0/24", 240+i))}, BlockSize: 26, BlockSizeV6: 122}
 		n.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{label: t.name}}
 		if t.ipv6 {
-			n.Spec.CIDRs = append(n.Spec.CIDRs, v1.CIDR(fmt.Sprintf("fd57:6566:7400:%x::/112", i)))
+			n.Spec.CIDRs = append(n.Spec.CIDRs, v1.CIDR(fmt.Sprintf("fd57:6566:74%02x::/112", i)))
 		}
 		if _, err := t.Client.Networks().Create(ctx, n, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create CustomNetwork %s: %w", n.Name, client.OneLine(err))
