@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -181,13 +182,12 @@ func (t *test) awaitNetwork(ctx context.Context, name string) (reason string) {
 	for {
 		n, err := t.Client.Networks().Get(ctx, name, metav1.GetOptions{})
 		if err == nil {
-			for _, c := range n.Status.Conditions {
-				if c.Type == v1.ConditionReady && c.Status == metav1.ConditionTrue {
-					return ""
-				}
-				if c.Type == v1.ConditionReady {
-					reason = c.Reason + ": " + c.Message
-				}
+			c := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionReady)
+			switch {
+			case c != nil && c.Status == metav1.ConditionTrue:
+				return ""
+			case c != nil:
+				reason = c.Reason + ": " + c.Message
 			}
 		}
 		if !sleep(ctx, poll) {
