@@ -55,7 +55,7 @@ const (
 // Result is the result of one test.
 type Result struct {
 	Test   string `json:"test"`   // what is tested: eth0 tcp, for example
-	Path   string `json:"path"`   // same node, other node, node, Service, DNS
+	Path   string `json:"path"`   // same node, other node, Service and so on
 	To     string `json:"to"`     // the address or name
 	State  string `json:"state"`  // Passed, Failed or Skipped
 	Took   string `json:"took"`   // a duration
