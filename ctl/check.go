@@ -108,7 +108,7 @@ func check(ctx context.Context, c *client, f testFlags) error {
 
 // withoutContext returns nil for an error that only says that a context has ended.
 func withoutContext(err error) error {
-	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the joined errors are taken apart
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		var errs []error
 		for _, one := range several.Unwrap() {
 			errs = append(errs, withoutContext(one))

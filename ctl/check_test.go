@@ -28,7 +28,8 @@ type kubelets struct {
 	t          *testing.T
 	kubeconfig string
 	refuse     string
-	addresses  map[string]string // of eth0, by pod
+	networks   map[string]v1.CustomNetworkSpec // by name
+	addresses  map[string]string               // of eth0, by pod
 	outcome    func(p probe.Probe) string
 	seen       map[string]*corev1.Pod
 	written    func(text string) // called with each line of progress
@@ -38,13 +39,15 @@ type kubelets struct {
 func newKubelets(t *testing.T, nodes ...string) *kubelets {
 	a := newAgents(t, says, nodes...)
 	k := &kubelets{
-		Server: a.Server, t: t, kubeconfig: a.kubeconfig, outcome: func(probe.Probe) string { return "" }, seen: map[string]*corev1.Pod{},
+		Server: a.Server, t: t, kubeconfig: a.kubeconfig, outcome: func(probe.Probe) string { return "" }, seen: map[string]*corev1.Pod{}, networks: map[string]v1.CustomNetworkSpec{},
 		addresses: map[string]string{"client": "10.1.0.2", "near": "10.1.0.3", "far": "10.1.1.2"},
 	}
 	for i, name := range nodes {
 		k.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
-			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
-			Addresses:   []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", i+1)}},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+			Addresses: []corev1.NodeAddress{
+				{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", i+1)}, {Type: corev1.NodeInternalIP, Address: fmt.Sprintf("2001:db8::%d", i+1)},
+			},
 			Allocatable: corev1.ResourceList{"contivpp.io/memif": resource.MustParse("4")},
 		}})
 		k.Put("pods", &corev1.Pod{
@@ -69,6 +72,7 @@ func (k *kubelets) progress(r *http.Request) int {
 	var network v1.CustomNetwork
 	switch {
 	case strings.Contains(r.URL.Path, "/customnetworks/weft-check-") && k.Object("customnetworks.contivpp.io", "", name, &network):
+		k.networks[name] = network.Spec
 		network.Status.Conditions = v1.Conditions{{Type: v1.ConditionReady, Status: metav1.ConditionTrue}}
 		k.Put("customnetworks.contivpp.io", &network)
 	case strings.Contains(r.URL.Path, "/namespaces/weft-check-") && k.Object("pods", parts[4], name, &pod):
@@ -170,6 +174,25 @@ func TestCheckProbesEachInterfaceOnBothNodes(t *testing.T) {
 	}
 	if !strings.Contains(failures, "passed  eth0 IPv4 TCP to 10.1.1.2 (other node)\n") {
 		t.Errorf("progress %s", failures)
+	}
+}
+
+// The API server accepts only the canonical text of a CIDR.
+func TestNetworksOfTheCheckAreValid(t *testing.T) {
+	k := newKubelets(t, "n1")
+	k.check(t.Context())
+	if len(k.networks) != 2 {
+		t.Errorf("networks %v", k.networks)
+	}
+	for name, spec := range k.networks {
+		if len(spec.CIDRs) != 2 {
+			t.Errorf("%s has %v, although the node has both families", name, spec.CIDRs)
+		}
+		for _, c := range spec.CIDRs {
+			if p := c.Prefix(); !p.IsValid() || p.Masked().String() != string(c) {
+				t.Errorf("%s: %s is not canonical", name, c)
+			}
+		}
 	}
 }
 

@@ -149,7 +149,7 @@ func (r *remote) passThrough(cmd *cobra.Command, node fleet.Node) error {
 	a.failure = r.run(cmd.Context(), node, out, io.MultiWriter(&a.err))
 	text := strings.TrimSpace(a.err.String())
 	switch {
-	case cmd.Context().Err() != nil && r.kind == streams: // an interrupt ends a stream
+	case r.kind == streams && ended(cmd.Context()): // an interrupt ends a stream
 		return nil
 	case !a.answered():
 		return fmt.Errorf("node %s did not answer: %s", node.Name, a.reason())
@@ -163,6 +163,9 @@ func (r *remote) passThrough(cmd *cobra.Command, node fleet.Node) error {
 	}
 	return nil
 }
+
+// ended reports whether a context has ended.
+func ended(ctx context.Context) bool { return ctx.Err() != nil }
 
 // withCode marks the error of a command line that the node's weftctl rejected, so that the exit code is the same.
 func withCode(failure, err error) error {
@@ -336,7 +339,7 @@ func (r *remote) follow(ctx context.Context, nodes []fleet.Node) error {
 		})
 	}
 	wait.Wait()
-	if ctx.Err() != nil {
+	if ended(ctx) {
 		return nil
 	}
 	return r.conclude(answers)

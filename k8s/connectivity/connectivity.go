@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -54,7 +55,7 @@ const (
 // Result is the result of one test.
 type Result struct {
 	Test   string `json:"test"`   // what is tested: eth0 tcp, for example
-	Path   string `json:"path"`   // same node, other node, node, Service, DNS
+	Path   string `json:"path"`   // same node, other node, Service and so on
 	To     string `json:"to"`     // the address or name
 	State  string `json:"state"`  // Passed, Failed or Skipped
 	Took   string `json:"took"`   // a duration
@@ -155,7 +156,7 @@ func (t *test) createNetworks(ctx context.Context) error {
 		n.Spec = v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{v1.CIDR(fmt.Sprintf("198.18.%d.0/24", 240+i))}, BlockSize: 26, BlockSizeV6: 122}
 		n.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{label: t.name}}
 		if t.ipv6 {
-			n.Spec.CIDRs = append(n.Spec.CIDRs, v1.CIDR(fmt.Sprintf("fd57:6566:7400:%x::/112", i)))
+			n.Spec.CIDRs = append(n.Spec.CIDRs, v1.CIDR(fmt.Sprintf("fd57:6566:74%02x::/112", i)))
 		}
 		if _, err := t.Client.Networks().Create(ctx, n, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create CustomNetwork %s: %w", n.Name, client.OneLine(err))
@@ -181,13 +182,12 @@ func (t *test) awaitNetwork(ctx context.Context, name string) (reason string) {
 	for {
 		n, err := t.Client.Networks().Get(ctx, name, metav1.GetOptions{})
 		if err == nil {
-			for _, c := range n.Status.Conditions {
-				if c.Type == v1.ConditionReady && c.Status == metav1.ConditionTrue {
-					return ""
-				}
-				if c.Type == v1.ConditionReady {
-					reason = c.Reason + ": " + c.Message
-				}
+			c := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionReady)
+			switch {
+			case c != nil && c.Status == metav1.ConditionTrue:
+				return ""
+			case c != nil:
+				reason = c.Reason + ": " + c.Message
 			}
 		}
 		if !sleep(ctx, poll) {

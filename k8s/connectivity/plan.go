@@ -70,7 +70,8 @@ func (t *test) send(ctx context.Context, plan []planned, probes []probe.Probe) e
 	}}
 	in := exec.Container{Namespace: t.name, Pod: clientPod, Name: container}
 	var failures outcomes
-	err = exec.Run(limit, t.Client, in, []string{fleet.WeftctlPath, "probe", "send", string(document)}, exec.Streams{Out: lines, Err: &failures})
+	program := exec.Program{Container: in, Command: []string{fleet.WeftctlPath, "probe", "send", string(document)}}
+	err = exec.Run(limit, t.Client, program, exec.Streams{Out: lines, Err: &failures})
 	if err == nil && seen < len(plan) {
 		err = fmt.Errorf("the client pod reported %d of %d probes", seen, len(plan))
 	}

@@ -177,7 +177,8 @@ func (t *test) obstacle(ctx context.Context, p *probePod, o *corev1.Pod) string 
 func (t *test) run(ctx context.Context, pod string, arguments []string, out *bytes.Buffer) error {
 	var failures bytes.Buffer
 	in := exec.Container{Namespace: t.name, Pod: pod, Name: container}
-	err := exec.Run(ctx, t.Client, in, append([]string{fleet.WeftctlPath, "probe"}, arguments...), exec.Streams{Out: out, Err: &failures})
+	program := exec.Program{Container: in, Command: append([]string{fleet.WeftctlPath, "probe"}, arguments...)}
+	err := exec.Run(ctx, t.Client, program, exec.Streams{Out: out, Err: &failures})
 	if errors.As(err, new(exec.ExitError)) {
 		return fmt.Errorf("weftctl probe in pod %s: %w: %s", pod, err, strings.TrimSpace(failures.String()))
 	}

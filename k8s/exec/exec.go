@@ -28,6 +28,12 @@ type Container struct {
 // String returns POD/CONTAINER.
 func (c Container) String() string { return c.Pod + "/" + c.Name }
 
+// Program is a command line in a container.
+type Program struct {
+	Container Container
+	Command   []string
+}
+
 // Streams are the standard streams of a program. A nil stream is not opened.
 type Streams struct {
 	In       io.Reader
@@ -43,9 +49,10 @@ func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 // Run runs a program in a container until it ends. It uses the subresource pods/exec of the API server, by WebSocket, and by SPDY if the
 // API server or a proxy does not support that. When ctx ends, Run returns at once; the program sees the end of its standard input, and
 // runs on if it does not react to that.
-func Run(ctx context.Context, c *client.Client, in Container, program []string, s Streams) error {
+func Run(ctx context.Context, c *client.Client, p Program, s Streams) error {
+	in := p.Container
 	to := c.ExecURL(in.Namespace, in.Pod, &corev1.PodExecOptions{
-		Container: in.Name, Command: program, Stdin: s.In != nil, Stdout: s.Out != nil, Stderr: s.Err != nil,
+		Container: in.Name, Command: p.Command, Stdin: s.In != nil, Stdout: s.Out != nil, Stderr: s.Err != nil,
 	})
 	executor, err := executorOf(c, to)
 	if err != nil {

@@ -157,7 +157,7 @@ func (f *Fleet) Weftctl(ctx context.Context, node Node, arguments []string, s ex
 		return AbsentError{node.Absent}
 	}
 	in := exec.Container{Namespace: f.namespace, Pod: node.Agent, Name: agentContainer}
-	return exec.Run(ctx, f.client, in, append([]string{WeftctlPath}, arguments...), s)
+	return exec.Run(ctx, f.client, exec.Program{Container: in, Command: append([]string{WeftctlPath}, arguments...)}, s)
 }
 
 // AbsentError says why a node has no running agent.
