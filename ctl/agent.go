@@ -58,7 +58,9 @@ func (a agent) within(cmd *cobra.Command, timeout time.Duration) agent {
 
 // connect calls use with a connection to the agent. The timeout includes use.
 func (a agent) connect(ctx context.Context, use func(context.Context, weftv1.OperationsClient) error) error {
-	return a.dial(ctx, func(ctx context.Context, conn *grpc.ClientConn) error { return use(ctx, weftv1.NewOperationsClient(conn)) })
+	return a.dial(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
+		return use(ctx, weftv1.NewOperationsClient(conn))
+	})
 }
 
 // dial calls use with a connection to the agent, for all its services. The timeout includes use.
