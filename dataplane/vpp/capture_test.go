@@ -63,7 +63,7 @@ func TestCaptureIsRemovedByTheNextConnection(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("directory %v, %v", info.Mode(), err)
 	}
-	connect(t, l.socket, Options{RunDir: l.client.options.RunDir})
+	connect(t, l.ruins.socket, Options{RunDir: l.client.options.RunDir})
 	l.mustHaveCaptures(0, 0, 0)
 	if _, err := os.Lstat(k.Socket); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("file of the socket: %v", err)

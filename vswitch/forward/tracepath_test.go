@@ -74,7 +74,7 @@ func TestPathInABridgeDomain(t *testing.T) {
 	}
 }
 
-// Records are bounded: a trace that nobody ends takes no more memory, and the frames after it take the fast path again.
+// Records are bounded: a trace that is not ended takes no more memory, and the frames after it take the fast path again.
 func TestTraceEndsWhenItsRecordsAreFull(t *testing.T) {
 	b := newMemifBench(t, func(*memif.ClientConfig) {})
 	b.route(t)
