@@ -28,7 +28,8 @@ func bundleCommand(c *client) *cobra.Command {
 		Use:   "bundle",
 		Short: "Writes a support archive of this node: state, history, objects, counters, logs, machine; it contains no secrets",
 		Example: `  weftctl bundle
-  weftctl bundle --file /tmp/node1.tar.gz --log /var/log/weft-agent.log`,
+  weftctl bundle --write /tmp/node1.tar.gz --log /var/log/weft-agent.log
+  kubectl weft bundle --node node1 --write node1.tar.gz`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
@@ -36,6 +37,9 @@ func bundleCommand(c *client) *cobra.Command {
 			}
 			parts := append(bundleParts(c.agent), logParts(c.agent, logs)...)
 			b := &bundle{progress: cmd.ErrOrStderr(), now: c.now(), parts: parts}
+			if file == standardOutput {
+				return b.writeTo(cmd.Context(), c.out)
+			}
 			if err := b.write(cmd.Context(), file); err != nil {
 				return err
 			}
@@ -44,7 +48,7 @@ func bundleCommand(c *client) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write; it must not exist (default weft-bundle-TIME.tar.gz)")
+	cmd.Flags().StringVarP(&file, "write", "w", "", "file to write, which must not exist; - is the standard output (default weft-bundle-TIME.tar.gz)")
 	cmd.Flags().StringArrayVar(&logs, "log", nil, "file with a log of the agent, whose end is added; may be repeated")
 	return cmd
 }
@@ -64,11 +68,14 @@ type bundle struct {
 	errors   []string // failed parts, with the reason
 }
 
-// write creates the archive, which only its owner can read. A failed part is recorded in errors.txt and does not stop it.
+// standardOutput is the name of the standard output in --write.
+const standardOutput = "-"
+
+// write creates the archive as a file that only its owner can read.
 func (b *bundle) write(ctx context.Context, path string) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("bundle: %s exists; choose another --file", path)
+		return fmt.Errorf("bundle: %s exists; choose another --write", path)
 	}
 	if err != nil {
 		return fmt.Errorf("bundle: %w", err)
@@ -78,7 +85,12 @@ func (b *bundle) write(ctx context.Context, path string) (err error) {
 			_ = os.Remove(path)
 		}
 	}()
-	zipped := gzip.NewWriter(f)
+	return b.writeTo(ctx, f)
+}
+
+// writeTo writes the archive. A failed part is recorded in errors.txt and does not stop it.
+func (b *bundle) writeTo(ctx context.Context, out io.Writer) error {
+	zipped := gzip.NewWriter(out)
 	archive := tar.NewWriter(zipped)
 	for _, p := range b.parts {
 		if err := ctx.Err(); err != nil {

@@ -38,7 +38,7 @@ func bundleParts(a agent) []part {
 		}},
 		{"attachments.json", reply(a, weftv1.OperationsClient.Attachments, &weftv1.AttachmentsRequest{})},
 		{"events.json", func(ctx context.Context) ([]byte, error) { return events(ctx, a) }},
-		{"transactions.json", func(ctx context.Context) ([]byte, error) { return transactions(ctx, a) }},
+		{"transactions.json", reply(a, weftv1.OperationsClient.Transactions, &weftv1.TransactionsRequest{Last: bundledTransactions})},
 		{"objects.json", reply(a, weftv1.OperationsClient.Objects, &weftv1.ObjectsRequest{})},
 		{"why.txt", func(ctx context.Context) ([]byte, error) {
 			r, err := call(ctx, a, weftv1.OperationsClient.Why, &weftv1.WhyRequest{})
@@ -71,33 +71,8 @@ func versions(ctx context.Context, a agent) ([]byte, error) {
 }
 
 func events(ctx context.Context, a agent) ([]byte, error) {
-	records := []any{}
-	err := a.connect(ctx, func(ctx context.Context, api weftv1.OperationsClient) error {
-		stream, err := api.Events(ctx, &weftv1.EventsRequest{Last: bundledEvents})
-		if err != nil {
-			return err
-		}
-		for {
-			e, err := stream.Recv()
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			records = append(records, document.Record(e.Json, e))
-		}
-	})
-	return withError(map[string]any{"events": records}, err)
-}
-
-func transactions(ctx context.Context, a agent) ([]byte, error) {
-	r, err := call(ctx, a, weftv1.OperationsClient.Transactions, &weftv1.TransactionsRequest{Last: bundledTransactions})
-	records := []any{}
-	for _, t := range r.GetTransactions() {
-		records = append(records, document.Record(t.Json, t))
-	}
-	return withError(map[string]any{"transactions": records}, err)
+	records, err := readEvents(ctx, a, &weftv1.EventsRequest{Last: bundledEvents})
+	return withError(map[string]any{"events": documents(records)}, err)
 }
 
 // withError returns a value as JSON, with an error of its reading.

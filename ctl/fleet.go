@@ -53,18 +53,22 @@ const (
 var classes = map[string]class{
 	"status": reads, "attachments": reads, "events": reads, "event": reads, "transactions": reads, "transaction": reads,
 	"objects": reads, "why": reads, "addresses": reads, "devices": reads, "counters": reads, "settings": reads, "pod": reads,
-	"plan": reads, "diff": reads, "graph": reads, "dataplane": reads, "audit": reads, "bundle": reads, "upgrade": reads,
-	"trace": streams, "capture": streams,
-	"quarantine": changes, "quarantine list": reads, "resync": changes, "configure": changes, "gc": changes, "log-level": changes,
+	"plan": reads, "diff": reads, "graph": reads, "dataplane": reads, "upgrade": reads,
+	"trace": streams, "capture": streams, "bundle": streams, "profile": streams,
+	"audit": changes, "quarantine": changes, "quarantine list": reads, "resync": changes, "configure": changes, "gc": changes, "log-level": changes,
 	"addresses check": here, "addresses blocks": here, "lint": here, "check": here, "probe": here, "completion": here, "help": here,
 	"__complete": here, "__completeNoDesc": here, "ui": here,
 }
 
 // podCommands are the commands whose first argument may be NAMESPACE/NAME of a pod, whose node then runs the command.
-var podCommands = []string{"pod", "attachments", "trace", "capture", "quarantine release"}
+var podCommands = []string{
+	"pod", "attachments", "trace", "capture", "diff", "graph", "quarantine release",
+	"dataplane interfaces", "dataplane memifs", "dataplane drops", "dataplane fib", "dataplane bridges", "dataplane neighbours",
+}
 
-// inputFiles are the commands that read a file of the operator, with the index of its argument. "-" is the standard input.
-var inputFiles = map[string]int{"configure": 1, "plan": 0}
+// inputFiles are the commands that read a file of the operator, with the index of its argument. "-" is the standard input. Commands with a
+// flag --file read that one.
+var inputFiles = map[string]int{"configure": 1}
 
 // pathOf returns the path of a command without the name of the program.
 func pathOf(cmd *cobra.Command) string {

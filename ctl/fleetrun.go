@@ -58,6 +58,9 @@ func (c *client) runOnNodes(cmd *cobra.Command, args []string, where choice) err
 	if c.fleet.nodeTimeout < 0 {
 		return usageError{fmt.Errorf("--node-timeout %s: must be positive", c.fleet.nodeTimeout)}
 	}
+	if f := cmd.Flags().Lookup("write"); f != nil && !f.Changed {
+		return usageError{fmt.Errorf("%s on another node needs --write FILE, or - for the standard output", cmd.Name())}
+	}
 	args, input, err := readInput(cmd, args)
 	if err != nil {
 		return err
@@ -71,7 +74,7 @@ func (c *client) runOnNodes(cmd *cobra.Command, args []string, where choice) err
 		r.line = arguments(cmd, args, c.format)
 		return r.passThrough(cmd, nodes[0])
 	}
-	if f := cmd.Flags().Lookup("write"); f != nil && f.Changed {
+	if f := cmd.Flags().Lookup("write"); f != nil {
 		return usageError{fmt.Errorf("%s --write: the files of several nodes cannot be merged: choose one node with --node", cmd.Name())}
 	}
 	format := c.format
@@ -87,6 +90,13 @@ func (c *client) runOnNodes(cmd *cobra.Command, args []string, where choice) err
 
 // readInput reads the file of the operator that a command line names, and returns the command line with "-" in its place.
 func readInput(cmd *cobra.Command, args []string) ([]string, []byte, error) {
+	if f := cmd.Flags().Lookup("file"); f != nil && f.Changed && f.Value.Type() == "string" {
+		document, err := readDocument(cmd.InOrStdin(), f.Value.String())
+		if err == nil {
+			err = f.Value.Set("-")
+		}
+		return args, document, err
+	}
 	i, has := inputFiles[pathOf(cmd)]
 	if !has || i >= len(args) {
 		return args, nil, nil

@@ -7,8 +7,6 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -131,9 +129,9 @@ func printPodEvent(p *printer, s *story, e *weftv1.EventRecord) {
 	p.printf("  #%d  %s  %s  took %s\n", e.Seq, p.clock(e.Arrived), strings.Replace(what, "pod "+s.pod+" ", "", 1), took(e.Took))
 	p.field("", eventResult(p, e))
 	var steps []string
-	for _, st := range stepsOf(e) {
-		if d := time.Duration(st.Took); d >= 10*time.Microsecond || st.Err != "" {
-			steps = append(steps, strings.TrimSpace(st.Name+" "+took(durationpb.New(d))))
+	for _, st := range e.Steps {
+		if st.Took.AsDuration() >= 10*time.Microsecond || st.Error != "" {
+			steps = append(steps, strings.TrimSpace(st.Name+" "+took(st.Took)))
 		}
 	}
 	if len(steps) > 0 {

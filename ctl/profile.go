@@ -55,21 +55,28 @@ func profileCommand(c *client) *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), c.agent.timeout+duration)
 			defer cancel()
-			size, err := c.agent.profile(ctx, path, file)
+			body, err := c.agent.profile(ctx, path)
 			if err != nil {
 				return fmt.Errorf("profile %s: %w", args[0], err)
 			}
-			c.printf("%d bytes written to %s\n", size, file)
+			if file == standardOutput {
+				_, err = c.out.Write(body)
+				return err
+			}
+			if err := renameio.WriteFile(file, body, 0o600, renameio.IgnoreUmask()); err != nil {
+				return fmt.Errorf("profile %s: %w", args[0], err)
+			}
+			c.printf("%d bytes written to %s\n", len(body), file)
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&file, "write", "w", "", "file to write; replaced if it exists")
+	cmd.Flags().StringVarP(&file, "write", "w", "", "file to write, replaced if it exists; - is the standard output")
 	cmd.Flags().DurationVar(&duration, "duration", 10*time.Second, "time of a CPU profile, 1s to 2m")
 	return cmd
 }
 
-// profile writes a profile to a file, whole or not at all.
-func (a agent) profile(ctx context.Context, path, file string) (int, error) {
+// profile reads a profile.
+func (a agent) profile(ctx context.Context, path string) ([]byte, error) {
 	socket := filepath.Join(filepath.Dir(a.socket), debugSocket)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -77,25 +84,25 @@ func (a agent) profile(ctx context.Context, path, file string) (int, error) {
 	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true}
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weft-agent"+path, nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	reply, err := (&http.Client{Transport: transport}).Do(q)
 	if err != nil {
 		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err
 		}
-		return 0, fmt.Errorf("the agent's socket %s: %w: is weft-agent running?", socket, err)
+		return nil, fmt.Errorf("the agent's socket %s: %w: is weft-agent running?", socket, err)
 	}
 	defer reply.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(reply.Body, maxProfile))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if reply.StatusCode != http.StatusOK {
-		return 0, errors.New(strings.TrimSpace(string(body)))
+		return nil, errors.New(strings.TrimSpace(string(body)))
 	}
 	if len(body) == maxProfile {
-		return 0, fmt.Errorf("larger than %d MiB", maxProfile>>20)
+		return nil, fmt.Errorf("larger than %d MiB", maxProfile>>20)
 	}
-	return len(body), renameio.WriteFile(file, body, 0o600, renameio.IgnoreUmask())
+	return body, nil
 }

@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"regexp"
@@ -241,40 +240,20 @@ func (s *story) readCounters(ctx context.Context, api weftv1.OperationsClient) {
 	}
 }
 
-// step is a step of an event's complete record.
-type step struct {
-	Name string `json:"name"`
-	Took int64  `json:"took"` // nanoseconds
-	Err  string `json:"err"`
-}
-
-// stepsOf returns the steps of an event; none if the record has none.
-func stepsOf(e *weftv1.EventRecord) []step {
-	var record struct {
-		Steps []step `json:"steps"`
-	}
-	_ = json.Unmarshal(e.Json, &record) // an agent of another version may have another record
-	return record.Steps
-}
-
 // document returns the story for -o json.
 func (s *story) document() map[string]any {
 	state, cause := s.state()
-	transactions := []any{}
+	transactions := []*weftv1.TransactionRecord{}
 	for _, e := range s.events {
 		for _, seq := range e.Transactions {
 			if t := s.transactions[seq]; t != nil {
-				transactions = append(transactions, document.Record(t.Json, t))
+				transactions = append(transactions, t)
 			}
 		}
 	}
-	events := []any{}
-	for _, e := range s.events {
-		events = append(events, document.Record(e.Json, e))
-	}
 	return map[string]any{
-		"pod": s.pod, "state": state, "cause": cause, "attachments": documents(s.attachments), "events": events,
-		"transactions": transactions, "devices": documents(s.devices), "quarantine": documents(s.quarantine),
+		"pod": s.pod, "state": state, "cause": cause, "attachments": documents(s.attachments), "events": documents(s.events),
+		"transactions": documents(transactions), "devices": documents(s.devices), "quarantine": documents(s.quarantine),
 		"counters": documents(s.counters), "errors": documents(s.errors), "objects": s.objects, "notInSync": documents(s.unsettled),
 		"notRead": append([]string{}, s.missing...),
 	}

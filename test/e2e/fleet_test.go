@@ -38,7 +38,9 @@ func TestKubectlWeftAsksTheAgentsOfAllNodes(t *testing.T) {
 		Nodes []struct {
 			Node   string
 			Output struct {
-				Attachments []struct{ Pod struct{ Namespace, Name string } }
+				Attachments []struct {
+					Pod struct{ Namespace, Name string }
+				}
 			}
 		}
 	}

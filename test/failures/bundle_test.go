@@ -49,7 +49,7 @@ func TestBundleHasNoTokenOfTheAPIServer(t *testing.T) {
 func (s *scene) bundle() map[string]string {
 	s.Helper()
 	path := filepath.Join(s.TempDir(), "b.tar.gz")
-	_, err := s.Weftctl(s.Context(), "bundle", "--file", path)
+	_, err := s.Weftctl(s.Context(), "bundle", "--write", path)
 	must.Succeed(s.T, err)
 	f, err := os.Open(path)
 	must.Succeed(s.T, err)

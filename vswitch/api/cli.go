@@ -130,7 +130,9 @@ func showRuntime(m *model.Model) string {
 }
 
 // percent returns part of whole, at least 0: the clocks of both are read at different times.
-func percent(part, whole time.Duration) float64 { return 100 * max(part, 0).Seconds() / whole.Seconds() }
+func percent(part, whole time.Duration) float64 {
+	return 100 * max(part, 0).Seconds() / whole.Seconds()
+}
 
 func ratio(of, to uint64) float64 { return float64(of) / float64(max(to, 1)) }
 
