@@ -26,30 +26,33 @@ The commands change nothing. Interfaces of pods have the names of the pods. With
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	fib := dataplaneQuery(c, "fib", "Lists the routes of all VRFs and sources", weftv1.DataplaneClient.FIB, printFIB)
+	fib := dataplaneQuery(c, title{"fib", "Lists the routes of all VRFs and sources"}, weftv1.DataplaneClient.FIB, printFIB)
 	fib.Flags().String("vrf", "", "only this VRF, or the VRFs of this network")
 	fib.Flags().String("to", "", "only routes that cover this address, the longest prefix first")
-	bridges := dataplaneQuery(c, "bridges", "Lists the bridge domains with members and MAC tables", weftv1.DataplaneClient.Bridges, printBridges)
+	bridges := dataplaneQuery(c, title{"bridges", "Lists the bridge domains with members and MAC tables"}, weftv1.DataplaneClient.Bridges, printBridges)
 	bridges.Flags().String("name", "", "only this bridge domain")
 	cmd.AddCommand(
-		dataplaneQuery(c, "interfaces", "Lists the interfaces", weftv1.DataplaneClient.Interfaces, printInterfaces),
-		dataplaneQuery(c, "memifs", "Lists the memifs and whether their clients are connected", weftv1.DataplaneClient.Memifs, printMemifs),
-		dataplaneQuery(c, "drops", "Lists dropped packets by interface and by reason", weftv1.DataplaneClient.Drops, printDrops),
+		dataplaneQuery(c, title{"interfaces", "Lists the interfaces"}, weftv1.DataplaneClient.Interfaces, printInterfaces),
+		dataplaneQuery(c, title{"memifs", "Lists the memifs and whether their clients are connected"}, weftv1.DataplaneClient.Memifs, printMemifs),
+		dataplaneQuery(c, title{"drops", "Lists dropped packets by interface and by reason"}, weftv1.DataplaneClient.Drops, printDrops),
 		fib, bridges,
-		dataplaneQuery(c, "neighbours", "Lists the neighbours", weftv1.DataplaneClient.Neighbours, printNeighbours),
-		dataplaneQuery(c, "runtime", "Shows the load of the dataplane's threads", weftv1.DataplaneClient.Runtime, printRuntime),
+		dataplaneQuery(c, title{"neighbours", "Lists the neighbours"}, weftv1.DataplaneClient.Neighbours, printNeighbours),
+		dataplaneQuery(c, title{"runtime", "Shows the load of the dataplane's threads"}, weftv1.DataplaneClient.Runtime, printRuntime),
 	)
 	return cmd
 }
+
+// title is the name of a command with its help in one line.
+type title struct{ name, short string }
 
 // dataplaneMethod is a method of the service Dataplane.
 type dataplaneMethod[Reply proto.Message] func(weftv1.DataplaneClient, context.Context, *weftv1.DataplaneRequest, ...grpc.CallOption) (Reply, error)
 
 // dataplaneQuery makes a command that prints the reply to one request.
-func dataplaneQuery[Reply proto.Message](c *client, name, short string, m dataplaneMethod[Reply], table func(*printer, Reply)) *cobra.Command {
+func dataplaneQuery[Reply proto.Message](c *client, title title, m dataplaneMethod[Reply], table func(*printer, Reply)) *cobra.Command {
 	return &cobra.Command{
-		Use:               name + " [NAMESPACE/NAME]",
-		Short:             short,
+		Use:               title.name + " [NAMESPACE/NAME]",
+		Short:             title.short,
 		Args:              usage(cobra.MatchAll(cobra.MaximumNArgs(1), isPod)),
 		ValidArgsFunction: completePods(c),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -25,7 +25,8 @@ func eventsCommand(c *client) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Lists the events of the agent's event loop, oldest first",
-		Example: `  weftctl events --since 1h --failed
+		Example: `  weftctl events --last 5
+  weftctl events --since 1h --failed
   weftctl events --pod shop/cart --last 0
   weftctl events --since 2026-03-01T02:00:00Z --until 2026-03-01T03:00:00Z
   weftctl events -f -o json | jq -r 'select(.error != "") | .event'`,

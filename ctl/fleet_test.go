@@ -163,7 +163,7 @@ func TestNodesThatDidNotAnswerAreNamed(t *testing.T) {
 	a.agent("n4", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}})
 	out, failures, code := a.run(true, "devices")
 	wantErr := "" +
-		`node n2: no agent answers at /run/weft/agent.sock
+		"node n2: " + `no agent answers at /run/weft/agent.sock
 node n3 did not answer: no agent: namespace weft-system has no pod with the labels app.kubernetes.io/name=weft,app.kubernetes.io/component=agent on this node
 node n4 did not answer: its agent weft-agent-n4 does not run: ImagePullBackOff
 kubectl weft: the command failed on 1 of 4 nodes; 2 of 4 nodes did not answer
@@ -220,7 +220,7 @@ func TestChangesNeedAChoiceOfNodes(t *testing.T) {
 		"frobnicate --all-nodes":         `unknown command "frobnicate"; kubectl weft --help lists them`,
 		"objects a b --node n1":          "objects: accepts at most 1 arg(s), received 2",
 		"resync sideways --node n1":      "resync: invalid argument \"sideways\" for \"kubectl weft resync\"",
-		"devices --node n1 --output xml": `--output "xml": must be table, json or yaml`,
+		"devices --node n1 --output xml": `--output "xml": must be table, wide, json or yaml`,
 	} {
 		if _, failures, code := a.run(true, strings.Fields(args)...); code != 2 || !strings.HasPrefix(failures, "kubectl weft: "+want) {
 			t.Errorf("%s: exit code %d: %s", args, code, failures)

@@ -78,12 +78,48 @@ func Main(ctx context.Context, env Env, args []string) int {
 	return exitFailed
 }
 
+// commands make the commands in the order of the help.
+var commands = []func(*client) *cobra.Command{
+	statusCommand,
+	attachmentsCommand,
+	podCommand,
+	eventsCommand,
+	eventCommand,
+	transactionsCommand,
+	transactionCommand,
+	objectsCommand,
+	whyCommand,
+	diffCommand,
+	graphCommand,
+	planCommand,
+	addressesCommand,
+	devicesCommand,
+	countersCommand,
+	dataplaneCommand,
+	profileCommand,
+	captureCommand,
+	traceCommand,
+	settingsCommand,
+	resyncCommand,
+	auditCommand,
+	logLevelCommand,
+	configureCommand,
+	quarantineCommand,
+	upgradeCommand,
+	garbageCommand,
+	bundleCommand,
+	lintCommand,
+	checkCommand,
+	probeCommand,
+}
+
 func rootCommand(c *client) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weftctl",
 		Short: "Inspects and controls the Weft agent of this node",
 		Example: `  weftctl status                     readiness of the agent and the dataplane
   weftctl events -f                  follow the events of the agent
+  weftctl pod NS/NAME                the story of a pod: request, steps, interfaces, problems
   weftctl transactions 1             the operations of the last transaction
   weftctl objects vpp.route          the routes of the dataplane, with their phases
   weftctl counters --pod NS/NAME     the counters of a pod's interfaces
@@ -107,39 +143,7 @@ func rootCommand(c *client) *cobra.Command {
 	flags.StringVarP(&c.format, "output", "o", "table", "output format: "+formats)
 	flags.BoolVar(&c.wide, "wide", false, "show all columns of tables, of any width (same as -o wide)")
 	c.fleet.register(flags)
-	for _, command := range []func(*client) *cobra.Command{
-		statusCommand,
-		attachmentsCommand,
-		podCommand,
-		eventsCommand,
-		eventCommand,
-		transactionsCommand,
-		transactionCommand,
-		objectsCommand,
-		whyCommand,
-		diffCommand,
-		graphCommand,
-		planCommand,
-		addressesCommand,
-		devicesCommand,
-		countersCommand,
-		dataplaneCommand,
-		profileCommand,
-		captureCommand,
-		traceCommand,
-		settingsCommand,
-		resyncCommand,
-		auditCommand,
-		logLevelCommand,
-		configureCommand,
-		quarantineCommand,
-		upgradeCommand,
-		garbageCommand,
-		bundleCommand,
-		lintCommand,
-		checkCommand,
-		probeCommand,
-	} {
+	for _, command := range commands {
 		root.AddCommand(command(c))
 	}
 	c.route(root)

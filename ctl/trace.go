@@ -81,7 +81,7 @@ func (c *client) trace(cmd *cobra.Command, req *weftv1.TraceRequest, brief bool)
 		}
 	})
 	if cmd.Context().Err() != nil {
-		return nil
+		return nil //nolint:nilerr // an interrupt ends a trace
 	}
 	return err
 }

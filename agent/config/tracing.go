@@ -24,7 +24,7 @@ func (t *Tracing) flags(fs *pflag.FlagSet) {
 
 func (t *Tracing) validate() error {
 	errs := []error{oneOf("tracing.protocol", t.Protocol, tracing.GRPC, tracing.HTTP), between("tracing.sampling", t.Sampling, 0, 1)}
-	if t.Sampling != t.Sampling { //nolint:gocritic,staticcheck // NaN
+	if t.Sampling != t.Sampling { //nolint:gocritic // NaN
 		errs = append(errs, fmt.Errorf("tracing.sampling: %v is not within 0 to 1", t.Sampling))
 	}
 	if t.Endpoint != "" {

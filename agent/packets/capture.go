@@ -194,7 +194,7 @@ func (c *capture) settle() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := c.source.Stop(ctx); err == nil && c.pressed && !errors.Is(c.why, context.Canceled) && !errors.Is(c.why, errStopping) {
-		time.Sleep(statsAge) // until the counters of the mirror are current
+		<-time.After(statsAge) // until the counters of the mirror are current
 	}
 	if lost, err := c.source.Lost(ctx); err == nil {
 		c.lost = &lost

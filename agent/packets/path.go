@@ -59,34 +59,44 @@ func traceTime(parts []string) time.Duration {
 	return total
 }
 
-// summarise describes the packet of a path by the first headers that a node printed.
+// headers are the first headers that the nodes of a path printed.
+type headers struct{ link, flow, ports, arp string }
+
+// summarise describes the packet of a path by its first headers.
 func summarise(steps []*weftv1.TraceStep) string {
-	var link, flow, ports, arp string
+	var h headers
 	for _, s := range steps {
 		for line := range strings.Lines(s.Text) {
-			line = strings.TrimRight(line, "\n")
-			if m := linkLine.FindStringSubmatch(line); m != nil && link == "" {
-				link = fmt.Sprintf("%s %s > %s", m[1], m[2], m[3])
-			} else if m := flowLine.FindStringSubmatch(line); m != nil && flow == "" {
-				flow = fmt.Sprintf("%s %s > %s", m[1], m[2], m[3])
-			} else if m := portsLine.FindStringSubmatch(line); m != nil && ports == "" && flow != "" {
-				ports = fmt.Sprintf(", ports %s > %s", m[2], m[3])
-			} else if m := icmpLine.FindStringSubmatch(line); m != nil && ports == "" && flow != "" {
-				ports = ", " + icmpName(m[1])
-			} else if m := arpLine.FindStringSubmatch(line); m != nil {
-				arp = "ARP " + m[1]
-			} else if m := arpSender.FindStringSubmatch(line); m != nil && arp != "" {
-				return fmt.Sprintf("%s %s > %s", arp, m[2], m[3])
+			h.add(strings.TrimRight(line, "\n"))
+			if strings.Contains(h.arp, ">") {
+				return h.arp
 			}
 		}
 	}
 	switch {
-	case flow != "":
-		return flow + ports
-	case link != "":
-		return link
+	case h.flow != "":
+		return h.flow + h.ports
+	case h.link != "":
+		return h.link
 	}
 	return "headers unknown"
+}
+
+// add adds the header in a line, unless an earlier line had one of that layer.
+func (h *headers) add(line string) {
+	if m := linkLine.FindStringSubmatch(line); m != nil && h.link == "" {
+		h.link = fmt.Sprintf("%s %s > %s", m[1], m[2], m[3])
+	} else if m := flowLine.FindStringSubmatch(line); m != nil && h.flow == "" {
+		h.flow = fmt.Sprintf("%s %s > %s", m[1], m[2], m[3])
+	} else if m := portsLine.FindStringSubmatch(line); m != nil && h.ports == "" && h.flow != "" {
+		h.ports = fmt.Sprintf(", ports %s > %s", m[2], m[3])
+	} else if m := icmpLine.FindStringSubmatch(line); m != nil && h.ports == "" && h.flow != "" {
+		h.ports = ", " + icmpName(m[1])
+	} else if m := arpLine.FindStringSubmatch(line); m != nil {
+		h.arp = "ARP " + m[1]
+	} else if m := arpSender.FindStringSubmatch(line); m != nil && h.arp != "" {
+		h.arp = fmt.Sprintf("%s %s > %s", h.arp, m[2], m[3])
+	}
 }
 
 // icmpNames are the messages that tests of a connection send, with VPP's names.

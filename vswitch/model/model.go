@@ -110,6 +110,7 @@ type Engine interface {
 	Fibs
 	Bridges
 	Meter
+	Tracer
 }
 
 // Ports opens and closes the host side of interfaces.
@@ -147,11 +148,15 @@ type Bridges interface {
 	LearnedMACs(bridge uint32) []forward.LearnedMAC
 }
 
-// Meter returns counters and traces of the packet path.
+// Meter returns counters of the packet path.
 type Meter interface {
 	Counters(index uint32) forward.Counters
 	Drops() map[string]uint64
 	Loads() []forward.Load
+}
+
+// Tracer shows what happened to packets.
+type Tracer interface {
 	Trace(index uint32, n int) []string
 	StartTrace(node forward.InputNode, n int)
 	ClearTrace()
