@@ -99,6 +99,7 @@ func rootCommand(c *client) *cobra.Command {
 		quarantineCommand,
 		garbageCommand,
 		lintCommand,
+		uiCommand,
 	} {
 		root.AddCommand(command(c))
 	}
