@@ -1,0 +1,99 @@
+import { h, s, table } from './dom.js';
+import { read } from './api.js';
+import { nanos, time, plural } from './format.js';
+import { outcome } from './events.js';
+
+class Event extends HTMLElement {
+  async connectedCallback() {
+    const seq = this.parameters.get('seq');
+    this.append(h('h1', {}, 'Event ' + seq), h('p', { class: 'empty' }, 'Reading.'));
+    try {
+      const doc = await read('event', { seq });
+      this.replaceChildren(...show(doc, Number(seq)));
+    } catch (e) {
+      this.replaceChildren(h('h1', {}, 'Event ' + seq), h('p', { class: 'error', role: 'alert' }, e.message), back());
+    }
+  }
+}
+const back = () => h('p', {}, h('a', { href: '#/events' }, '← all events'));
+
+function show({ row, event, transactions }, seq) {
+  const bars = waterfall(event, transactions);
+  const total = Math.max(1, ...bars.map((b) => b.at + b.took));
+  const forward = bars.filter((b) => !b.undo), undo = bars.filter((b) => b.undo);
+  return [
+    back(), h('h1', {}, `Event ${seq}`), h('p', { class: 'lead' }, event.event || row.event),
+    h('dl', { class: 'stats' }, figure('Arrived', time(event.arrived || row.arrived)), figure('In the queue', nanos(event.queued)), figure('Took', nanos(event.took)),
+      figure('Operations', String(row.operations)), figure('Transactions', (event.transactions || []).join(', ') || '–'), figure('Result', outcome(row))),
+    h('h2', {}, 'From the request to the dataplane'), drawing(forward, total, 'Waterfall of the event'),
+    undo.length ? [h('h2', { class: 'undo' }, 'Rollback'), h('p', { class: 'note' }, `${plural(undo.length, 'operation')} ${undo.length === 1 ? 'was' : 'were'} undone after the error, in reverse order.`), drawing(undo, total, 'Waterfall of the rollback')] : [],
+    waiting(transactions),
+    h('details', {}, h('summary', {}, 'The same as a table'),
+      table('Steps of the event', [{ title: 'Step', class: 'wide' }, { title: 'What' }, { title: 'Level', numeric: true }, { title: 'At', numeric: true }, { title: 'Took', numeric: true }, { title: 'Result', class: 'wide' }],
+        bars.map((b) => ({ cells: [b.name, b.undo ? 'rollback' : b.kind, b.level === undefined ? '' : b.level, nanos(Math.round(b.at)), nanos(b.took), b.error || 'ok'] })))),
+  ].flat();
+}
+const figure = (name, value) => h('div', { class: 'stat' }, h('dt', {}, name), h('dd', {}, value));
+
+// waterfall returns one bar for each part: { name, kind, at, took, depth, error, undo }, times in nanoseconds since the arrival.
+function waterfall(event, transactions) {
+  const arrived = new Date(event.arrived).getTime() * 1e6 + sub(event.arrived);
+  const since = (text) => new Date(text).getTime() * 1e6 + sub(text) - arrived;
+  const bars = [{ name: event.event, kind: 'request', at: 0, took: (event.queued || 0) + (event.took || 0), depth: 0, error: event.err }];
+  if (event.queued > 0) bars.push({ name: 'waits in the queue', kind: 'queue', at: 0, took: event.queued, depth: 1 });
+  let at = event.queued || 0;
+  for (const step of event.steps || []) {
+    bars.push({ name: step.name, kind: 'step', at, took: step.took, depth: 1, error: step.err });
+    if (/handler/i.test(step.name)) addHandlers(bars, event, at);
+    at += step.took;
+  }
+  if (!bars.some((b) => b.kind === 'handler')) addHandlers(bars, event, event.queued || 0);
+  for (const t of transactions) {
+    const start = Math.max(0, since(t.start));
+    const planned = (t.queued || 0) + (t.plan_took || 0);
+    bars.push({ name: `transaction ${t.seq}: ${t.label || t.origin}`, kind: 'transaction', at: start, took: t.took, depth: 1, error: t.err });
+    if (t.plan_took) bars.push({ name: 'plan', kind: 'plan', at: start + (t.queued || 0), took: t.plan_took, depth: 2 });
+    for (const op of t.ops || []) {
+      bars.push({ name: `${op.verb} ${op.ref}`, kind: 'operation', at: start + op.at, took: op.took, depth: 2, level: op.level, error: op.err, undo: op.why === 'undo', why: op.why, planned });
+    }
+  }
+  return bars;
+}
+function addHandlers(bars, event, at) {
+  for (const handler of event.handlers || []) {
+    const n = (handler.changes || []).length;
+    bars.push({ name: handler.name + (n ? ` (${plural(n, 'change')})` : ''), kind: 'handler', at, took: handler.took, depth: 2, error: handler.err });
+    at += handler.took;
+  }
+}
+// sub returns the nanoseconds of a time that Date cannot represent.
+const sub = (text) => { const m = /\.(\d+)/.exec(text || ''); return m ? Number((m[1] + '000000000').slice(3, 9)) : 0; };
+
+const rowHeight = 22, left = 400, width = 1120, right = 84;
+function drawing(bars, total, title) {
+  const shown = bars.slice(0, 400);
+  const scale = (width - left - right) / total;
+  const ticks = [0, 0.25, 0.5, 0.75, 1];
+  const height = shown.length * rowHeight + 26;
+  const svg = s('svg', { viewBox: `0 0 ${width} ${height}`, class: 'waterfall', role: 'img', 'aria-label': `${title}: ${plural(bars.length, 'row')}, ${nanos(Math.round(total))} in total. The table below has the same data.` },
+    ticks.map((t) => [s('line', { class: 'tick', x1: left + t * total * scale, x2: left + t * total * scale, y1: 20, y2: height }),
+      s('text', { class: 'axis', x: left + t * total * scale, y: 13, 'text-anchor': t === 1 ? 'end' : t === 0 ? 'start' : 'middle' }, nanos(Math.round(t * total)))]),
+    shown.map((b, i) => {
+      const y = 24 + i * rowHeight, x = left + b.at * scale, w = Math.max(2, b.took * scale);
+      const name = b.name.length > 62 - b.depth * 3 ? b.name.slice(0, 59 - b.depth * 3) + '…' : b.name;
+      const tone = b.error ? 'bad' : b.undo ? 'undone' : b.kind;
+      return s('g', { class: 'bar ' + tone }, s('title', {}, `${b.name}\nat ${nanos(Math.round(b.at))}, took ${nanos(b.took)}${b.level === undefined ? '' : `, level ${b.level}`}${b.why ? `, because: ${b.why}` : ''}${b.error ? '\n' + b.error : ''}`),
+        i % 2 ? null : s('rect', { class: 'stripe', x: 0, y, width, height: rowHeight }),
+        s('text', { class: 'name', x: 6 + b.depth * 16, y: y + 15 }, (b.error ? '✕ ' : '') + name),
+        s('rect', { class: 'time', x: Math.min(x, width - right - 2), y: y + 5, width: w, height: rowHeight - 10, rx: 2 }),
+        s('text', { class: 'took', x: Math.min(x + w + 6, width - right + 6), y: y + 15 }, nanos(b.took)));
+    }));
+  return h('div', { class: 'scroll drawing', tabindex: 0, role: 'region', 'aria-label': title }, svg,
+    bars.length > shown.length ? h('p', { class: 'note' }, `The first 400 of ${bars.length} rows are drawn; the table has all.`) : null);
+}
+function waiting(transactions) {
+  const all = transactions.flatMap((t) => t.pending || []);
+  if (!all.length) return [];
+  return [h('h2', {}, 'Waiting'), h('ul', { class: 'list' }, all.map((w) => h('li', {}, h('code', {}, w.ref), ' waits for ', h('code', {}, (w.missing || []).join(', ')))))];
+}
+customElements.define('weft-event', Event);
