@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -121,7 +120,7 @@ func (p proxy) handler(guard *loopback.Guard, transport *http.Transport) http.Ha
 			http.Error(w, `{"error":"the agent does not answer; it may be restarting"}`, http.StatusBadGateway)
 		},
 	}
-	return guard.Protect(forward, forward, func(path string) bool { return !strings.HasPrefix(path, "/api") })
+	return guard.Protect(forward)
 }
 
 func (p proxy) serve(ctx context.Context, listener net.Listener, handler http.Handler) error {

@@ -77,7 +77,7 @@ func (s *Server) runTCP(ctx context.Context) error {
 		var config net.ListenConfig
 		return config.Listen(ctx, "tcp", s.Listen)
 	}
-	return s.keep(ctx, listen, guard.Protect(s.Handler, s.Handler, IsPublic))
+	return s.keep(ctx, listen, guard.Protect(s.Handler))
 }
 
 // keep listens and serves until ctx ends, and retries after errors.

@@ -5,8 +5,6 @@ import (
 	"embed"
 	"io/fs"
 	"net/http"
-	"path"
-	"strings"
 
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
@@ -44,9 +42,6 @@ func Handler(api *API) http.Handler {
 	mux.Handle("GET /", http.FileServerFS(files))
 	return headers(mux)
 }
-
-// IsPublic reports whether a path is a file of the page, which contains nothing about the node.
-func IsPublic(name string) bool { return !strings.HasPrefix(path.Clean(name), "/api") }
 
 // headers sets the headers of all replies, and rejects all methods except GET.
 func headers(next http.Handler) http.Handler {

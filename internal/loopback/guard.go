@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path"
 	"strings"
 	"sync"
 )
@@ -66,8 +67,9 @@ func New(token, suffix string, once bool) *Guard {
 	return &Guard{cookie: "weft-ui-" + suffix, once: once, token: sha256.Sum256([]byte(token))}
 }
 
-// Protect returns a handler that serves public to all clients with a valid Host, and private only to those with a session.
-func (g *Guard) Protect(public, private http.Handler, isPublic func(path string) bool) http.Handler {
+// Protect returns a handler that serves paths below /api only to clients with a session. All other paths must contain nothing about the
+// node: every client with a valid Host may read them.
+func (g *Guard) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !hasLoopbackHost(r):
@@ -76,13 +78,11 @@ func (g *Guard) Protect(public, private http.Handler, isPublic func(path string)
 			http.Error(w, "the request comes from another web page", http.StatusForbidden)
 		case r.URL.Path == "/session":
 			g.exchange(w, r)
-		case isPublic(r.URL.Path):
-			public.ServeHTTP(w, r)
-		case !g.hasSession(r):
+		case isAPI(r.URL.Path) && !g.hasSession(r):
 			http.Error(w, "no session: open the URL with the token that was printed", http.StatusUnauthorized)
 		default:
 			r.Header.Del("Cookie")
-			private.ServeHTTP(w, r)
+			next.ServeHTTP(w, r)
 		}
 	})
 }
@@ -102,7 +102,12 @@ func isForeign(r *http.Request) bool {
 	case "", "none", "same-origin":
 		return false
 	}
-	return r.URL.Path == "/session" || strings.HasPrefix(r.URL.Path, "/api/")
+	return r.URL.Path == "/session" || isAPI(r.URL.Path)
+}
+
+// isAPI also covers paths that a server would clean.
+func isAPI(name string) bool {
+	return strings.HasPrefix(path.Clean("/"+name)+"/", "/api/")
 }
 
 // exchange creates a session for the token.

@@ -35,7 +35,7 @@ function route() {
   main.replaceChildren(view);
   if (shown && shown !== name) announce(title);
   shown = name;
-  if (name === 'event') main.focus();
+  if (shown === 'event') main.focus({ preventScroll: true });
 }
 
 const readiness = document.getElementById('readiness');

@@ -41,23 +41,27 @@ function waterfall(event, transactions) {
   const since = (text) => new Date(text).getTime() * 1e6 + sub(text) - arrived;
   const bars = [{ name: event.event, kind: 'request', at: 0, took: (event.queued || 0) + (event.took || 0), depth: 0, error: event.err }];
   if (event.queued > 0) bars.push({ name: 'waits in the queue', kind: 'queue', at: 0, took: event.queued, depth: 1 });
-  let at = event.queued || 0;
+  let at = 0;
   for (const step of event.steps || []) {
+    if (step.number > 1) at = Math.max(at, event.queued || 0); // the first step precedes the queue
     bars.push({ name: step.name, kind: 'step', at, took: step.took, depth: 1, error: step.err });
-    if (/handler/i.test(step.name)) addHandlers(bars, event, at);
+    if (step.name === 'run handlers') addHandlers(bars, event, at);
+    if (step.name === 'commit') addTransactions(bars, transactions, since);
     at += step.took;
   }
   if (!bars.some((b) => b.kind === 'handler')) addHandlers(bars, event, event.queued || 0);
+  if (!bars.some((b) => b.kind === 'transaction')) addTransactions(bars, transactions, since);
+  return bars;
+}
+function addTransactions(bars, transactions, since) {
   for (const t of transactions) {
     const start = Math.max(0, since(t.start));
-    const planned = (t.queued || 0) + (t.plan_took || 0);
-    bars.push({ name: `transaction ${t.seq}: ${t.label || t.origin}`, kind: 'transaction', at: start, took: t.took, depth: 1, error: t.err });
-    if (t.plan_took) bars.push({ name: 'plan', kind: 'plan', at: start + (t.queued || 0), took: t.plan_took, depth: 2 });
+    bars.push({ name: `transaction ${t.seq}: ${t.label || t.origin}`, kind: 'transaction', at: start, took: t.took, depth: 2, error: t.err });
+    if (t.plan_took) bars.push({ name: 'plan', kind: 'plan', at: start + (t.queued || 0), took: t.plan_took, depth: 3 });
     for (const op of t.ops || []) {
-      bars.push({ name: `${op.verb} ${op.ref}`, kind: 'operation', at: start + op.at, took: op.took, depth: 2, level: op.level, error: op.err, undo: op.why === 'undo', why: op.why, planned });
+      bars.push({ name: `${op.verb} ${op.ref}`, kind: 'operation', at: start + op.at, took: op.took, depth: 3, level: op.level, error: op.err, undo: op.why === 'undo', why: op.why });
     }
   }
-  return bars;
 }
 function addHandlers(bars, event, at) {
   for (const handler of event.handlers || []) {
@@ -80,11 +84,12 @@ function drawing(bars, total, title) {
       s('text', { class: 'axis', x: left + t * total * scale, y: 13, 'text-anchor': t === 1 ? 'end' : t === 0 ? 'start' : 'middle' }, nanos(Math.round(t * total)))]),
     shown.map((b, i) => {
       const y = 24 + i * rowHeight, x = left + b.at * scale, w = Math.max(2, b.took * scale);
-      const name = b.name.length > 62 - b.depth * 3 ? b.name.slice(0, 59 - b.depth * 3) + '…' : b.name;
+      const name = b.name.length > 57 - b.depth * 3 ? b.name.slice(0, 56 - b.depth * 3) + '…' : b.name;
       const tone = b.error ? 'bad' : b.undo ? 'undone' : b.kind;
       return s('g', { class: 'bar ' + tone }, s('title', {}, `${b.name}\nat ${nanos(Math.round(b.at))}, took ${nanos(b.took)}${b.level === undefined ? '' : `, level ${b.level}`}${b.why ? `, because: ${b.why}` : ''}${b.error ? '\n' + b.error : ''}`),
         i % 2 ? null : s('rect', { class: 'stripe', x: 0, y, width, height: rowHeight }),
         s('text', { class: 'name', x: 6 + b.depth * 16, y: y + 15 }, (b.error ? '✕ ' : '') + name),
+        b.level !== undefined && (i === 0 || shown[i - 1].level !== b.level) ? s('text', { class: 'level', x: left - 10, y: y + 15, 'text-anchor': 'end' }, 'level ' + b.level) : null,
         s('rect', { class: 'time', x: Math.min(x, width - right - 2), y: y + 5, width: w, height: rowHeight - 10, rx: 2 }),
         s('text', { class: 'took', x: Math.min(x + w + 6, width - right + 6), y: y + 15 }, nanos(b.took)));
     }));

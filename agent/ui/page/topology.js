@@ -42,8 +42,8 @@ class Topology extends HTMLElement {
       networks.get(i.network).pods.add(p.name);
     }
     if (!networks.size) networks.set('default', { name: 'default', interfaces: [], pods: new Set() });
-    const bridges = this.topology.networks.filter((o) => o.ref.startsWith('vpp.bridge-domain/')).map((o) => o.ref.split('/').slice(1).join('/'));
-    for (const n of networks.values()) n.kind = bridges.some((b) => b === n.name || b.endsWith(n.name) || b.startsWith(n.name)) ? 'bridge (L2)' : 'VRF (L3)';
+    const bridges = this.topology.networks.filter((o) => o.ref.startsWith('vpp.bridge-domain/')).map((o) => o.ref.split(':').pop()); // NODE:NETWORK
+    for (const n of networks.values()) n.kind = bridges.includes(n.name) ? 'bridge (L2)' : 'VRF (L3)';
     return { pods, networks: [...networks.values()].sort((a, b) => (a.name === 'default' ? -1 : b.name === 'default' ? 1 : a.name.localeCompare(b.name))) };
   }
   show() {
