@@ -23,6 +23,7 @@ import (
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
+	"github.com/weftnet/weft/test/traffic"
 )
 
 var update = flag.Bool("update", false, "write the screenshots of docs/ui")
@@ -92,7 +93,7 @@ func stage(t *testing.T) string {
 		t.Logf("ADD of the pod with a hostile name: %v", err)
 	}
 	for _, l := range links {
-		ping(t, cart, l)
+		send(t, cart, l)
 	}
 	return open(t, n)
 }
@@ -113,11 +114,13 @@ func occupyDefaultRoute() error {
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}})
 }
 
-// ping sends packets to a link until the test ends.
-func ping(t *testing.T, from *node.Pod, to node.Link) {
+// send sends packets to a link until the test ends.
+func send(t *testing.T, from *node.Pod, to node.Link) {
 	t.Helper()
-	size := map[string]string{"eth0": "1200", "blue0": "700", "red0": "120"}[to.Name]
-	background(t, exec.CommandContext(t.Context(), "nsenter", "--net="+from.Netns, "ping", "-q", "-i", "0.01", "-s", size, to.Bare()[0].String()))
+	size := map[string]int{"eth0": 1200, "blue0": 700, "red0": 120}[to.Name]
+	wait, err := traffic.Trickle(t.Context(), from.Netns, to.Bare()[0], size, 5*time.Millisecond)
+	must.Succeed(t, err)
+	t.Cleanup(wait)
 }
 
 // background runs a command until the test ends, and returns its output.

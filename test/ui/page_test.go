@@ -28,7 +28,7 @@ var views = []struct {
 	name, ready string
 	act         string // before the screenshot
 }{
-	{"topology", `document.querySelectorAll('.edge.busy').length >= 3 && document.querySelectorAll('.box.pod').length >= 2 && /shop\/cart/.test(document.querySelector('.topology').textContent) && /Mbit|kbit/.test(document.querySelector('.rate').textContent)`, ""},
+	{"topology", `document.querySelectorAll('.edge.busy').length >= 3 && document.querySelectorAll('.box.pod').length >= 2 && /shop\/cart/.test(document.querySelector('.topology').textContent) && /Mbit|kbit/.test((document.querySelector('.rate') || document.body).textContent)`, ""},
 	{"events", `document.querySelector('.live.on') && /shop\/cart/.test(document.body.innerText) && document.querySelector('.tag.bad')`, ""},
 	{"event", `document.querySelectorAll('.bar.operation').length > 5 && document.querySelectorAll('.bar.handler').length > 1 && document.querySelector('h2.undo') && document.querySelectorAll('.bar.undone').length > 5`, ""},
 	{"objects", `document.querySelectorAll('.list-pane tbody tr').length > 20`, `[...document.querySelectorAll('.list-pane button')].find(b => b.textContent.startsWith('vpp.interface/')).click()`},
@@ -38,7 +38,7 @@ var views = []struct {
 
 // after are conditions on the detail that act selects.
 var after = map[string]string{
-	"objects":   `/in sync/.test(document.querySelector('.why').textContent) && document.querySelectorAll('.detail tbody tr').length > 3`,
+	"objects":   `document.querySelector('.why') && /in sync/.test((document.querySelector('.why') || document.body).textContent) && document.querySelectorAll('.detail tbody tr').length > 3`,
 	"addresses": `/shop\/c/.test(document.querySelector('.detail').textContent)`,
 }
 

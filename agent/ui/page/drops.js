@@ -2,7 +2,19 @@ import { h, table, stat } from './dom.js';
 import { read, every, Rates, keyOf } from './api.js';
 import { count, podOf, packets } from './format.js';
 
-// Explanations of reasons, by words of the reason or of the graph node.
+// Explanations of the counters of weft-vswitch that need one, by node and reason; then by words of the reason or of the graph node.
+const exact = {
+  'arp-reply/l3_dst_address_not_local': 'Not a loss for pods: ARP requests for addresses that the dataplane does not have.',
+  'ip6-icmp-input/neighbor_solicitation_source_unknown': 'A neighbour solicitation came from an unknown address; pods send these while they configure an address.',
+  'ethernet-input/no error': 'Frames without a fault that nothing on this node wanted, such as protocols other than IP and ARP.',
+  'ethernet-input/subinterface down': 'Frames arrived before their interface was up, or after it went down.',
+  'ip6-input/multicast not forwarded': 'IPv6 multicast, such as router solicitations, stays on its link. This is normal.',
+  'l2-learn/L2 learn misses': 'Not a loss: a bridge learned a new MAC address.',
+  'l2-flood/L2 flood packets': 'Not a loss: frames that a bridge sent to all its ports.',
+  'l2-input-acl/input ACL misses': 'Anti-spoofing dropped frames whose source is not an address of the pod. A few at the start of a pod are normal.',
+  'ip4-inacl/input ACL misses': 'Anti-spoofing dropped packets whose source is not an address of the pod.',
+  'ip6-inacl/input ACL misses': 'Anti-spoofing dropped packets whose source is not an address of the pod. A few at the start of a pod are normal.',
+};
 const meanings = [
   [/unresolved|no neighbou?r|arp/i, 'The next hop did not answer ARP or neighbour discovery. Is the destination running and on this network?'],
   [/spoof|macip|source/i, 'A pod sent from an address that is not its own; anti-spoofing dropped the packet.'],
@@ -17,13 +29,13 @@ const meanings = [
   [/l2|learn|flood|bridge|unknown unicast/i, 'The bridge had no port for the frame.'],
   [/router adv|redirect|dhcp/i, 'A pod acted as a router or DHCP server; only the node may.'],
 ];
-export const meaning = (e) => (meanings.find(([words]) => words.test(e.reason)) || meanings.find(([words]) => words.test(e.node)) || [0, 'The dataplane counted this; see docs/operations.md.'])[1];
+export const meaning = (e) => exact[e.node + '/' + e.reason] || (meanings.find(([words]) => words.test(e.reason)) || meanings.find(([words]) => words.test(e.node)) || [0, 'The dataplane counted this; see docs/operations.md.'])[1];
 
 class Drops extends HTMLElement {
   connectedCallback() {
     this.rates = new Rates();
     this.body = h('div', {}, h('p', { class: 'empty' }, 'Reading counters.'));
-    this.append(h('h1', {}, 'Drops'), h('p', { class: 'lead' }, 'Packets that did not arrive, and the dataplane’s reasons. Rates are of the last seconds.'), this.body);
+    this.append(h('h1', {}, 'Drops'), h('p', { class: 'lead' }, 'Packets that did not arrive, and the dataplane’s reasons, with those counters that look like losses but are none. Rates are of the last seconds.'), this.body);
     every(this, 2000, () => this.load());
   }
   async load() {
