@@ -17,11 +17,13 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/inventory"
 	"github.com/weftnet/weft/agent/operations"
 	"github.com/weftnet/weft/agent/packets"
 	"github.com/weftnet/weft/agent/planning"
+	"github.com/weftnet/weft/agent/ui"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/internal/unixsocket"
 	"github.com/weftnet/weft/ipnet/desired"
@@ -35,14 +37,9 @@ const drainTime = 10 * time.Second
 
 // serve serves the CNI plugin, operators and health probes on one socket that only root can open. It serves as soon as the state is
 // restored: until the first resync has ended, ADD fails with "try again later" and operators see the reason.
-func (a *Agent) serve(ctx context.Context) error {
+func (a *Agent) serve(ctx context.Context, operator *operations.Server) error {
 	server := a.newServer(a.pods)
-	weftv1.RegisterOperationsServer(server, operations.New(operations.Config{
-		Loop: a.loop, Scheduler: a.scheduler, Pods: a.pods, Network: a.network, Devices: a.devices, Health: a.health,
-		Replayer: a.replayer, Quarantine: a.quarantine, Garbage: a.vanished, External: a.external, Paused: a.paused,
-		Dataplane: a.dataplane.Client, Counters: a.counters, Settings: a.settings, Stopping: ctx.Done(),
-		Drift: a.drift, LogLevel: a.logLevel,
-	}))
+	weftv1.RegisterOperationsServer(server, operator)
 	weftv1.RegisterDataplaneServer(server, &inventory.Server{Client: a.dataplane.Client, Pods: a.pods, Counters: a.counters})
 	weftv1.RegisterPlanningServer(server, planning.New(planning.Config{
 		Scheduler: a.scheduler, Attachments: a.pods.Attachments, Objects: a.objects, Down: a.dataplane.Client.Health,
@@ -53,6 +50,29 @@ func (a *Agent) serve(ctx context.Context) error {
 		Attachments: a.pods.Attachments, Dataplane: a.dataplane.Client, Log: a.log.With("component", "packets"), Stopping: ctx.Done(),
 	}))
 	return a.listenAndServe(ctx, server)
+}
+
+// operator returns the service for operators until ctx ends.
+func (a *Agent) operator(ctx context.Context) *operations.Server {
+	return operations.New(operations.Config{
+		Loop: a.loop, Scheduler: a.scheduler, Pods: a.pods, Network: a.network, Devices: a.devices, Health: a.health,
+		Replayer: a.replayer, Quarantine: a.quarantine, Garbage: a.vanished, External: a.external, Paused: a.paused,
+		Dataplane: a.dataplane.Client, Counters: a.counters, Settings: a.settings, Stopping: ctx.Done(),
+		Drift: a.drift, LogLevel: a.logLevel,
+	})
+}
+
+// page returns the server of the operator's page.
+func (a *Agent) page(ctx context.Context, operator *operations.Server) *ui.Server {
+	c := a.config.UI
+	s := &ui.Server{
+		Socket: c.Socket, Listen: c.Listen, TokenFile: c.TokenFile, Log: a.log.With("component", "ui"),
+		Handler: ui.Handler(&ui.API{Operations: operator, Stopping: ctx.Done()}),
+	}
+	if s.Socket == config.NoPage {
+		s.Socket = ""
+	}
+	return s
 }
 
 // serveWhile runs a slow step of the assembly. Meanwhile it serves the socket: liveness probes succeed, and pods, operators and STATUS get

@@ -109,6 +109,7 @@ var commands = []func(*client) *cobra.Command{
 	garbageCommand,
 	bundleCommand,
 	lintCommand,
+	uiCommand,
 	checkCommand,
 	probeCommand,
 }

@@ -46,6 +46,7 @@ type Config struct {
 	Kubernetes Kubernetes
 	HTTP       HTTP
 	Tracing    Tracing
+	UI         UI
 	Log        Log
 
 	HealthFile     string
@@ -86,6 +87,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Kubernetes.flags(fs)
 	c.HTTP.flags(fs)
 	c.Tracing.flags(fs)
+	c.UI.flags(fs)
 	fs.StringVar(&c.External, "external-config", "", "directory of YAML files with external configuration (key: value), watched; owned by root and writable by root only")
 	fs.StringVar(&c.Log.Level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&c.Log.Format, "log-format", "text", "text or json")
@@ -100,6 +102,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 // Validate sets defaults that depend on other values, and checks every value. The error has all invalid keys.
 func (c *Config) Validate() error {
 	c.Dataplane.fill()
+	c.UI.fill(c.Socket)
 	c.Devices.Memif.Directory = cmp.Or(c.Devices.Memif.Directory, filepath.Join(filepath.Dir(c.Socket), "memif"))
 	return errors.Join(
 		absolute("socket", c.Socket), absolute("stateDir", c.StateDir), absolute("bootID", c.BootID),
@@ -110,7 +113,7 @@ func (c *Config) Validate() error {
 		oneOf("drift", c.Drift, DriftRepair, DriftReport),
 		c.Dataplane.validate(), c.Addresses.validate(), c.Pods.validate(), c.validatePools(), c.validateMTU(), c.validateLinks(),
 		oneOf("hostLinkType", c.Links.HostType, Auto, pod.TypeTap, pod.TypeVeth),
-		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.Tracing.validate(), health.ValidateGates(c.ReadinessGates),
+		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.UI.validate(), c.Tracing.validate(), health.ValidateGates(c.ReadinessGates),
 	)
 }
 

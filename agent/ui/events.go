@@ -1,0 +1,154 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weftnet/weft/proto/document"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// eventStream passes the records of Operations.Events to a function.
+type eventStream struct {
+	grpc.ServerStream
+	ctx  context.Context
+	send func(*weftv1.EventRecord) error
+}
+
+// Context returns the context of the request.
+func (s *eventStream) Context() context.Context { return s.ctx }
+
+// Send passes a record on.
+func (s *eventStream) Send(e *weftv1.EventRecord) error { return s.send(e) }
+
+func row(e *weftv1.EventRecord) map[string]any { return document.Of(e.ProtoReflect()) }
+
+// events lists the last events, oldest first.
+func (a *API) events(w http.ResponseWriter, r *http.Request) {
+	last, err := number(r, "last")
+	if err != nil {
+		reply(w, nil, err)
+		return
+	}
+	if last == 0 || last > maxEvents {
+		last = maxEvents
+	}
+	rows := []any{}
+	collect := func(e *weftv1.EventRecord) error {
+		rows = append(rows, row(e))
+		return nil
+	}
+	err = a.Operations.Events(&weftv1.EventsRequest{Last: uint32(last)}, &eventStream{ctx: r.Context(), send: collect})
+	reply(w, map[string]any{"events": rows}, err)
+}
+
+// event returns the complete record of one event, and of its transactions.
+func (a *API) event(w http.ResponseWriter, r *http.Request) {
+	seq, err := number(r, "seq")
+	if err != nil {
+		reply(w, nil, err)
+		return
+	}
+	var found *weftv1.EventRecord
+	pick := func(e *weftv1.EventRecord) error {
+		if e.Seq == seq {
+			found = e
+		}
+		return nil
+	}
+	err = a.Operations.Events(&weftv1.EventsRequest{Since: seq}, &eventStream{ctx: r.Context(), send: pick})
+	if err == nil && found == nil {
+		err = status.Error(codes.NotFound, fmt.Sprintf("no recorded event has the number %d; the log holds only the last events", seq))
+	}
+	if err != nil {
+		reply(w, nil, err)
+		return
+	}
+	all, err := a.Operations.Transactions(r.Context(), &weftv1.TransactionsRequest{})
+	if err != nil {
+		reply(w, nil, err)
+		return
+	}
+	transactions := []any{}
+	for _, t := range all.Transactions {
+		if isOf(t, found) {
+			transactions = append(transactions, document.Of(t.ProtoReflect()))
+		}
+	}
+	reply(w, map[string]any{"event": row(found), "transactions": transactions}, nil)
+}
+
+// isOf reports whether an event caused a transaction, or shares it with others.
+func isOf(t *weftv1.TransactionRecord, e *weftv1.EventRecord) bool {
+	if t.Event == e.Seq {
+		return true
+	}
+	for _, seq := range e.Transactions {
+		if seq == t.Seq {
+			return true
+		}
+	}
+	return false
+}
+
+// Times of a stream.
+const (
+	heartbeat    = 15 * time.Second // keeps proxies from closing an idle stream, and detects clients that are gone
+	writeTimeout = 10 * time.Second
+)
+
+// stream sends new events as server-sent events, until the client leaves or the agent stops.
+func (a *API) stream(w http.ResponseWriter, r *http.Request) {
+	since, err := number(r, "since")
+	if err != nil {
+		reply(w, nil, err)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	events := make(chan *weftv1.EventRecord)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = a.Operations.Events(&weftv1.EventsRequest{Since: since, Follow: true, Last: maxEvents}, &eventStream{ctx: ctx, send: func(e *weftv1.EventRecord) error {
+			select {
+			case events <- e:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}})
+	}()
+	w.Header().Set("Content-Type", "text/event-stream")
+	a.forward(ctx, w, events, ended)
+	cancel()
+	<-ended
+}
+
+// forward writes events until the client or the agent ends.
+func (a *API) forward(ctx context.Context, w http.ResponseWriter, events <-chan *weftv1.EventRecord, ended <-chan struct{}) {
+	out := sse{w: w, control: http.NewResponseController(w)}
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	err := out.comment()
+	for err == nil {
+		select {
+		case e := <-events:
+			err = out.event(e)
+		case <-tick.C:
+			err = out.comment()
+		case <-a.Stopping:
+			return
+		case <-ended:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
