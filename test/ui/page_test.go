@@ -21,7 +21,7 @@ import (
 )
 
 // maxScreenshot is the largest size of a screenshot.
-const maxScreenshot = 200 << 10
+const maxScreenshot = 320 << 10
 
 // views are the views of the page, with conditions that hold when they show what the node of stage has.
 var views = []struct {
@@ -158,7 +158,11 @@ func await(t *testing.T, ctx context.Context, condition string) {
 func screenshot(t *testing.T, ctx context.Context, name, scheme string) {
 	t.Helper()
 	var picture []byte
-	must.Succeed(t, chromedp.Run(ctx, chromedp.Evaluate(`scrollTo(0, 0)`, nil), chromedp.CaptureScreenshot(&picture)))
+	capture := chromedp.CaptureScreenshot(&picture)
+	if name == "event" {
+		capture = chromedp.FullScreenshot(&picture, 100) // the rollback is at the end
+	}
+	must.Succeed(t, chromedp.Run(ctx, chromedp.Evaluate(`scrollTo(0, 0)`, nil), capture))
 	if len(picture) > maxScreenshot {
 		t.Errorf("the screenshot has %d bytes", len(picture))
 	}

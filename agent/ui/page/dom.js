@@ -3,9 +3,9 @@ const SVG = 'http://www.w3.org/2000/svg';
 
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
-    if (value === undefined || value === null || value === false) continue;
+    if (value === undefined || value === null || (value === false && !name.startsWith('aria-'))) continue;
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
-    else node.setAttribute(name, value === true ? '' : String(value));
+    else node.setAttribute(name, value === true && !name.startsWith('aria-') ? '' : String(value));
   }
   for (const child of children.flat(3)) {
     if (child !== undefined && child !== null && child !== false) node.append(child);

@@ -75,7 +75,7 @@ function addHandlers(bars, event, at) {
 // sub returns the nanoseconds of a time that Date cannot represent.
 const sub = (text) => { const m = /\.(\d+)/.exec(text || ''); return m ? Number((m[1] + '000000000').slice(3, 9)) : 0; };
 
-const rowHeight = 22, left = 400, width = 1120, right = 84;
+const rowHeight = 22, left = 440, width = 1120, right = 84;
 function drawing(bars, total, title) {
   const shown = bars.slice(0, 400);
   const scale = (width - left - right) / total;
@@ -86,7 +86,7 @@ function drawing(bars, total, title) {
       s('text', { class: 'axis', x: left + t * total * scale, y: 13, 'text-anchor': t === 1 ? 'end' : t === 0 ? 'start' : 'middle' }, nanos(Math.round(t * total)))]),
     shown.map((b, i) => {
       const y = 24 + i * rowHeight, x = left + b.at * scale, w = Math.max(2, b.took * scale);
-      const name = b.name.length > 57 - b.depth * 3 ? b.name.slice(0, 56 - b.depth * 3) + '…' : b.name;
+      const name = b.name.length > 59 - b.depth * 4 ? b.name.slice(0, 58 - b.depth * 4) + '…' : b.name;
       const tone = b.error ? 'bad' : b.undo ? 'undone' : b.kind;
       return s('g', { class: 'bar ' + tone }, s('title', {}, `${b.name}\nat ${nanos(Math.round(b.at))}, took ${nanos(b.took)}${b.level === undefined ? '' : `, level ${b.level}`}${b.why ? `, because: ${b.why}` : ''}${b.error ? '\n' + b.error : ''}`),
         i % 2 ? null : s('rect', { class: 'stripe', x: 0, y, width, height: rowHeight }),

@@ -1,0 +1,231 @@
+package ui
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const hostile = `</script><img src=x onerror=alert(1)>`
+
+// agent is an agent with one pod that has a hostile name.
+type agent struct {
+	weftv1.UnimplementedOperationsServer
+	following chan struct{} // receives when a stream follows events
+}
+
+func (agent) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
+	return &weftv1.AttachmentsReply{Attachments: []*weftv1.AttachmentInfo{{
+		Attachment: &weftv1.Attachment{ContainerId: "c"}, Pod: &weftv1.Pod{Namespace: "shop", Name: hostile},
+		Interfaces: []*weftv1.InterfaceInfo{{Name: "eth0", Addresses: []string{"10.1.0.2/32"}}, {Name: "blue0", Network: "blue", Addresses: []string{"10.1.0.9/24"}}},
+	}}}, nil
+}
+
+func (agent) Addresses(context.Context, *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
+	return &weftv1.AddressesReply{Pools: []*weftv1.Pool{{Name: "pods", Prefix: "10.1.0.0/16"}}, Leases: []*weftv1.Lease{
+		{Pool: "pods", Address: "10.1.0.2", State: "used"}, {Pool: "pods", Address: "10.1.1.0", State: "cooling"}, {Pool: "pods", Address: "10.1.0.9", State: "used"},
+	}}, nil
+}
+
+func (agent) Objects(_ context.Context, r *weftv1.ObjectsRequest) (*weftv1.ObjectsReply, error) {
+	reply := &weftv1.ObjectsReply{}
+	for range 600 {
+		reply.Objects = append(reply.Objects, &weftv1.Object{Ref: "vpp.route/x", Phase: "InSync", Desired: []byte(`{"a":1}`)})
+	}
+	return reply, nil
+}
+
+func (agent) Counters(context.Context, *weftv1.CountersRequest) (*weftv1.CountersReply, error) {
+	return nil, status.Error(codes.FailedPrecondition, "the dataplane is not connected")
+}
+
+func (a agent) Events(r *weftv1.EventsRequest, s grpc.ServerStreamingServer[weftv1.EventRecord]) error {
+	if err := s.Send(&weftv1.EventRecord{Seq: 1, Event: "add pod " + hostile + "\n\ndata: forged"}); err != nil || !r.Follow {
+		return err
+	}
+	a.following <- struct{}{}
+	<-s.Context().Done()
+	return nil
+}
+
+func get(t *testing.T, path string) (*httptest.ResponseRecorder, map[string]any) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	Handler(&API{Operations: agent{}}).ServeHTTP(w, httptest.NewRequest("GET", path, http.NoBody))
+	var doc map[string]any
+	if strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
+		if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	return w, doc
+}
+
+func TestAllRepliesHaveThePolicyAndOnlyGETIsAllowed(t *testing.T) {
+	for _, path := range []string{"/", "/app.js", "/style.css", "/api/state", "/api/missing", "/missing"} {
+		w, _ := get(t, path)
+		csp := w.Header().Get("Content-Security-Policy")
+		if !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: headers %v", path, w.Header())
+		}
+		for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"} {
+			w := httptest.NewRecorder()
+			Handler(&API{Operations: agent{}}).ServeHTTP(w, httptest.NewRequest(method, path, http.NoBody))
+			if w.Code != http.StatusMethodNotAllowed {
+				t.Errorf("%s %s: %d", method, path, w.Code)
+			}
+		}
+	}
+}
+
+// The page parses no strings as markup and refers to no other origin.
+func TestPageHasNoInlineCodeAndNoOtherOrigin(t *testing.T) {
+	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|\sstyle="|\son[a-z]+="|<script>|https?://`)
+	allowed := strings.NewReplacer("http://www.w3.org/2000/svg", "")
+	files, err := page.ReadDir("page")
+	if err != nil || len(files) < 10 {
+		t.Fatal(len(files), err)
+	}
+	for _, f := range files {
+		text, err := page.ReadFile("page/" + f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := forbidden.FindString(allowed.Replace(string(text))); found != "" {
+			t.Errorf("%s contains %q", f.Name(), found)
+		}
+	}
+}
+
+func TestAddressesNameTheirOwner(t *testing.T) {
+	_, doc := get(t, "/api/addresses")
+	leases := doc["leases"].([]any)
+	first, second, third := leases[0].(map[string]any), leases[1].(map[string]any), leases[2].(map[string]any)
+	if first["pod"] != "shop/"+hostile || first["offset"] != 2.0 {
+		t.Errorf("lease %v", first)
+	}
+	if second["pod"] != nil || second["offset"] != 256.0 {
+		t.Errorf("cooling lease %v", second)
+	}
+	if third["pod"] != nil {
+		t.Errorf("the address of another network has the owner %v", third["pod"])
+	}
+}
+
+func TestListsOfObjectsAreBoundedAndWithoutValues(t *testing.T) {
+	_, doc := get(t, "/api/objects?q=ROUTE")
+	rows := doc["objects"].([]any)
+	if len(rows) != maxObjects || doc["total"] != 600.0 || rows[0].(map[string]any)["desired"] != nil {
+		t.Errorf("%d rows of %v", len(rows), doc["total"])
+	}
+	if _, doc := get(t, "/api/objects?q=nothing"); doc["total"] != 0.0 {
+		t.Errorf("total %v", doc["total"])
+	}
+}
+
+func TestErrorsAreOneSentenceWithAStatus(t *testing.T) {
+	for path, want := range map[string]int{
+		"/api/counters": 503, "/api/event?seq=x": 400, "/api/event?seq=-1": 400, "/api/event?seq=9": 404, "/api/object?ref=no": 404, "/api/events?last=1e9": 400,
+	} {
+		if w, doc := get(t, path); w.Code != want || doc["error"] == "" {
+			t.Errorf("%s: %d %v", path, w.Code, doc)
+		}
+	}
+}
+
+// serveAt runs a server on a unix socket until the context ends.
+func serveAt(t *testing.T, ctx context.Context, a agent) (client *http.Client, ended chan error) {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "ui.sock")
+	s := &Server{Socket: socket, Handler: Handler(&API{Operations: a, Stopping: ctx.Done()}), Log: slog.New(slog.DiscardHandler)}
+	ended = make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		if info, err := os.Stat(socket); err == nil {
+			if info.Mode().Perm() != 0o600 {
+				t.Errorf("mode %v", info.Mode())
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no socket")
+		}
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}, ended
+}
+
+func TestStreamEndsWhenTheAgentStops(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	a := agent{following: make(chan struct{}, 1)}
+	client, ended := serveAt(t, ctx, a)
+	reply, err := client.Get("http://localhost/api/stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	lines := bufio.NewScanner(reply.Body)
+	var data []string
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "data: ") {
+			data = append(data, lines.Text())
+			<-a.following
+			stop()
+		}
+	}
+	if len(data) != 1 || strings.Contains(data[0], "<img") {
+		t.Errorf("data %q", data)
+	}
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the server did not end")
+	}
+}
+
+// goleak shows whether the stream's goroutines end.
+func TestStreamEndsWhenTheClientLeaves(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	a := agent{following: make(chan struct{}, 1)}
+	client, ended := serveAt(t, ctx, a)
+	request, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(request, http.MethodGet, "http://localhost/api/stream", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-a.following
+	cancel()
+	_, _ = io.Copy(io.Discard, reply.Body)
+	_ = reply.Body.Close()
+	stop()
+	<-ended
+}
