@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/events"
@@ -93,6 +96,7 @@ func (m *Member) Learn(ctx context.Context, card *wire.Card) error {
 	m.Uplink = uplink
 	m.Health.Advise(health.Uplink)
 	m.Health.Advise(health.Announcements)
+	m.Health.Advise(health.APIServer)
 	m.announcer.Expect(node.UID)
 	if !m.Config.HasRanges() {
 		return nil
@@ -172,6 +176,7 @@ func (m *Member) NodeNames() map[uint32]string {
 func (m *Member) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.View.Run(ctx) })
+	group.Go(func() error { return m.watchAPIServer(ctx) })
 	group.Go(func() error { return m.follower.Run(ctx) })
 	group.Go(func() error { return m.Uplink.follow(ctx, m.Health) })
 	group.Go(func() error { return m.announcer.Run(ctx) })
@@ -192,6 +197,21 @@ func (m *Member) Run(ctx context.Context) error {
 		return m.Blocks.Publish(ctx)
 	})
 	return group.Wait()
+}
+
+// checkAPIServer is the interval of checks whether the API server answers.
+const checkAPIServer = time.Second
+
+// watchAPIServer keeps the condition that the API server answers. Pods are served without it, from the last view of the cluster.
+func (m *Member) watchAPIServer(ctx context.Context) error {
+	wait.UntilWithContext(ctx, func(context.Context) {
+		if err := m.View.Failure(); err != nil {
+			m.Health.Set(health.APIServer, false, "the API server does not answer, the last view of the cluster is used: "+line.Of(err.Error(), line.Cause))
+			return
+		}
+		m.Health.Set(health.APIServer, true, "")
+	}, checkAPIServer)
+	return ctx.Err()
 }
 
 // Selected resolves the NetworkAttachmentDefinitions that a pod selects to interface requests.

@@ -36,6 +36,7 @@ const (
 	Announcements = "announcements" // all parts of other nodes' announcements are granted
 	Policies      = "policies"      // no NetworkPolicy is ignored
 	Stats         = "stats"         // the dataplane's counters can be read
+	APIServer     = "api-server"    // the API server answers the node's watches
 )
 
 // FirstResync is the message of Started until the first resync has ended.

@@ -27,6 +27,7 @@ const warnAfter = 30 * time.Second
 type Group struct {
 	log     *slog.Logger
 	members []member
+	answers answers
 }
 
 type member struct {
@@ -109,12 +110,18 @@ func Add[T, L runtime.Object](g *Group, objects string, s source[L], o Options[T
 		ListWithContextFunc: func(ctx context.Context, list metav1.ListOptions) (runtime.Object, error) {
 			all, err := s.List(ctx, selected(list))
 			if o.Optional && apierrors.IsNotFound(err) {
+				g.answers.record(objects, nil)
 				return &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: "0"}}, nil
 			}
+			g.answers.record(objects, err)
 			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, list metav1.ListOptions) (watch.Interface, error) {
-			return s.Watch(ctx, selected(list))
+			w, err := s.Watch(ctx, selected(list))
+			if !o.Optional || !apierrors.IsNotFound(err) {
+				g.answers.record(objects, err)
+			}
+			return w, err
 		},
 	}, example, 0, cache.Indexers{})
 	transform := lighten

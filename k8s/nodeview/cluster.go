@@ -143,6 +143,9 @@ func (c *Cluster) awaitAll(ctx context.Context) error {
 // Missing lists the kinds that the API server has not shown yet and the view needs; nil: the view is complete.
 func (c *Cluster) Missing() []string { return c.watches.Missing() }
 
+// Failure returns why the view may be outdated: the API server does not answer, or denies a request; nil if all watches are established.
+func (c *Cluster) Failure() error { return c.watches.Failure() }
+
 // Blocks lists this node's blocks; false: the watch has not shown all yet.
 func (c *Cluster) Blocks() ([]*v1.IPBlock, bool) { return c.blocks.All(), c.blocks.Synced() }
 

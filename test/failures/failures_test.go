@@ -23,6 +23,7 @@ import (
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/test/must"
+	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 	"github.com/weftnet/weft/test/refuse"
@@ -42,7 +43,7 @@ type failure struct {
 	words   []string
 }
 
-// failures are the prepared failures. Two of issue 15 lack a row: an API server that is away, and drift.
+// failures are the prepared failures.
 var failures = []failure{
 	{
 		name: "pool exhausted", options: node.Options{Pools: []node.Pool{{Name: "small", Prefix: netip.MustParsePrefix("10.1.0.0/29")}}},
@@ -75,6 +76,14 @@ var failures = []failure{
 	{
 		name: "quarantine", prepare: crashDataplane,
 		command: "pod demo/a", words: []string{"quarantined", "weftctl quarantine release demo/a"},
+	},
+	{
+		name: "API server away", prepare: disconnectServer,
+		command: "status", words: []string{"api-server  no", "the API server does not answer, the last view of the cluster is used"},
+	},
+	{
+		name: "drift", prepare: changeLink,
+		command: "events", words: []string{"drift reported: ", "mtu is 1400, not 1500"},
 	},
 }
 
@@ -294,12 +303,27 @@ func disconnectServer(s *scene, broken bool) {
 	file := filepath.Join(s.TempDir(), "kubeconfig")
 	must.Succeed(s.T, os.WriteFile(file, []byte(kubeconfig(server.Connection().Host)), 0o600))
 	s.use(node.Options{CoolDown: time.Second, PodInterface: "veth", Embedded: true, Kubeconfig: file})
+	s.start()
 	if broken {
 		server.Disconnect()
-		must.Succeed(s.T, s.BeginAgent()) // it never becomes ready
+	}
+}
+
+// changeLink changes the MTU of a pod's interface, which the agent does not repair but only report.
+func changeLink(s *scene, broken bool) {
+	s.start("--drift", "report", "--audit", "2s")
+	p := s.pod("a", "")
+	s.add(p, false)
+	if !broken {
 		return
 	}
-	s.start()
+	must.Succeed(s.T, netns.Do(p.Netns, func() error {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetMTU(link, 1400)
+	}))
 }
 
 func kubeconfig(host string) string {
