@@ -93,7 +93,7 @@ func (p proxy) probe(ctx context.Context, transport *http.Transport) error {
 		ctx, cancel = context.WithTimeout(ctx, p.timeout)
 		defer cancel()
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/api/state", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/api/state", nil)
 	if err != nil {
 		return err
 	}

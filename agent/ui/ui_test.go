@@ -71,7 +71,7 @@ func (a agent) Events(r *weftv1.EventsRequest, s grpc.ServerStreamingServer[weft
 func get(t *testing.T, path string) (*httptest.ResponseRecorder, map[string]any) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	Handler(&API{Operations: agent{}}).ServeHTTP(w, httptest.NewRequest("GET", path, http.NoBody))
+	Handler(&API{Operations: agent{}}).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 	var doc map[string]any
 	if strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
 		if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
@@ -90,7 +90,7 @@ func TestAllRepliesHaveThePolicyAndOnlyGETIsAllowed(t *testing.T) {
 		}
 		for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"} {
 			w := httptest.NewRecorder()
-			Handler(&API{Operations: agent{}}).ServeHTTP(w, httptest.NewRequest(method, path, http.NoBody))
+			Handler(&API{Operations: agent{}}).ServeHTTP(w, httptest.NewRequest(method, path, nil))
 			if w.Code != http.StatusMethodNotAllowed {
 				t.Errorf("%s %s: %d", method, path, w.Code)
 			}
@@ -214,7 +214,7 @@ func TestStreamEndsWhenTheClientLeaves(t *testing.T) {
 	a := agent{following: make(chan struct{}, 1)}
 	client, ended := serveAt(t, ctx, a)
 	request, cancel := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(request, http.MethodGet, "http://localhost/api/stream", http.NoBody)
+	r, err := http.NewRequestWithContext(request, http.MethodGet, "http://localhost/api/stream", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

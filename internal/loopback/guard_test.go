@@ -16,7 +16,7 @@ func protected(g *Guard) http.Handler {
 
 // do sends a request with changes, and returns the reply.
 func do(h http.Handler, method, path string, change func(*http.Request)) *http.Response {
-	r := httptest.NewRequest(method, path, http.NoBody)
+	r := httptest.NewRequest(method, path, nil)
 	r.Host = "127.0.0.1:1234"
 	if change != nil {
 		change(r)
