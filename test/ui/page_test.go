@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/weftnet/weft/test/must"
+	"github.com/weftnet/weft/test/node"
 )
 
 // maxScreenshot is the largest size of a screenshot.
@@ -45,14 +46,9 @@ var after = map[string]string{
 
 func TestPageInABrowser(t *testing.T) {
 	browser := chromium(t)
-	address := stage(t)
+	n, address := stage(t)
 	ctx := start(t, browser)
 	problems := observe(ctx, address)
-	t.Cleanup(func() {
-		for _, p := range problems() {
-			t.Error(p)
-		}
-	})
 	must.Succeed(t, chromedp.Run(ctx, chromedp.EmulateViewport(1280, 900), chromedp.Navigate(address)))
 	await(t, ctx, `document.querySelector('.chip')`)
 	var location string
@@ -77,6 +73,11 @@ func TestPageInABrowser(t *testing.T) {
 		}
 	}
 	t.Run("keyboard", func(t *testing.T) { checkKeyboard(t, ctx) })
+	found := problems()
+	t.Run("restart", func(t *testing.T) { checkRestart(t, ctx, n) })
+	for _, p := range found {
+		t.Error(p)
+	}
 }
 
 // start starts the browser.
@@ -182,6 +183,16 @@ func screenshot(t *testing.T, ctx context.Context, name, scheme string) {
 		name += "-dark"
 	}
 	must.Succeed(t, os.WriteFile(filepath.Join("..", "..", "docs", "ui", name+".png"), picture, 0o644))
+}
+
+// checkRestart checks that the page says that the agent is away, and shows the events of its successor.
+func checkRestart(t *testing.T, ctx context.Context, n *node.Node) {
+	show(t, ctx, "events")
+	await(t, ctx, `document.querySelector('.live.on')`)
+	must.Succeed(t, n.KillAgent())
+	await(t, ctx, `/does not answer/.test(document.getElementById('readiness').textContent) && !document.querySelector('.live.on')`)
+	must.Succeed(t, n.StartAgent(t.Context()))
+	await(t, ctx, `document.querySelector('.live.on') && document.querySelector('.chip.good') && /full resync/.test(document.querySelector('main tbody tr').textContent)`)
 }
 
 // checkNames checks that no name of a pod was parsed as markup.
