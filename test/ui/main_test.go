@@ -119,7 +119,7 @@ func occupyDefaultRoute() error {
 func send(t *testing.T, from *node.Pod, to node.Link) {
 	t.Helper()
 	size := map[string]int{"eth0": 1200, "blue0": 700, "red0": 120}[to.Name]
-	wait, err := traffic.Trickle(t.Context(), from.Netns, to.Bare()[0], size, 5*time.Millisecond)
+	wait, err := traffic.Trickle(t.Context(), from.Netns, to.Bare()[0], size)
 	must.Succeed(t, err)
 	t.Cleanup(wait)
 }
