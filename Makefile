@@ -55,13 +55,13 @@ modules: go
 	@$(GO) list -m all >/dev/null
 	@$(GO) list -C test/chain -deps tool >/dev/null || echo "tests that need the programs of test/chain will be skipped"
 
-test: modules peers ## run all tests (PACKAGES=./... selects; WEFT_REQUIRE=root,netns,dpdk,plugins forbids skips; WEFT_VPP=PREFIX: on VPP, one test at a time)
+test: modules peers ## run all tests (PACKAGES=./... selects; WEFT_REQUIRE=root,netns,dpdk,plugins,chromium forbids skips; WEFT_VPP=PREFIX: on VPP, one test at a time)
 	@$(if $(RACE),,echo "test: running without the race detector, because there is no C compiler";) out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
 	{ $(GO) test $(RACE) -count=1 $(if $(WEFT_VPP),-p 1 -parallel 1 -timeout 40m,-timeout 20m) $(PACKAGES); echo $$? >"$$out/status"; } | tee "$$out/log"; \
 	echo "test: the slowest packages:"; \
 	awk '($$1 == "ok" || $$1 == "FAIL") && $$3 ~ /s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' "$$out/log" | sort -rn | head -n 10; \
 	exit "$$(cat "$$out/status")"
-	@$(if $(filter ./...,$(PACKAGES)),$(GO) test -C test/admission -count=1 ./... && $(GO) test -C tools -count=1 ./...)
+	@$(if $(filter ./...,$(PACKAGES)),$(GO) test -C test/admission -count=1 ./... && $(GO) test -C test/ui -count=1 ./... && $(GO) test -C tools -count=1 ./...)
 	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestMaliciousClients ./vswitch/forward) # truncates mapped memory, which the detector does not support
 
 # VPP runs few tests at a time, because each of its threads supports 15 veths (docs/vpp.md).

@@ -34,6 +34,8 @@ var listening = map[string][]string{
 	"cmd/weft-agent/controller.go": {"TCP 127.0.0.1:9879"},
 	"agent/serve.go":               {"`/run/weft/agent.sock`"},
 	"agent/debug/debug.go":         {"`/run/weft/debug.sock`"},
+	"agent/ui/serve.go":            {"`/run/weft/ui.sock`", "TCP on loopback (`ui.listen`)"},
+	"ctl/ui.go":                    {"TCP on 127.0.0.1, a random port"},
 	"devicemanager/server.go":      {"kubelet's `device-plugins/weft-memif.sock`"},
 	"vswitch/run.go":               {"`/run/weft/vswitch-api.sock`", "`/run/weft/vswitch-stats.sock`"},
 	"memif/bind.go":                {"`memif.sock`"},

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -71,7 +72,7 @@ func (a agent) Events(r *weftv1.EventsRequest, s grpc.ServerStreamingServer[weft
 func get(t *testing.T, path string) (*httptest.ResponseRecorder, map[string]any) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	Handler(&API{Operations: agent{}}).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	Handler(&API{Operations: agent{}}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	var doc map[string]any
 	if strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
 		if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
@@ -154,7 +155,7 @@ func TestErrorsAreOneSentenceWithAStatus(t *testing.T) {
 }
 
 // serveAt runs a server on a unix socket until the context ends.
-func serveAt(t *testing.T, ctx context.Context, a agent) (client *http.Client, ended chan error) {
+func serveAt(ctx context.Context, t *testing.T, a agent) (client *http.Client, ended chan error) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "ui.sock")
 	s := &Server{Socket: socket, Handler: Handler(&API{Operations: a, Stopping: ctx.Done()}), Log: slog.New(slog.DiscardHandler)}
@@ -183,7 +184,7 @@ func TestStreamEndsWhenTheAgentStops(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	a := agent{following: make(chan struct{}, 1)}
-	client, ended := serveAt(t, ctx, a)
+	client, ended := serveAt(ctx, t, a)
 	reply, err := client.Get("http://localhost/api/stream")
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +203,10 @@ func TestStreamEndsWhenTheAgentStops(t *testing.T) {
 		t.Errorf("data %q", data)
 	}
 	select {
-	case <-ended:
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	case <-time.After(10 * time.Second):
 		t.Error("the server did not end")
 	}
@@ -212,7 +216,7 @@ func TestStreamEndsWhenTheAgentStops(t *testing.T) {
 func TestStreamEndsWhenTheClientLeaves(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	a := agent{following: make(chan struct{}, 1)}
-	client, ended := serveAt(t, ctx, a)
+	client, ended := serveAt(ctx, t, a)
 	request, cancel := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(request, http.MethodGet, "http://localhost/api/stream", nil)
 	if err != nil {
@@ -227,5 +231,7 @@ func TestStreamEndsWhenTheClientLeaves(t *testing.T) {
 	_, _ = io.Copy(io.Discard, reply.Body)
 	_ = reply.Body.Close()
 	stop()
-	<-ended
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }

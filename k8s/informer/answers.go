@@ -2,9 +2,11 @@ package informer
 
 import (
 	"errors"
+	"reflect"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // answers records whether the API server answers the requests of a group, by the kind of the objects: one kind may be denied while others
@@ -26,6 +28,16 @@ func (a *answers) record(objects string, err error) {
 		a.failed = map[string]error{}
 	}
 	a.failed[objects] = err
+}
+
+var errNoAnswer = errors.New("a connection ended without an answer, or the request timed out")
+
+// resultOf returns the error of a watch. client-go returns an empty watch, and no error, for a connection that ends or times out.
+func resultOf(w watch.Interface, err error) error {
+	if err == nil && reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch()) {
+		return errNoAnswer
+	}
+	return err
 }
 
 // Failure returns why copies of objects may be outdated: an error of the API server, or of the connection to it, of a request that is being

@@ -119,7 +119,7 @@ func Add[T, L runtime.Object](g *Group, objects string, s source[L], o Options[T
 		WatchFuncWithContext: func(ctx context.Context, list metav1.ListOptions) (watch.Interface, error) {
 			w, err := s.Watch(ctx, selected(list))
 			if !o.Optional || !apierrors.IsNotFound(err) {
-				g.answers.record(objects, err)
+				g.answers.record(objects, resultOf(w, err))
 			}
 			return w, err
 		},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/traffic"
@@ -13,7 +12,7 @@ import (
 // stay keeps pods, agent and dataplane running until the interrupt, with light traffic from A to B, and then deletes the pods and compares.
 func (d *demo) stay(ctx context.Context) error {
 	for i, l := range d.b.links {
-		wait, err := traffic.Trickle(ctx, d.a.Netns, l.Bare()[0], 1200/(i+1), 10*time.Millisecond)
+		wait, err := traffic.Trickle(ctx, d.a.Netns, l.Bare()[0], 1200/(i+1))
 		if err != nil {
 			return err
 		}

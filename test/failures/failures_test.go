@@ -79,11 +79,11 @@ var failures = []failure{
 	},
 	{
 		name: "API server away", prepare: disconnectServer,
-		command: "status", words: []string{"api-server  no", "the API server does not answer, the last view of the cluster is used"},
+		command: "status", words: []string{"api-server", "the API server does not answer, the last view of the cluster is used"},
 	},
 	{
-		name: "drift", prepare: changeLink,
-		command: "events", words: []string{"drift reported: ", "mtu is 1400, not 1500"},
+		name: "drift", prepare: removeAddress,
+		command: "events", words: []string{"drift reported: linux.address/", "was missing"},
 	},
 }
 
@@ -309,8 +309,8 @@ func disconnectServer(s *scene, broken bool) {
 	}
 }
 
-// changeLink changes the MTU of a pod's interface, which the agent does not repair but only report.
-func changeLink(s *scene, broken bool) {
+// removeAddress removes an address of a pod, which the agent reports but does not repair.
+func removeAddress(s *scene, broken bool) {
 	s.start("--drift", "report", "--audit", "2s")
 	p := s.pod("a", "")
 	s.add(p, false)
@@ -322,7 +322,11 @@ func changeLink(s *scene, broken bool) {
 		if err != nil {
 			return err
 		}
-		return netlink.LinkSetMTU(link, 1400)
+		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
+		if err != nil {
+			return err
+		}
+		return netlink.AddrDel(link, &addresses[0])
 	}))
 }
 

@@ -13,9 +13,12 @@ import (
 // tricklePort is the port for discarded data (RFC 863).
 const tricklePort = 9
 
-// Trickle sends UDP packets of a size from the namespace at a path to an address, one in each interval, until ctx ends. Nothing has to
-// receive them. The returned function waits for the end.
-func Trickle(ctx context.Context, path string, to netip.Addr, size int, interval time.Duration) (wait func(), err error) {
+// trickleInterval is the time between packets of Trickle.
+const trickleInterval = 5 * time.Millisecond
+
+// Trickle sends UDP packets of a size from the namespace at a path to an address, 200 a second, until ctx ends. Nothing has to receive
+// them. The returned function waits for the end.
+func Trickle(ctx context.Context, path string, to netip.Addr, size int) (wait func(), err error) {
 	var conn net.Conn
 	err = netns.Do(path, func() (err error) {
 		conn, err = (&net.Dialer{}).DialContext(ctx, "udp", netip.AddrPortFrom(to, tricklePort).String())
@@ -28,7 +31,7 @@ func Trickle(ctx context.Context, path string, to netip.Addr, size int, interval
 	go func() {
 		defer close(ended)
 		defer conn.Close()
-		tick := time.NewTicker(interval)
+		tick := time.NewTicker(trickleInterval)
 		defer tick.Stop()
 		packet := make([]byte, size)
 		for {

@@ -48,11 +48,12 @@ func chromium(t *testing.T) string {
 // hostile is a pod's name that would be markup if the page parsed it.
 const hostile = "<img src onerror>"
 
-// stage starts a node with pods, one of which failed, and with traffic. It returns the URL that weftctl ui prints.
-func stage(t *testing.T) string {
+// stage starts a node with pods, one of which failed, and with traffic. The address is the URL that weftctl ui prints.
+func stage(t *testing.T) (n *node.Node, address string) {
 	t.Helper()
 	netnstest.RequireTap(t)
-	n, err := node.New(programs.Build(t), node.Options{CoolDown: time.Minute, Networks: []node.Network{
+	var err error
+	n, err = node.New(programs.Build(t), node.Options{CoolDown: time.Minute, Networks: []node.Network{
 		{Name: "blue", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24")}},
 		{Name: "red", Type: "L3", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/24")}},
 	}})
@@ -95,7 +96,7 @@ func stage(t *testing.T) string {
 	for _, l := range links {
 		send(t, cart, l)
 	}
-	return open(t, n)
+	return n, open(t, n)
 }
 
 // occupyDefaultRoute makes a link with the default route, so that the ADD fails late and is rolled back.
@@ -118,7 +119,7 @@ func occupyDefaultRoute() error {
 func send(t *testing.T, from *node.Pod, to node.Link) {
 	t.Helper()
 	size := map[string]int{"eth0": 1200, "blue0": 700, "red0": 120}[to.Name]
-	wait, err := traffic.Trickle(t.Context(), from.Netns, to.Bare()[0], size, 5*time.Millisecond)
+	wait, err := traffic.Trickle(t.Context(), from.Netns, to.Bare()[0], size)
 	must.Succeed(t, err)
 	t.Cleanup(wait)
 }

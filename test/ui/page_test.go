@@ -13,15 +13,17 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/weftnet/weft/test/must"
+	"github.com/weftnet/weft/test/node"
 )
 
 // maxScreenshot is the largest size of a screenshot.
-const maxScreenshot = 320 << 10
+const maxScreenshot = 200 << 10
 
 // views are the views of the page, with conditions that hold when they show what the node of stage has.
 var views = []struct {
@@ -33,7 +35,7 @@ var views = []struct {
 	{"event", `document.querySelectorAll('.bar.operation').length > 5 && document.querySelectorAll('.bar.handler').length > 1 && document.querySelector('h2.undo') && document.querySelectorAll('.bar.undone').length > 5`, ""},
 	{"objects", `document.querySelectorAll('.list-pane tbody tr').length > 20`, `[...document.querySelectorAll('.list-pane button')].find(b => b.textContent.startsWith('vpp.interface/')).click()`},
 	{"addresses", `document.querySelectorAll('.cell.used').length >= 4 && document.querySelectorAll('.cell.cooling').length >= 1`, `document.querySelector('.cell.used').click()`},
-	{"drops", `document.querySelectorAll('.stat').length === 4`, ""},
+	{"drops", `document.querySelectorAll('.stat').length === 4 && document.querySelectorAll('main tbody tr').length > 2 && !document.querySelector('main').textContent.includes('…')`, ""},
 }
 
 // after are conditions on the detail that act selects.
@@ -44,14 +46,9 @@ var after = map[string]string{
 
 func TestPageInABrowser(t *testing.T) {
 	browser := chromium(t)
-	address := stage(t)
+	n, address := stage(t)
 	ctx := start(t, browser)
 	problems := observe(ctx, address)
-	t.Cleanup(func() {
-		for _, p := range problems() {
-			t.Error(p)
-		}
-	})
 	must.Succeed(t, chromedp.Run(ctx, chromedp.EmulateViewport(1280, 900), chromedp.Navigate(address)))
 	await(t, ctx, `document.querySelector('.chip')`)
 	var location string
@@ -76,6 +73,11 @@ func TestPageInABrowser(t *testing.T) {
 		}
 	}
 	t.Run("keyboard", func(t *testing.T) { checkKeyboard(t, ctx) })
+	found := problems()
+	t.Run("restart", func(t *testing.T) { checkRestart(t, ctx, n) })
+	for _, p := range found {
+		t.Error(p)
+	}
 }
 
 // start starts the browser.
@@ -158,21 +160,39 @@ func await(t *testing.T, ctx context.Context, condition string) {
 func screenshot(t *testing.T, ctx context.Context, name, scheme string) {
 	t.Helper()
 	var picture []byte
-	capture := chromedp.CaptureScreenshot(&picture)
+	capture := chromedp.ActionFunc(chromedp.CaptureScreenshot(&picture).Do)
 	if name == "event" {
-		capture = chromedp.FullScreenshot(&picture, 100) // the rollback is at the end
+		capture = chromedp.ActionFunc(func(ctx context.Context) (err error) { // the rollback is at the end
+			var height float64
+			if err := chromedp.Evaluate(`document.documentElement.scrollHeight`, &height).Do(ctx); err != nil {
+				return err
+			}
+			clip := &page.Viewport{Width: 1280, Height: height, Scale: 0.55}
+			picture, err = page.CaptureScreenshot().WithCaptureBeyondViewport(true).WithClip(clip).Do(ctx)
+			return err
+		})
 	}
 	must.Succeed(t, chromedp.Run(ctx, chromedp.Evaluate(`scrollTo(0, 0)`, nil), capture))
 	if len(picture) > maxScreenshot {
 		t.Errorf("the screenshot has %d bytes", len(picture))
 	}
-	if !*update {
+	if !*update || (scheme == "dark" && name != "topology") {
 		return
 	}
 	if scheme == "dark" {
 		name += "-dark"
 	}
 	must.Succeed(t, os.WriteFile(filepath.Join("..", "..", "docs", "ui", name+".png"), picture, 0o644))
+}
+
+// checkRestart checks that the page says that the agent is away, and shows the events of its successor.
+func checkRestart(t *testing.T, ctx context.Context, n *node.Node) {
+	show(t, ctx, "events")
+	await(t, ctx, `document.querySelector('.live.on')`)
+	must.Succeed(t, n.KillAgent())
+	await(t, ctx, `/does not answer/.test(document.getElementById('readiness').textContent) && !document.querySelector('.live.on')`)
+	must.Succeed(t, n.StartAgent(t.Context()))
+	await(t, ctx, `document.querySelector('.live.on') && document.querySelector('.chip.good') && [...document.querySelectorAll('main tbody tr')].slice(0, 2).some((r) => /full resync/.test(r.textContent))`)
 }
 
 // checkNames checks that no name of a pod was parsed as markup.

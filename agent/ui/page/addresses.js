@@ -42,7 +42,7 @@ class Addresses extends HTMLElement {
     const busy = p.used + p.leased;
     return h('article', { class: 'card' }, h('h2', {}, p.name, h('span', { class: 'prefix' }, p.prefix)),
       h('p', { class: 'note' }, `${count(p.used)} used, ${count(p.leased)} leased, ${count(p.cooling)} cooling, ${size > 2 ** 40 ? 'nearly all' : count(p.free)} free` + (size < 2 ** 40 && busy + p.free ? ` · ${(100 * busy / (busy + p.free)).toFixed(1)} % in use` : '')),
-      grid, h('p', { class: 'note' }, per === 1 ? 'Each square is one address.' : `Each square is a block of ${per > 2 ** 40 ? 'many' : count(per)} addresses.`, n * per + base < size && size > 2 ** 20 ? ' The map shows the start of the pool; the table lists all others.' : '',
+      grid, h('p', { class: 'note' }, per === 1 ? 'Each square is one address.' : `Each square is a block of ${per > 2 ** 40 ? 'many' : count(per)} addresses.`, n * per + base < size && size > 2 ** 20 ? ' The map shows the start of the pool; the rest is free.' : '',
         open ? [' ', h('button', { type: 'button', class: 'link', onclick: () => { this.open.delete(p.name + p.prefix); this.show(); } }, 'Show the whole pool')] : ''));
   }
   describe(p, b) {

@@ -6,7 +6,7 @@ import { count, podOf, packets } from './format.js';
 const exact = {
   'arp-reply/l3_dst_address_not_local': 'Not a loss for pods: ARP requests for addresses that the dataplane does not have.',
   'ip6-icmp-input/neighbor_solicitation_source_unknown': 'A neighbour solicitation came from an unknown address; pods send these while they configure an address.',
-  'ethernet-input/no error': 'Frames without a fault that nothing on this node wanted, such as protocols other than IP and ARP.',
+  'ethernet-input/no error': 'Dropped without a more specific reason, for example by a route that discards packets.',
   'ethernet-input/subinterface down': 'Frames arrived before their interface was up, or after it went down.',
   'ip6-input/multicast not forwarded': 'IPv6 multicast, such as router solicitations, stays on its link. This is normal.',
   'l2-learn/L2 learn misses': 'Not a loss: a bridge learned a new MAC address.',

@@ -22,19 +22,27 @@ class Events extends HTMLElement {
       this.rows);
     this.load();
   }
-  disconnectedCallback() { if (this.source) this.source.close(); }
+  disconnectedCallback() { clearTimeout(this.retry); if (this.source) this.source.close(); }
+  // again reads everything again: a browser does not reconnect after an error of the proxy.
+  again() {
+    this.live.textContent = 'reconnecting';
+    this.live.classList.remove('on');
+    clearTimeout(this.retry);
+    if (this.isConnected) this.retry = setTimeout(() => this.load(), 2000);
+  }
   async load() {
     try {
       this.events = (await read('events', { last: 1000 })).events;
     } catch (e) {
       this.rows.replaceChildren(h('p', { class: 'error', role: 'alert' }, e.message));
+      this.again();
       return;
     }
     this.show();
     const next = this.events.length ? this.events[this.events.length - 1].seq + 1 : 1;
     this.source = new EventSource('/api/stream?since=' + next);
     this.source.onopen = () => { this.live.textContent = 'live'; this.live.classList.add('on'); };
-    this.source.onerror = () => { this.live.textContent = 'reconnecting'; this.live.classList.remove('on'); };
+    this.source.onerror = () => { this.source.close(); this.again(); };
     this.source.onmessage = (m) => this.add(JSON.parse(m.data));
   }
   add(e) {
