@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"go.fd.io/govpp/api"
 	interfaces "go.fd.io/govpp/binapi/interface"
@@ -142,8 +143,13 @@ func (k *Capture) Close(ctx context.Context) error {
 	return removeCaptures(ctx, k.client.exchangeAll, func(socket string) bool { return socket == k.Socket })
 }
 
+// pruneTime bounds the search for captures of an earlier agent: pods wait for the connection.
+const pruneTime = time.Second
+
 // pruneCaptures removes the objects of captures of an agent that has ended, or of a broken connection.
 func (s *session) pruneCaptures(ctx context.Context, o *Options) error {
+	ctx, cancel := context.WithTimeout(ctx, pruneTime)
+	defer cancel()
 	return removeCaptures(ctx, func(ctx context.Context, requests []*request) error {
 		s.exchange(ctx, o.Limit, requests)
 		return firstFault(requests)
