@@ -118,6 +118,8 @@ type Ports interface {
 	OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error)
 	OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error)
 	OpenMemif(index uint32, c port.MemifConfig) error
+	AdoptTap(index uint32, c port.TapConfig, descriptors []int) error
+	AdoptAFPacket(index uint32, c port.AFPacketConfig, descriptors []int) error
 	ClosePort(index uint32) error
 }
 

@@ -1,0 +1,166 @@
+package vswitch
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	govpp "go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/af_packet"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/tapv2"
+
+	"github.com/weftnet/weft/internal/netnstest"
+)
+
+// datagramEvery is the interval of the datagrams that measure a loss.
+const datagramEvery = time.Millisecond
+
+// datagrams is a stream of datagrams from a pod to another one.
+type datagrams struct {
+	sender   *net.UDPConn
+	receiver *net.UDPConn
+	to       *net.UDPAddr
+}
+
+type loss struct {
+	sent, received int
+	gap            time.Duration
+}
+
+func newDatagrams(t *testing.T, from, to pod) *datagrams {
+	t.Helper()
+	s := &datagrams{to: net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParsePrefix(to.prefix4(2)).Addr(), 7001))}
+	s.receiver = listen(t, to, func() (*net.UDPConn, error) { return net.ListenUDP("udp4", &net.UDPAddr{Port: 7001}) })
+	s.sender = listen(t, from, func() (*net.UDPConn, error) { return net.ListenUDP("udp4", nil) })
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *datagrams) close() { _, _ = s.sender.Close(), s.receiver.Close() }
+
+// during streams while f runs and a little longer.
+func (s *datagrams) during(t *testing.T, f func()) loss {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	sent := make(chan int)
+	go func() {
+		n := 0
+		tick := time.NewTicker(datagramEvery)
+		defer tick.Stop()
+		for ; ctx.Err() == nil; <-tick.C {
+			_, _ = s.sender.WriteToUDP(binary.BigEndian.AppendUint32(nil, uint32(n)), s.to)
+			n++
+		}
+		sent <- n
+	}()
+	counted := make(chan loss)
+	go func() {
+		var l loss
+		var last time.Time
+		b := make([]byte, 16)
+		for {
+			if _, _, err := s.receiver.ReadFromUDP(b); err != nil {
+				counted <- l
+				return
+			}
+			now := time.Now()
+			if l.received++; !last.IsZero() {
+				l.gap = max(l.gap, now.Sub(last))
+			}
+			last = now
+		}
+	}()
+	f()
+	<-time.After(300 * time.Millisecond)
+	stop()
+	n := <-sent
+	must(t, s.receiver.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
+	l := <-counted
+	l.sent = n
+	s.close()
+	return l
+}
+
+// linkIndex returns the kernel's index of a pod's eth0, which tells whether the link is still the same.
+func linkIndex(t *testing.T, p pod) (index int) {
+	t.Helper()
+	netnstest.Do(t, p.netns, func() {
+		link, err := netlink.LinkByName("eth0")
+		must(t, err)
+		index = link.Attrs().Index
+	})
+	return index
+}
+
+// names lists the interfaces of the dataplane with index, tag and flags.
+func names(t *testing.T, conn govpp.Connection) (list []string) {
+	t.Helper()
+	dump, err := interfaces.NewServiceClient(conn).SwInterfaceDump(t.Context(), &interfaces.SwInterfaceDump{SwIfIndex: ^interface_types.InterfaceIndex(0)})
+	must(t, err)
+	for {
+		d, err := dump.Recv()
+		if err != nil {
+			return list
+		}
+		list = append(list, fmt.Sprintf("%+v", *d))
+	}
+}
+
+func becomesActive(t *testing.T, socket, name string) {
+	t.Helper()
+	eventually(t, func() bool {
+		s := StatusOf(t.Context(), socket)
+		return s.Active != nil && s.Active.Name == name && s.Standby == nil
+	})
+}
+
+// logged is a log that a test reads.
+func testLog(t *testing.T) *slog.Logger {
+	t.Helper()
+	return slog.New(slog.NewTextHandler(t.Output(), nil))
+}
+
+func TestHandoverLosesNoPacketOfTapsAndVeths(t *testing.T) {
+	netnstest.Require(t)
+	first := start(t)
+	conn := first.connect(t)
+	pods := []pod{addPod(t, conn, 1, tapv2.TAP_API_FLAG_GSO), addPod(t, conn, 2, 0), addVethPod(t, conn, 3, 0), addVethPod(t, conn, 4, af_packet.AF_PACKET_API_FLAG_CKSUM_GSO)}
+	for _, pair := range [][2]int{{0, 1}, {2, 3}, {0, 3}} {
+		ping(t, pods[pair[0]], pods[pair[1]].prefix4(2))
+	}
+	links := []int{linkIndex(t, pods[0]), linkIndex(t, pods[1])}
+	before := names(t, conn)
+	active := first
+	for round, pair := range [][2]int{{0, 1}, {2, 3}, {0, 3}} {
+		name := fmt.Sprintf("next%d", round)
+		standby := startStandby(t, Config{APISocket: first.socket, Name: name, Log: testLog(t)})
+		<-time.After(50 * time.Millisecond)
+		l := newDatagrams(t, pods[pair[0]], pods[pair[1]]).during(t, func() {
+			active.stop()
+			becomesActive(t, first.socket, name)
+		})
+		t.Logf("pods %v: %d of %d datagrams lost, longest gap %s", pair, l.sent-l.received, l.sent, l.gap)
+		if l.sent-l.received > 5 || l.gap > 200*time.Millisecond {
+			t.Errorf("pods %v: %d of %d datagrams lost, longest gap %s", pair, l.sent-l.received, l.sent, l.gap)
+		}
+		active = standby
+	}
+	if got := []int{linkIndex(t, pods[0]), linkIndex(t, pods[1])}; !slices.Equal(got, links) {
+		t.Errorf("links %v became %v", links, got)
+	}
+	if after := names(t, first.connect(t)); !reflect.DeepEqual(before, after) {
+		t.Errorf("interfaces were\n%s\nand are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	}
+	ping(t, pods[1], pods[2].prefix4(2))
+}
