@@ -28,6 +28,9 @@ type inheritance struct {
 // awaitOrInherit takes the lock when its holder ends. It returns the dataplane that the holder handed over together with the lock;
 // nil: the lock was released.
 func (l *lock) awaitOrInherit(ctx context.Context, c Config, broker *memif.Broker) (*dataplane, error) {
+	if c.NoHandover {
+		return nil, l.await(ctx, c.Name, c.APISocket)
+	}
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	inherited := make(chan *inheritance, 1)
@@ -102,11 +105,12 @@ func inheritOver(ctx context.Context, over net.Conn, c Config, broker *memif.Bro
 	if err := expect(conn, greeting); err != nil {
 		return nil, fmt.Errorf("greet: %w", err)
 	}
-	d, err := receiveDataplane(conn, c, broker)
+	// Before the handover: packets do not wait for it.
+	d, err := newDataplane(c, broker)
 	if err != nil {
 		return nil, err
 	}
-	file, err := agree(conn)
+	file, err := d.receive(conn)
 	if err != nil {
 		return nil, errors.Join(err, d.engine.Abandon())
 	}
@@ -129,11 +133,11 @@ func agree(conn *net.UnixConn) (int, error) {
 	return descriptors[0], nil
 }
 
-// receiveDataplane receives a parcel with its descriptors, and makes a dataplane of them that does not forward yet.
-func receiveDataplane(conn *net.UnixConn, c Config, broker *memif.Broker) (*dataplane, error) {
+// receive receives a parcel with its descriptors, continues with them without forwarding yet, and returns the lock file of commit.
+func (d *dataplane) receive(conn *net.UnixConn) (lockFile int, err error) {
 	p, err := receiveParcel(conn)
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
 	ports, err := receivePorts(conn, p.Ports)
 	defer func() {
@@ -142,20 +146,16 @@ func receiveDataplane(conn *net.UnixConn, c Config, broker *memif.Broker) (*data
 		}
 	}()
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
 	state, err := model.DecodeState(p.State)
 	if err != nil {
-		return nil, err
-	}
-	d, err := newDataplane(c, broker)
-	if err != nil {
-		return nil, err
+		return -1, err
 	}
 	if err := d.model.Restore(state, ports); err != nil {
-		return nil, errors.Join(err, d.engine.Abandon())
+		return -1, err
 	}
-	return d, nil
+	return agree(conn)
 }
 
 func receiveParcel(conn *net.UnixConn) (*parcel, error) {

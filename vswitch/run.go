@@ -31,6 +31,7 @@ import (
 type Config struct {
 	APISocket   string       // of the binary API; its directory is created if needed
 	Standby     bool         // wait for the end of a dataplane on the API socket, and take over then
+	NoHandover  bool         // neither hand the state over to a standby nor take it over from the active dataplane
 	Name        string       // in the lock file; "": none
 	StatsSocket string       // "": StatsSocket(APISocket)
 	Workers     int          // forwarding threads; 0: one
@@ -126,8 +127,11 @@ func (d *dataplane) run(ctx context.Context, l *lock) error {
 	desk := newDesk(d.Log)
 	defer desk.close()
 	d.pass = func(ports []forward.OpenPort) bool {
+		if ctx.Err() == nil {
+			return false // the packet path failed
+		}
 		<-closed
-		return ctx.Err() != nil && desk.handOver(d.model.State(), ports, l)
+		return desk.handOver(d.model.State(), ports, l)
 	}
 	g.Go(func() error {
 		if err := d.engine.Run(pathCtx); err != nil {
@@ -154,14 +158,16 @@ func (d *dataplane) serveAll(ctx context.Context, at *desk) error {
 	if err != nil {
 		return err
 	}
-	standbys, err := listenPrivately(ctx, "unixpacket", HandoverPath(d.APISocket))
-	if err != nil {
-		return errors.Join(err, counters.Close())
-	}
 	g, ctx := errgroup.WithContext(ctx)
+	if !d.NoHandover {
+		standbys, err := listenPrivately(ctx, "unixpacket", HandoverPath(d.APISocket))
+		if err != nil {
+			return errors.Join(err, counters.Close())
+		}
+		g.Go(func() error { return at.serve(ctx, standbys) })
+	}
 	published := &stats.Server{Source: func() stats.Reading { return reading(d.Config, d.model, d.engine) }, Log: d.Log}
 	g.Go(func() error { return published.Serve(ctx, counters) })
-	g.Go(func() error { return at.serve(ctx, standbys) })
 	g.Go(func() error { return serve(ctx, d.Config, d.model) })
 	return g.Wait()
 }
