@@ -18,7 +18,9 @@ import (
 )
 
 // failer is a *testing.T or a *rapid.T.
-type failer interface{ Fatalf(format string, args ...any) }
+type failer interface {
+	Fatalf(format string, args ...any)
+}
 
 // dumps returns the answers to all dumps as JSON, without what the packet path learned and without ages.
 func dumps(m *model.Model) map[string]string {
