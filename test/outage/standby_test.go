@@ -139,6 +139,25 @@ func TestReplacementByAStandbyLosesLessThanARestart(t *testing.T) {
 	}
 }
 
+// The agent's replay after a handover finds everything in place.
+func TestReplayAfterAHandoverChangesNothing(t *testing.T) {
+	r := newRelay(t)
+	pods := r.addPods()
+	for range standbyRounds {
+		former := r.active
+		r.active = r.begin("--standby")
+		if lost := r.lost(func() { must.Succeed(t, former.End(syscall.SIGTERM)) }); time.Duration(lost)*echoEvery > 200*time.Millisecond {
+			t.Errorf("%d echo requests lost, interval %s", lost, echoEvery)
+		}
+		out, err := r.Weftctl(t.Context(), "transactions")
+		must.Succeed(t, err)
+		t.Log(out)
+	}
+	for _, p := range pods {
+		must.Succeed(t, r.runtime.Check(t.Context(), p))
+	}
+}
+
 func TestStandbyTakesOverWhenTheActiveDataplaneIsKilled(t *testing.T) {
 	r := newRelay(t)
 	before, err := leftovers.Steady(t.Context(), r.places(), timeout)
