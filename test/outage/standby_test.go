@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -151,7 +152,10 @@ func TestReplayAfterAHandoverChangesNothing(t *testing.T) {
 		}
 		out, err := r.Weftctl(t.Context(), "transactions")
 		must.Succeed(t, err)
-		t.Log(out)
+		replays := regexp.MustCompile(`dataplane connected again +([0-9]+) `).FindAllStringSubmatch(out, -1)
+		if len(replays) == 0 || slices.ContainsFunc(replays, func(replay []string) bool { return replay[1] != "0" }) {
+			t.Errorf("not all replays were without operation:\n%s", out)
+		}
 	}
 	for _, p := range pods {
 		must.Succeed(t, r.runtime.Check(t.Context(), p))
