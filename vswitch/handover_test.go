@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,9 +19,12 @@ import (
 	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/l2"
+	binapi "go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/tapv2"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/memif"
 )
 
 // datagramEvery is the interval of the datagrams that measure a loss.
@@ -65,6 +69,7 @@ func (s *datagrams) during(t *testing.T, f func()) loss {
 		sent <- n
 	}()
 	counted := make(chan loss)
+	var received atomic.Int64
 	go func() {
 		var l loss
 		var last time.Time
@@ -75,14 +80,18 @@ func (s *datagrams) during(t *testing.T, f func()) loss {
 				return
 			}
 			now := time.Now()
-			if l.received++; !last.IsZero() {
+			l.received++
+			received.Store(int64(l.received))
+			if !last.IsZero() {
 				l.gap = max(l.gap, now.Sub(last))
 			}
 			last = now
 		}
 	}()
+	eventually(t, func() bool { return received.Load() > 20 })
 	f()
-	<-time.After(300 * time.Millisecond)
+	after := received.Load()
+	eventually(t, func() bool { return received.Load() > after+200 })
 	stop()
 	n := <-sent
 	must(t, s.receiver.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
@@ -125,7 +134,29 @@ func becomesActive(t *testing.T, socket, name string) {
 	})
 }
 
-// logged is a log that a test reads.
+// startHeir is startStandby for a standby that is ready for a handover.
+func startHeir(t *testing.T, socket, name string) *running {
+	t.Helper()
+	var ready atomic.Bool
+	log := slog.New(slog.NewTextHandler(writer(func(line string) {
+		if strings.Contains(line, "ready for a handover") {
+			ready.Store(true)
+		}
+		t.Log(strings.TrimSpace(line))
+	}), nil))
+	r := startStandby(t, Config{APISocket: socket, Name: name, Log: log})
+	eventually(t, ready.Load)
+	return r
+}
+
+// writer calls a function with each line.
+type writer func(string)
+
+func (w writer) Write(b []byte) (int, error) {
+	w(string(b))
+	return len(b), nil
+}
+
 func testLog(t *testing.T) *slog.Logger {
 	t.Helper()
 	return slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -144,8 +175,7 @@ func TestHandoverLosesNoPacketOfTapsAndVeths(t *testing.T) {
 	active := first
 	for round, pair := range [][2]int{{0, 1}, {2, 3}, {0, 3}} {
 		name := fmt.Sprintf("next%d", round)
-		standby := startStandby(t, Config{APISocket: first.socket, Name: name, Log: testLog(t)})
-		<-time.After(50 * time.Millisecond)
+		standby := startHeir(t, first.socket, name)
 		l := newDatagrams(t, pods[pair[0]], pods[pair[1]]).during(t, func() {
 			active.stop()
 			becomesActive(t, first.socket, name)
@@ -163,4 +193,37 @@ func TestHandoverLosesNoPacketOfTapsAndVeths(t *testing.T) {
 		t.Errorf("interfaces were\n%s\nand are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
 	ping(t, pods[1], pods[2].prefix4(2))
+}
+
+// Memifs are handed over without their clients, which can connect again at once, in the same bridge domain as before.
+func TestMemifClientsReconnectAfterAHandover(t *testing.T) {
+	netnstest.Require(t)
+	first := start(t)
+	conn := first.connect(t)
+	addBridge(t, conn, 7)
+	path := memifSocket(t, conn, 3)
+	for id := range uint32(2) {
+		index := addMemif(t, conn, binapi.MemifCreateV2{SocketID: 3, ID: id + 1, Secret: string(memifSecret)})
+		join(t, conn, l2.SwInterfaceSetL2Bridge{RxSwIfIndex: index, BdID: 7})
+	}
+	reach := func() {
+		t.Helper()
+		a := runMemifPod(t, memif.ClientConfig{Socket: path, ID: 1, Secret: memifSecret}, "10.0.44.11")
+		b := runMemifPod(t, memif.ClientConfig{Socket: path, ID: 2, Secret: memifSecret}, "10.0.44.12")
+		if !a.ping("10.0.44.12", "10.0.44.12", 1400) {
+			t.Error("no ping from a memif to the other one")
+		}
+		a.stop()
+		b.stop()
+	}
+	reach()
+	startHeir(t, first.socket, "next")
+	begun := time.Now()
+	first.stop()
+	becomesActive(t, first.socket, "next")
+	reach()
+	t.Logf("a ping was answered %s after the end of the first dataplane", time.Since(begun).Round(time.Millisecond))
+	if after := names(t, first.connect(t)); len(after) != 3 {
+		t.Errorf("interfaces %v", after)
+	}
 }

@@ -110,6 +110,7 @@ func inheritOver(ctx context.Context, over net.Conn, c Config, broker *memif.Bro
 	if err != nil {
 		return nil, err
 	}
+	c.Log.Info("standby is ready for a handover", "socket", c.APISocket)
 	file, err := d.receive(conn)
 	if err != nil {
 		return nil, errors.Join(err, d.engine.Abandon())
