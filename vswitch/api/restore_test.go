@@ -187,6 +187,23 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 		_, err := m.AddRoute(model.RouteChange{Table: forward.TableKey{Family: forward.IP4}, Prefix: prefix(p), Paths: paths})
 		ok(err)
 	}
+	addFeatures(t, m, features{tap: tap, packets: packets, frames: frames, loop: loop, gone: gone})
+	ok(m.DeleteLoopback(gone))
+	return m, engine
+}
+
+// features are the interfaces of everything that get ACLs, bridge domains, proxies and redirects.
+type features struct{ tap, packets, frames, loop, gone uint32 }
+
+func addFeatures(t testing.TB, m *model.Model, on features) {
+	t.Helper()
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
 	rule := forward.ACLRule{Permit: true, Source: prefix("10.0.0.0/8"), Destination: prefix("0.0.0.0/0"), Protocol: 6, Destinations: forward.PortRange{First: 80, Last: 80}}
 	first, err := m.AddACL(model.IPACL{Tag: "first", Rules: []forward.ACLRule{rule}})
 	ok(err)
@@ -195,25 +212,25 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 	ok(err)
 	second, err := m.AddACL(model.IPACL{Tag: "second", Rules: []forward.ACLRule{rule, rule}})
 	ok(err)
-	ok(m.SetACLs(tap, []uint32{second, first}))
+	ok(m.SetACLs(on.tap, []uint32{second, first}))
 	macip, err := m.AddMACIP(model.MACIPACL{Tag: "macs", Rules: []forward.MACIPRule{{Permit: true, MAC: frame.MAC{2}, Prefix: prefix("10.0.0.5/32")}}})
 	ok(err)
-	ok(m.ApplyMACIP(tap, macip))
+	ok(m.ApplyMACIP(on.tap, macip))
 	_, err = m.AddBridge(model.Bridge{ID: 3, Flags: model.BridgeLearn | model.BridgeForward, Age: 5, Tag: "network"})
 	ok(err)
-	bvi := add(m.AddLoopback(model.Loopback{Specified: true, Instance: 9}))
-	ok(m.JoinBridge(model.Join{Interface: frames, Bridge: 3, SplitHorizon: 2}))
+	bvi, err := m.AddLoopback(model.Loopback{Specified: true, Instance: 9})
+	ok(err)
+	ok(m.SetAdminUp(bvi, true))
+	ok(m.JoinBridge(model.Join{Interface: on.frames, Bridge: 3, SplitHorizon: 2}))
 	ok(m.JoinBridge(model.Join{Interface: bvi, Bridge: 3, BVI: true}))
 	ok(m.AddL2Entry(model.L2Entry{Bridge: 3, MAC: frame.MAC{4}, Filter: true}))
-	ok(m.AddL2Entry(model.L2Entry{Bridge: 3, MAC: frame.MAC{6}, Interface: frames}))
+	ok(m.AddL2Entry(model.L2Entry{Bridge: 3, MAC: frame.MAC{6}, Interface: on.frames}))
 	ok(m.AddProxyARP(forward.ProxyRange{Low: addr("10.8.0.1"), High: addr("10.8.0.9")}))
-	ok(m.SetProxyARP(tap, true))
-	ok(m.AddProxyND(packets, addr("fd00::77")))
-	ok(m.SetPuntRedirect(tap, forward.IP4, []model.Path{{Interface: gone}}))
-	ok(m.SetPuntRedirect(model.NoIndex, forward.IP6, []model.Path{{Interface: loop, NextHop: addr("fd00::9")}}))
+	ok(m.SetProxyARP(on.tap, true))
+	ok(m.AddProxyND(on.packets, addr("fd00::77")))
+	ok(m.SetPuntRedirect(on.tap, forward.IP4, []model.Path{{Interface: on.gone}}))
+	ok(m.SetPuntRedirect(model.NoIndex, forward.IP6, []model.Path{{Interface: on.loop, NextHop: addr("fd00::9")}}))
 	m.SetPuntUDP(forward.IP4, true)
-	ok(m.DeleteLoopback(gone))
-	return m, engine
 }
 
 func TestRestoredStateAnswersAllDumpsAlike(t *testing.T) {

@@ -118,9 +118,14 @@ type Ports interface {
 	OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error)
 	OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error)
 	OpenMemif(index uint32, c port.MemifConfig) error
+	ClosePort(index uint32) error
+	Adopter
+}
+
+// Adopter continues the ports of another process.
+type Adopter interface {
 	AdoptTap(index uint32, c port.TapConfig, descriptors []int) error
 	AdoptAFPacket(index uint32, c port.AFPacketConfig, descriptors []int) error
-	ClosePort(index uint32) error
 }
 
 // Links changes interfaces and their neighbours. Publish makes all changes of Links and Fibs visible to the workers.
