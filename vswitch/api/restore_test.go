@@ -64,7 +64,7 @@ func dumps(m *model.Model) map[string]string {
 	}
 	for name, list := range map[string]any{"taps": m.Taps(every), "links": m.AFPackets(), "sockets": m.MemifSockets(), "tunnels": m.VXLANs(every),
 		"ACLs": m.ACLs(every), "input ACLs": m.InterfaceACLs(every), "MACIPs": m.MACIPs(every), "applied MACIPs": m.AppliedMACIPs(every),
-		"memifs": m.Memifs(), "unnumbered": m.Unnumbered(every), "proxy ARP": m.ProxyARPs(), "proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs()} {
+		"memifs": m.Memifs(), "unnumbered": m.Unnumbered(every), "proxy ARP": m.ProxyARPs(), "proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs(), "mirrors": m.Spans()} {
 		add(name, list)
 	}
 	return all
@@ -230,6 +230,7 @@ func addFeatures(t testing.TB, m *model.Model, on features) {
 	ok(m.AddProxyND(on.packets, addr("fd00::77")))
 	ok(m.SetPuntRedirect(on.tap, forward.IP4, []model.Path{{Interface: on.gone}}))
 	ok(m.SetPuntRedirect(model.NoIndex, forward.IP6, []model.Path{{Interface: on.loop, NextHop: addr("fd00::9")}}))
+	ok(m.SetSpan(model.Span{From: on.frames, To: on.tap, State: model.SpanRx}))
 	m.SetPuntUDP(forward.IP4, true)
 }
 

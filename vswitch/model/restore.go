@@ -105,6 +105,9 @@ func (m *Model) restoreInterfacesLocked(s *State) error {
 		i.kind = kind
 		i.ethernet = kind != nil && !(one.Memif != nil && one.Memif.Mode == MemifIP)
 		i.macip, i.acls, i.proxyARP, i.proxyND, i.portFailed = one.MACIP, one.ACLs, one.ProxyARP, one.ProxyND, one.PortFailed
+		if one.Mirrors != nil {
+			i.mirrors = one.Mirrors
+		}
 		i.addresses, i.donor, i.ip6 = one.Addresses, one.Donor, ip6{one.LinkLocal, one.IP6Locks}
 		i.vrfs = map[forward.Family]uint32{forward.IP4: one.VRF4, forward.IP6: one.VRF6}
 		for _, h := range one.ProxyHosts {
@@ -153,6 +156,11 @@ func (m *Model) checkReferencesLocked(*State) error {
 		for _, a := range i.acls {
 			if m.acls.acls[a] == nil {
 				return fmt.Errorf("%w: %s has ACL %d, which is missing", errState, i.Name, a)
+			}
+		}
+		for target, state := range i.mirrors {
+			if m.interfaces[target] == nil || state == SpanOff || state > spanAll {
+				return fmt.Errorf("%w: %s has a mirror to interface %d", errState, i.Name, target)
 			}
 		}
 		for _, p := range i.addresses {

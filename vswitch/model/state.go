@@ -47,6 +47,7 @@ type InterfaceState struct {
 	VXLAN      *VXLAN
 	MACIP      uint32
 	ACLs       []uint32
+	Mirrors    map[uint32]SpanState
 	ProxyARP   bool
 	ProxyND    bool
 	ProxyHosts []ProxyHostState
@@ -171,7 +172,7 @@ func (m *Model) State() *State {
 }
 
 func (i *iface) state(now time.Time) InterfaceState {
-	s := InterfaceState{Interface: i.Interface, MACIP: i.macip, ACLs: i.acls, ProxyARP: i.proxyARP, ProxyND: i.proxyND,
+	s := InterfaceState{Interface: i.Interface, MACIP: i.macip, ACLs: i.acls, Mirrors: maps.Clone(i.mirrors), ProxyARP: i.proxyARP, ProxyND: i.proxyND,
 		PortFailed: i.portFailed, VRF4: i.vrfs[forward.IP4], VRF6: i.vrfs[forward.IP6], Addresses: slices.Clone(i.addresses), Donor: i.donor,
 		LinkLocal: i.ip6.linkLocal, IP6Locks: i.ip6.locks,
 		Tap: kindOf[Tap](i), AFPacket: kindOf[AFPacket](i), Memif: kindOf[Memif](i), VXLAN: kindOf[VXLAN](i)}
