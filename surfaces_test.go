@@ -37,7 +37,7 @@ var listening = map[string][]string{
 	"agent/ui/serve.go":            {"`/run/weft/ui.sock`", "TCP on loopback (`ui.listen`)"},
 	"ctl/ui.go":                    {"TCP on 127.0.0.1, a random port"},
 	"devicemanager/server.go":      {"kubelet's `device-plugins/weft-memif.sock`"},
-	"vswitch/run.go":               {"`/run/weft/vswitch-api.sock`", "`/run/weft/vswitch-stats.sock`"},
+	"vswitch/run.go":               {"`/run/weft/vswitch-api.sock`", "`/run/weft/vswitch-api.sock.handover`", "`/run/weft/vswitch-stats.sock`"},
 	"memif/bind.go":                {"`memif.sock`"},
 	"internal/probe/serve.go":      {"TCP and UDP port 8070"},
 	"dataplane/vpp/statsmirror.go": {"a socket in a private directory"},

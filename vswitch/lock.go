@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/memif"
 )
 
 // ErrRunning means that another dataplane runs on the API socket.
@@ -100,26 +102,28 @@ func awaitHangUp(ctx context.Context, socket string) {
 	}
 }
 
-// awaitTurn takes the lock of an API socket when its holder ends. Standbys queue on StandbyPath.
-func (l *lock) awaitTurn(ctx context.Context, c Config) error {
+// awaitTurn takes the lock of an API socket when its holder ends, and returns the dataplane that the holder handed over; nil: none.
+// Standbys queue on StandbyPath.
+func (l *lock) awaitTurn(ctx context.Context, c Config, broker *memif.Broker) (*dataplane, error) {
 	queue, err := openLock(StandbyPath(c.APISocket))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer queue.release()
 	if err := queue.take(c.Name); errors.Is(err, ErrRunning) {
 		c.Log.Info("standby waits behind another standby", "socket", c.APISocket, "standby", holderOf(queue.path))
 	}
 	if err := queue.await(ctx, c.Name, ""); err != nil {
-		return err
+		return nil, err
 	}
 	began := time.Now()
 	c.Log.Info("standby waits for the end of the active dataplane", "socket", c.APISocket, "active", holderOf(l.path), "pid", os.Getpid())
-	if err := l.await(ctx, c.Name, c.APISocket); err != nil {
-		return err
+	inherited, err := l.awaitOrInherit(ctx, c, broker)
+	if err != nil {
+		return nil, err
 	}
-	c.Log.Info("standby takes over", "socket", c.APISocket, "waited", time.Since(began).Round(time.Millisecond))
-	return nil
+	c.Log.Info("standby takes over", "socket", c.APISocket, "waited", time.Since(began).Round(time.Millisecond), "state", inherited != nil)
+	return inherited, nil
 }
 
 // release releases the lock, if it is held, and closes the file. It may be called again.

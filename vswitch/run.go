@@ -31,6 +31,7 @@ import (
 type Config struct {
 	APISocket   string       // of the binary API; its directory is created if needed
 	Standby     bool         // wait for the end of a dataplane on the API socket, and take over then
+	NoHandover  bool         // neither hand the state over to a standby nor take it over from the active dataplane
 	Name        string       // in the lock file; "": none
 	StatsSocket string       // "": StatsSocket(APISocket)
 	Workers     int          // forwarding threads; 0: one
@@ -77,50 +78,97 @@ func Run(ctx context.Context, c Config) error {
 		}
 		defer broker.Close()
 	}
+	var d *dataplane
 	if !lock.held {
-		if err := lock.awaitTurn(ctx, c); ctx.Err() != nil {
+		if d, err = lock.awaitTurn(ctx, c, broker); ctx.Err() != nil && d == nil {
 			return nil // the standby is no longer needed
 		} else if err != nil {
 			return err
 		}
 	}
 	defer lock.release() // at once, because the broker takes longer to end
-	return forwardPackets(ctx, c, broker)
+	if d == nil {
+		if d, err = newDataplane(c, broker); err != nil {
+			return err
+		}
+	}
+	return d.run(ctx, lock)
 }
 
-// forwardPackets runs the dataplane that holds the lock.
-func forwardPackets(ctx context.Context, c Config, broker *memif.Broker) error {
-	// The stats socket listens before the API socket, so that API clients find the counters.
-	counters, err := listenPrivately(ctx, "unixpacket", cmp.Or(c.StatsSocket, StatsSocket(c.APISocket)))
+// dataplane is the packet path with its control model.
+type dataplane struct {
+	Config
+	engine *forward.Engine
+	model  *model.Model
+	pass   func([]forward.OpenPort) bool // hands the ports over when the packet path ends; nil: they are closed
+}
+
+// newDataplane returns a dataplane without configuration. Nothing is forwarded before run.
+func newDataplane(c Config, broker *memif.Broker) (*dataplane, error) {
+	d := &dataplane{Config: c}
+	var err error
+	d.engine, err = forward.New(forward.Config{Workers: c.Workers, Log: c.Log, StormLimit: c.StormLimit, MemifBroker: broker,
+		HandOver: func(ports []forward.OpenPort) bool { return d.pass != nil && d.pass(ports) }})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	engine, err := forward.New(forward.Config{Workers: c.Workers, Log: c.Log, StormLimit: c.StormLimit, MemifBroker: broker})
-	if err != nil {
-		return errors.Join(err, counters.Close())
-	}
+	d.model = model.New(d.engine, c.Log)
+	d.model.SetRunDir(filepath.Dir(c.APISocket))
+	return d, nil
+}
+
+// run runs the dataplane that holds the lock.
+func (d *dataplane) run(ctx context.Context, l *lock) error {
 	// The packet path outlives the server, because pending requests use it.
 	pathCtx, stopPath := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopPath()
 	g, serveCtx := errgroup.WithContext(ctx)
-	m := model.New(engine, c.Log)
-	m.SetRunDir(filepath.Dir(c.APISocket))
+	closed := make(chan struct{}) // the sockets, which a successor opens
+	desk := newDesk(d.Log)
+	defer desk.close()
+	d.pass = func(ports []forward.OpenPort) bool {
+		if ctx.Err() == nil {
+			return false // the packet path failed
+		}
+		<-closed
+		return desk.handOver(d.model.State(), ports, l)
+	}
 	g.Go(func() error {
-		if err := engine.Run(pathCtx); err != nil {
+		if err := d.engine.Run(pathCtx); err != nil {
 			return fmt.Errorf("forward: %w", err)
 		}
 		return nil
 	})
 	g.Go(func() error {
-		m.Watch(pathCtx, engine.Events())
+		d.model.Watch(pathCtx, d.engine.Events())
 		return nil
 	})
-	published := &stats.Server{Source: func() stats.Reading { return reading(c, m, engine) }, Log: c.Log}
-	g.Go(func() error { return published.Serve(serveCtx, counters) })
 	g.Go(func() error {
 		defer stopPath()
-		return serve(serveCtx, c, m)
+		defer close(closed)
+		return d.serveAll(serveCtx, desk)
 	})
+	return g.Wait()
+}
+
+// serveAll serves all sockets until ctx ends.
+func (d *dataplane) serveAll(ctx context.Context, at *desk) error {
+	// The stats socket listens before the API socket, so that API clients find the counters.
+	counters, err := listenPrivately(ctx, "unixpacket", cmp.Or(d.StatsSocket, StatsSocket(d.APISocket)))
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	if !d.NoHandover {
+		standbys, err := listenPrivately(ctx, "unixpacket", HandoverPath(d.APISocket))
+		if err != nil {
+			return errors.Join(err, counters.Close())
+		}
+		g.Go(func() error { return at.serve(ctx, standbys) })
+	}
+	published := &stats.Server{Source: func() stats.Reading { return reading(d.Config, d.model, d.engine) }, Log: d.Log}
+	g.Go(func() error { return published.Serve(ctx, counters) })
+	g.Go(func() error { return serve(ctx, d.Config, d.model) })
 	return g.Wait()
 }
 

@@ -67,6 +67,7 @@ type options struct {
 	socket      string
 	statsSocket string
 	standby     bool
+	handover    bool
 	name        string
 	workers     int
 	stormLimit  int
@@ -81,7 +82,8 @@ func command(stderr io.Writer) *cobra.Command {
 		Use:   "weft-vswitch",
 		Short: "Run a userspace dataplane that serves VPP's binary API",
 		Long: "weft-vswitch forwards packets between the interfaces that its clients create with VPP's binary API.\n" +
-			"It logs to standard error and ignores SIGHUP. On SIGTERM and SIGINT it deletes its interfaces and ends.",
+			"It logs to standard error and ignores SIGHUP. On SIGTERM and SIGINT it hands its interfaces over to a\n" +
+			"standby, or else deletes them, and ends.",
 		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -95,6 +97,8 @@ func command(stderr io.Writer) *cobra.Command {
 	p.StringVar(&o.socket, "api-socket", "/run/weft/vswitch-api.sock", "socket of the binary API")
 	p.StringVar(&o.name, "name", os.Getenv(nameVariable), "name of this process in the lock file, such as its pod; default: $"+nameVariable)
 	f.BoolVar(&o.standby, "standby", false, "if another dataplane serves the API socket, wait until it ends, then take over; default: fail")
+	f.BoolVar(&o.handover, "handover", true,
+		"hand interfaces and state over to a standby on SIGTERM, or take them over as one; false: the standby starts without configuration")
 	f.StringVar(&o.statsSocket, "stats-socket", "", "socket of the stats segment; default: the API socket with stats.sock in place of api.sock")
 	f.IntVar(&o.workers, "workers", 1, "forwarding threads")
 	f.IntVar(&o.stormLimit, "storm-limit", vswitch.DefaultStormLimit,
@@ -175,7 +179,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	vswitch.TuneThreads(o.workers)
 	o.confineAs("dataplane", confine.Dataplane, log)
 	return vswitch.Run(ctx, vswitch.Config{
-		APISocket: o.socket, StatsSocket: o.statsSocket, Standby: o.standby, Name: o.name, Workers: o.workers, StormLimit: o.stormLimit, Log: log,
+		APISocket: o.socket, StatsSocket: o.statsSocket, Standby: o.standby, NoHandover: !o.handover, Name: o.name, Workers: o.workers, StormLimit: o.stormLimit, Log: log,
 		MemifBroker: []string{brokerArgument, fmt.Sprintf("--confine=%t", o.confine), "--log-format=" + o.logFormat, "--log-level=" + o.logLevel},
 	})
 }

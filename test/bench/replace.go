@@ -54,7 +54,8 @@ func measureReplacement(ctx context.Context, b *bench, programs string) (err err
 			replace func(context.Context) error
 		}{
 			{"restart", r.restart},
-			{"standby, SIGTERM", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGTERM) }},
+			{"standby, handover", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGTERM) }},
+			{"standby, replay", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGTERM, "--handover=false") }},
 			{"standby, kill -9", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGKILL) }},
 		} {
 			outage, err := r.outage(ctx, way.replace)
@@ -114,8 +115,8 @@ func (r *replacement) restart(ctx context.Context) (err error) {
 }
 
 // takeOver ends the active dataplane while a standby waits.
-func (r *replacement) takeOver(ctx context.Context, signal syscall.Signal) error {
-	next, err := r.begin(ctx, "--standby")
+func (r *replacement) takeOver(ctx context.Context, signal syscall.Signal, flags ...string) error {
+	next, err := r.begin(ctx, append(flags, "--standby")...)
 	if err != nil {
 		return err
 	}

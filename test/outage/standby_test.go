@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -133,6 +134,28 @@ func TestReplacementByAStandbyLosesLessThanARestart(t *testing.T) {
 	t.Logf("%d replacements each: %d echo requests lost with a standby, %d without, interval %s", standbyRounds, with, without, echoEvery)
 	if with >= without {
 		t.Errorf("lost %d echoes with a standby, %d without", with, without)
+	}
+	for _, p := range pods {
+		must.Succeed(t, r.runtime.Check(t.Context(), p))
+	}
+}
+
+// The agent's replay after a handover finds everything in place.
+func TestReplayAfterAHandoverChangesNothing(t *testing.T) {
+	r := newRelay(t)
+	pods := r.addPods()
+	for range standbyRounds {
+		former := r.active
+		r.active = r.begin("--standby")
+		if lost := r.lost(func() { must.Succeed(t, former.End(syscall.SIGTERM)) }); time.Duration(lost)*echoEvery > 200*time.Millisecond {
+			t.Errorf("%d echo requests lost, interval %s", lost, echoEvery)
+		}
+		out, err := r.Weftctl(t.Context(), "transactions")
+		must.Succeed(t, err)
+		replays := regexp.MustCompile(`dataplane connected again +([0-9]+) `).FindAllStringSubmatch(out, -1)
+		if len(replays) == 0 || slices.ContainsFunc(replays, func(replay []string) bool { return replay[1] != "0" }) {
+			t.Errorf("not all replays were without operation:\n%s", out)
+		}
 	}
 	for _, p := range pods {
 		must.Succeed(t, r.runtime.Check(t.Context(), p))

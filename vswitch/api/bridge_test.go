@@ -15,6 +15,7 @@ import (
 
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/model"
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
 
@@ -22,6 +23,7 @@ import (
 type bridger struct {
 	*testClient
 	l2     l2.RPCService
+	model  *model.Model
 	engine *modeltest.Engine
 }
 
@@ -29,7 +31,7 @@ func newBridger(t *testing.T) *bridger {
 	t.Helper()
 	r := start(t, Limits{})
 	conn := r.connect(t)
-	return &bridger{newTestClient(t.Context(), conn), l2.NewServiceClient(conn), r.engine}
+	return &bridger{newTestClient(t.Context(), conn), l2.NewServiceClient(conn), r.model, r.engine}
 }
 
 func (b *bridger) add(t testingT, id uint32) (uint32, error) {

@@ -251,6 +251,7 @@ func (m *bridgeMachine) check(t *rapid.T) {
 		t.Fatalf("changes were not published")
 	}
 	m.engine.Look(func(s modeltest.State) { m.checkEngine(t, s) })
+	checkRestore(t, m.model, m.engine)
 }
 
 func (m *bridgeMachine) checkEngine(t *rapid.T, s modeltest.State) {

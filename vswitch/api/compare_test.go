@@ -24,6 +24,7 @@ func (m *machine) check(t *rapid.T) {
 	m.checkInterfaces(t)
 	m.checkTables(t)
 	m.checkNeighbours(t)
+	checkRestore(t, m.model, m.engine)
 	if m.engine.Unpublished() {
 		t.Fatalf("changes were not published")
 	}

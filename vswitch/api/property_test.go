@@ -15,12 +15,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/model"
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
 
 // machine applies the same calls to a server and to the reference.
 type machine struct {
 	*testClient
+	model  *model.Model
 	engine *modeltest.Engine
 	ref    *reference
 }
@@ -29,7 +31,7 @@ func TestDumpsMatchReferenceAfterRandomCallsAndAreEmptyAfterDelete(t *testing.T)
 	r := start(t, Limits{})
 	a := newTestClient(t.Context(), r.connect(t))
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{testClient: a, engine: r.engine, ref: newReference()}
+		m := &machine{testClient: a, model: r.model, engine: r.engine, ref: newReference()}
 		defer m.wipe(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"":          m.check,

@@ -26,6 +26,9 @@ type Config struct {
 	// StormLimit is the number of copies per second that a worker makes of flooded frames of one interface; 0: DefaultStormLimit,
 	// negative: no limit.
 	StormLimit int
+	// HandOver is called at the end of Run, after the last vector. It returns true if another process has adopted the ports; then
+	// they are not deleted. nil: all are deleted.
+	HandOver func([]OpenPort) bool
 }
 
 // Engine forwards packets. Control is the one goroutine that calls ClosePort and the methods that begin with Set, Add, Del,
@@ -42,6 +45,7 @@ type Engine struct {
 	draft      *snapshot // control's; nil: nothing changed since Publish
 	events     chan Event
 	stopped    chan struct{}
+	handOver   func([]OpenPort) bool
 
 	bridgeSlots map[uint32]uint16 // control's, by bridge domain ID
 	lostEvents  atomic.Uint64
@@ -55,7 +59,7 @@ func New(c Config) (*Engine, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{events: make(chan Event, eventBacklog), stopped: make(chan struct{}), bridgeSlots: map[uint32]uint16{}}
+	e := &Engine{events: make(chan Event, eventBacklog), stopped: make(chan struct{}), bridgeSlots: map[uint32]uint16{}, handOver: c.HandOver}
 	e.live.Store(newSnapshot())
 	e.ports.Store(new(portTable))
 	if err := e.build(c); err != nil {
@@ -88,7 +92,7 @@ func (e *Engine) build(c Config) (err error) {
 	return nil
 }
 
-// Run forwards until ctx ends, then closes all ports. It may be called once.
+// Run forwards until ctx ends, then closes all ports, or leaves them to Config.HandOver. It may be called once.
 func (e *Engine) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, w := range e.workers {
@@ -98,7 +102,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	g.Go(func() error { return e.supervisor.run(ctx) })
 	err := g.Wait()
 	close(e.stopped)
-	err = errors.Join(err, e.memifs.closeAll(), e.supervisor.closeAll())
+	err = errors.Join(err, e.closePorts())
 	e.free()
 	return err
 }

@@ -67,9 +67,7 @@ func (m *Model) AddMemif(c Memif) (uint32, error) {
 		return 0, err
 	}
 	i := newMemif(index, c)
-	config := port.MemifConfig{Socket: s.path, ID: c.ID, Secret: c.Secret, Bare: c.Mode == MemifIP, Name: i.Name,
-		RxQueues: c.RxQueues, TxQueues: c.TxQueues, RingSize: int(min(c.RingSize, maxMemifRing))}
-	if err := m.engine.OpenMemif(index, config); err != nil {
+	if err := m.engine.OpenMemif(index, c.config(s, i.Name)); err != nil {
 		m.log.Warn("memif not created", "interface", i.Name, "socket", s.path, "err", err)
 		return 0, SyscallError4
 	}
@@ -78,6 +76,12 @@ func (m *Model) AddMemif(c Memif) (uint32, error) {
 	}
 	s.memifs[c.ID] = i
 	return index, nil
+}
+
+// config returns the configuration for the engine.
+func (c *Memif) config(s *memifSocket, name string) port.MemifConfig {
+	return port.MemifConfig{Socket: s.path, ID: c.ID, Secret: c.Secret, Bare: c.Mode == MemifIP, Name: name,
+		RxQueues: c.RxQueues, TxQueues: c.TxQueues, RingSize: int(min(c.RingSize, maxMemifRing))}
 }
 
 func (m *Model) checkMemifLocked(c Memif) (*memifSocket, error) {

@@ -119,6 +119,13 @@ type Ports interface {
 	OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error)
 	OpenMemif(index uint32, c port.MemifConfig) error
 	ClosePort(index uint32) error
+	Adopter
+}
+
+// Adopter continues the ports of another process.
+type Adopter interface {
+	AdoptTap(index uint32, c port.TapConfig, descriptors []int) error
+	AdoptAFPacket(index uint32, c port.AFPacketConfig, descriptors []int) error
 }
 
 // Links changes interfaces and their neighbours. Publish makes all changes of Links and Fibs visible to the workers.

@@ -227,15 +227,19 @@ func (m *Model) AddAFPacket(p AFPacket) (uint32, error) {
 	if err != nil {
 		return NoIndex, err
 	}
-	config := port.AFPacketConfig{Name: p.HostName, Offload: p.Flags&AFPacketOffload != 0,
-		QdiscBypass: p.Flags&AFPacketQdiscBypass != 0, SetUp: true}
-	if _, err := m.engine.OpenAFPacket(index, config); err != nil {
+	if _, err := m.engine.OpenAFPacket(index, p.config()); err != nil {
 		m.log.Warn("af_packet interface not created", "interface", p.HostName, "err", err)
 		return NoIndex, afPacketRetval(err)
 	}
 	i := newEthernet(Interface{Index: index, Name: "host-" + p.HostName, DevType: "af-packet", MAC: *p.MAC, LinkUp: true})
 	i.kind = &p
 	return m.addLocked(i)
+}
+
+// config returns the configuration for the engine.
+func (p *AFPacket) config() port.AFPacketConfig {
+	return port.AFPacketConfig{Name: p.HostName, Offload: p.Flags&AFPacketOffload != 0,
+		QdiscBypass: p.Flags&AFPacketQdiscBypass != 0, SetUp: true}
 }
 
 // DeleteAFPacket deletes the interface of a link. As in VPP the error is SyscallError1 if the link has none.

@@ -152,6 +152,18 @@ func (e *Engine) OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacke
 	return port.AFPacketInfo{Ifindex: int(index) + 1, MTU: 1500}, nil
 }
 
+// AdoptTap records a tap.
+func (e *Engine) AdoptTap(index uint32, c port.TapConfig, _ []int) error {
+	_, err := e.OpenTap(index, c)
+	return err
+}
+
+// AdoptAFPacket records an af_packet port.
+func (e *Engine) AdoptAFPacket(index uint32, c port.AFPacketConfig, _ []int) error {
+	_, err := e.OpenAFPacket(index, c)
+	return err
+}
+
 // OpenMemif records a memif. A test connects a client with the event forward.PeerConnected.
 func (e *Engine) OpenMemif(index uint32, c port.MemifConfig) error {
 	return e.open(index, func() error { e.state.Memifs[index] = c; return nil })

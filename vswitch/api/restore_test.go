@@ -1,0 +1,323 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/model"
+	"github.com/weftnet/weft/vswitch/model/modeltest"
+)
+
+// failer is a *testing.T or a *rapid.T.
+type failer interface {
+	Fatalf(format string, args ...any)
+}
+
+// dumps returns the answers to all dumps as JSON, without what the packet path learned and without ages.
+func dumps(m *model.Model) map[string]string {
+	all := map[string]string{}
+	add := func(name string, list any) {
+		text, err := json.Marshal(list)
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		all[name] = strings.ReplaceAll(string(text), "null", "[]")
+	}
+	const every = model.NoIndex
+	ifs := m.Interfaces(model.InterfaceFilter{Index: every})
+	add("interfaces", ifs)
+	for _, f := range []forward.Family{forward.IP4, forward.IP6} {
+		neighbours := m.Neighbours(every, f)
+		for n := range neighbours {
+			neighbours[n].Age = 0
+		}
+		add(fmt.Sprint("neighbours ", f), neighbours)
+		add(fmt.Sprint("redirects ", f), m.PuntRedirects(every, f))
+		for _, i := range ifs {
+			addresses, _ := m.Addresses(i.Index, f)
+			table, _ := m.TableOf(i.Index, f)
+			linkLocal, _ := m.LinkLocal(i.Index)
+			add(fmt.Sprint("interface ", i.Index, f), []any{addresses, table, linkLocal})
+		}
+	}
+	for _, t := range m.Tables() {
+		add(fmt.Sprint("table ", t.Family, t.ID), []any{t, m.Routes(t.TableKey, 0)})
+	}
+	bridges := m.Bridges(every)
+	for n := range bridges {
+		bridges[n].Learned = 0
+	}
+	add("bridges", bridges)
+	for _, e := range m.L2Entries(every) {
+		if !e.Learned {
+			add(fmt.Sprint("MAC ", e.Bridge, e.MAC), e)
+		}
+	}
+	for name, list := range map[string]any{"taps": m.Taps(every), "links": m.AFPackets(), "sockets": m.MemifSockets(), "tunnels": m.VXLANs(every),
+		"ACLs": m.ACLs(every), "input ACLs": m.InterfaceACLs(every), "MACIPs": m.MACIPs(every), "applied MACIPs": m.AppliedMACIPs(every),
+		"memifs": m.Memifs(), "unnumbered": m.Unnumbered(every), "proxy ARP": m.ProxyARPs(), "proxy ARP on": m.ProxyARPInterfaces(), "proxy ND": m.ProxyNDs(), "mirrors": m.Spans()} {
+		add(name, list)
+	}
+	return all
+}
+
+// restored restores the state of a model into another one, by way of bytes.
+func restored(t failer, m *model.Model) (*model.Model, *modeltest.Engine) {
+	b, err := m.State().Encode()
+	if err != nil {
+		t.Fatalf("encode: %v", err)
+	}
+	state, err := model.DecodeState(b)
+	if err != nil {
+		t.Fatalf("decode: %v", err)
+	}
+	ports := map[uint32][]int{}
+	for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
+		ports[i.Index] = []int{-1} // the fake engine uses none
+	}
+	engine := modeltest.New()
+	other := model.New(engine, slog.New(slog.DiscardHandler))
+	if err := other.Restore(state, ports); err != nil {
+		t.Fatalf("restore: %v", err)
+	}
+	return other, engine
+}
+
+// checkRestore fails the test unless a model that is restored from m answers all dumps as m does and has configured its engine in
+// the same way.
+func checkRestore(t failer, m *model.Model, engine *modeltest.Engine) {
+	other, restoredEngine := restored(t, m)
+	if diff := cmp.Diff(dumps(m), dumps(other)); diff != "" {
+		t.Fatalf("dumps before (-) and after (+):\n%s", diff)
+	}
+	if diff := cmp.Diff(configured(engine), configured(restoredEngine)); diff != "" {
+		t.Fatalf("packet path before (-) and after (+):\n%s", diff)
+	}
+	if restoredEngine.Unpublished() {
+		t.Fatalf("the restored state was not published")
+	}
+}
+
+// configured returns the configuration of an engine but for its ports.
+func configured(e *modeltest.Engine) map[string]string {
+	all := map[string]string{}
+	e.Look(func(s modeltest.State) {
+		for k, i := range s.Interfaces {
+			filter := [2]bool{i.MACIP != nil, i.ACL != nil}
+			redirects, _ := json.Marshal([]any{i.Redirect4, i.Redirect6, i.Tunnel, i.Addresses})
+			i.MACIP, i.ACL, i.Redirect4, i.Redirect6, i.Tunnel, i.Addresses = nil, nil, nil, nil, nil, nil
+			all[fmt.Sprint("interface ", k)] = strings.ReplaceAll(fmt.Sprintf("%+v %v %s", i, filter, redirects), "null", "[]")
+		}
+		for k, neighbours := range s.Neighbours {
+			for a, n := range neighbours {
+				all[fmt.Sprint("neighbour ", k, a)] = fmt.Sprint(n)
+			}
+		}
+		for k, table := range s.Tables {
+			all[fmt.Sprint("table ", k)] = ""
+			for p, r := range table {
+				all[fmt.Sprint("route ", k, p)] = fmt.Sprintf("%+v", r)
+			}
+		}
+		for k, b := range s.Bridges {
+			all[fmt.Sprint("bridge ", k)] = fmt.Sprintf("%+v", b)
+		}
+		all["proxies"] = fmt.Sprintf("%+v", s.Proxies)
+	})
+	return all
+}
+
+// everything returns a model with all kinds of objects.
+func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
+	t.Helper()
+	engine := modeltest.New()
+	m := model.New(engine, slog.New(slog.DiscardHandler))
+	m.SetRunDir("/run/weft")
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	add := func(index uint32, err error) uint32 {
+		t.Helper()
+		ok(err)
+		ok(m.SetAdminUp(index, true))
+		return index
+	}
+	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
+	vrf := forward.TableKey{Family: forward.IP4, ID: 7}
+	m.AddTable(vrf, "of a network")
+	m.AddTable(forward.TableKey{Family: forward.IP6, ID: 7}, "")
+	gone := add(m.AddLoopback(model.Loopback{}))
+	loop := add(m.AddLoopback(model.Loopback{}))
+	tap := add(m.AddTap(model.Tap{ID: model.NoIndex, Tag: "tag \xff of a pod", Host: model.HostEnd{Name: "eth0", Namespace: "a", IP4: prefix("10.9.0.2/24")}}))
+	link := add(m.AddAFPacket(model.AFPacket{HostName: "veth0", Mode: 1, Flags: model.AFPacketOffload}))
+	_, err := m.AddMemifSocket(5, "pod.sock")
+	ok(err)
+	packets := add(m.AddMemif(model.Memif{Socket: 5, ID: 1, Mode: model.MemifIP, Secret: "secret"}))
+	frames := add(m.AddMemif(model.Memif{Socket: 5, ID: 2, Secret: memif.Secret("other")}))
+	ok(m.SetTable(link, vrf))
+	ok(m.AddAddress(loop, prefix("10.0.0.1/24")))
+	ok(m.AddAddress(loop, prefix("10.0.0.2/24")))
+	ok(m.AddAddress(loop, prefix("fd00::1/64")))
+	ok(m.EnableIP6(frames))
+	ok(m.AddAddress(gone, prefix("10.7.0.1/31")))
+	ok(m.SetUnnumbered(tap, loop))
+	ok(m.AddNeighbour(model.Neighbour{Index: tap, Addr: addr("10.0.0.5"), MAC: frame.MAC{2, 1}, Static: true}))
+	ok(m.AddNeighbour(model.Neighbour{Index: loop, Addr: addr("fd00::5"), MAC: frame.MAC{2, 2}}))
+	ok(m.AddNeighbour(model.Neighbour{Index: loop, Addr: addr("10.0.0.6"), MAC: frame.MAC{2, 3}, NoRoute: true}))
+	_, err = m.AddVXLAN(model.VXLAN{Instance: model.NoIndex, Source: addr("10.0.0.1"), Destination: addr("192.0.2.1"), VRF: 7, VNI: 9, DecapNext: model.NoIndex})
+	ok(err)
+	for p, paths := range map[string][]model.Path{
+		"10.1.0.0/16": {{Interface: tap, NextHop: addr("10.0.0.5")}, {Interface: loop, Preference: 1}},
+		"10.2.0.9/16": {{Interface: model.NoIndex, Table: 7}},
+		"10.3.0.0/16": {{Interface: gone}},
+		"10.4.0.0/16": {{Kind: model.PathProhibit, Interface: model.NoIndex}},
+	} {
+		_, err := m.AddRoute(model.RouteChange{Table: forward.TableKey{Family: forward.IP4}, Prefix: prefix(p), Paths: paths})
+		ok(err)
+	}
+	addFeatures(t, m, features{tap: tap, packets: packets, frames: frames, loop: loop, gone: gone})
+	ok(m.DeleteLoopback(gone))
+	return m, engine
+}
+
+// features are the interfaces of everything that get ACLs, bridge domains, proxies and redirects.
+type features struct{ tap, packets, frames, loop, gone uint32 }
+
+func addFeatures(t testing.TB, m *model.Model, on features) {
+	t.Helper()
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
+	rule := forward.ACLRule{Permit: true, Source: prefix("10.0.0.0/8"), Destination: prefix("0.0.0.0/0"), Protocol: 6, Destinations: forward.PortRange{First: 80, Last: 80}}
+	first, err := m.AddACL(model.IPACL{Tag: "first", Rules: []forward.ACLRule{rule}})
+	ok(err)
+	ok(m.DeleteACL(first))
+	first, err = m.AddACL(model.IPACL{Tag: "first", Rules: []forward.ACLRule{rule}})
+	ok(err)
+	second, err := m.AddACL(model.IPACL{Tag: "second", Rules: []forward.ACLRule{rule, rule}})
+	ok(err)
+	ok(m.SetACLs(on.tap, []uint32{second, first}))
+	macip, err := m.AddMACIP(model.MACIPACL{Tag: "macs", Rules: []forward.MACIPRule{{Permit: true, MAC: frame.MAC{2}, Prefix: prefix("10.0.0.5/32")}}})
+	ok(err)
+	ok(m.ApplyMACIP(on.tap, macip))
+	_, err = m.AddBridge(model.Bridge{ID: 3, Flags: model.BridgeLearn | model.BridgeForward, Age: 5, Tag: "network"})
+	ok(err)
+	bvi, err := m.AddLoopback(model.Loopback{Specified: true, Instance: 9})
+	ok(err)
+	ok(m.SetAdminUp(bvi, true))
+	ok(m.JoinBridge(model.Join{Interface: on.frames, Bridge: 3, SplitHorizon: 2}))
+	ok(m.JoinBridge(model.Join{Interface: bvi, Bridge: 3, BVI: true}))
+	ok(m.AddL2Entry(model.L2Entry{Bridge: 3, MAC: frame.MAC{4}, Filter: true}))
+	ok(m.AddL2Entry(model.L2Entry{Bridge: 3, MAC: frame.MAC{6}, Interface: on.frames}))
+	ok(m.AddProxyARP(forward.ProxyRange{Low: addr("10.8.0.1"), High: addr("10.8.0.9")}))
+	ok(m.SetProxyARP(on.tap, true))
+	ok(m.AddProxyND(on.packets, addr("fd00::77")))
+	ok(m.SetPuntRedirect(on.tap, forward.IP4, []model.Path{{Interface: on.gone}}))
+	ok(m.SetPuntRedirect(model.NoIndex, forward.IP6, []model.Path{{Interface: on.loop, NextHop: addr("fd00::9")}}))
+	ok(m.SetSpan(model.Span{From: on.frames, To: on.tap, State: model.SpanRx}))
+	m.SetPuntUDP(forward.IP4, true)
+}
+
+func TestRestoredStateAnswersAllDumpsAlike(t *testing.T) {
+	m, engine := everything(t)
+	checkRestore(t, m, engine)
+}
+
+func TestRestoredStateCanBeDeleted(t *testing.T) {
+	m, _ := everything(t)
+	other, engine := restored(t, m)
+	emptyEngine := modeltest.New()
+	model.New(emptyEngine, slog.New(slog.DiscardHandler))
+	for _, one := range []*model.Model{m, other} {
+		wipe(t, one)
+	}
+	if diff := cmp.Diff(dumps(m), dumps(other)); diff != "" {
+		t.Errorf("dumps after the deletion of the original (-) and the restored (+):\n%s", diff)
+	}
+	if diff := cmp.Diff(configured(emptyEngine), configured(engine)); diff != "" {
+		t.Errorf("a packet path without configuration (-) and the restored one (+):\n%s", diff)
+	}
+}
+
+// wipe deletes all objects of everything.
+func wipe(t *testing.T, m *model.Model) {
+	t.Helper()
+	for _, r := range m.Routes(forward.TableKey{Family: forward.IP4}, model.SourceAPI) {
+		if err := m.DeleteRoute(model.RouteChange{Table: forward.TableKey{Family: forward.IP4}, Prefix: r.Prefix}); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, v := range m.VXLANs(model.NoIndex) {
+		if _, err := m.DeleteVXLAN(v.VXLAN); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
+		_ = m.DeleteTap(i.Index)
+		_ = m.DeleteMemif(i.Index)
+		_ = m.DeleteLoopback(i.Index)
+	}
+	for _, p := range m.AFPackets() {
+		if err := m.DeleteAFPacket(p.HostName); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, b := range m.Bridges(model.NoIndex) {
+		if err := m.DeleteBridge(b.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, r := range m.ProxyARPs() {
+		if err := m.DeleteProxyARP(r); err != nil {
+			t.Error(err)
+		}
+	}
+	m.DeletePuntRedirect(model.NoIndex, forward.IP6)
+	for _, table := range m.Tables() {
+		m.DeleteTable(table.TableKey)
+	}
+}
+
+// FuzzRestore restores any bytes: the result is an error, or a model whose state can be restored and deleted.
+func FuzzRestore(f *testing.F) {
+	m, _ := everything(f)
+	b, err := m.State().Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		state, err := model.DecodeState(b)
+		if err != nil {
+			return
+		}
+		m := model.New(modeltest.New(), slog.New(slog.DiscardHandler))
+		if err := m.Restore(state, map[uint32][]int{}); err != nil {
+			return
+		}
+		dumps(m)
+		for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
+			_ = m.SetAdminUp(i.Index, !i.AdminUp)
+			_ = m.DeleteTap(i.Index)
+			_ = m.DeleteMemif(i.Index)
+			_ = m.DeleteLoopback(i.Index)
+		}
+	})
+}

@@ -1,0 +1,124 @@
+package forward
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weftnet/weft/vswitch/port"
+)
+
+// OpenPort is a tap or packet socket with its descriptors, which another process can adopt.
+type OpenPort struct {
+	Interface   uint32
+	Descriptors []int
+}
+
+// passable is a port whose descriptors another process can adopt.
+type passable interface {
+	Descriptors() []int
+	// Release closes the descriptors without deleting what they stand for.
+	Release() error
+}
+
+// AdoptTap is OpenTap for a tap that another process passed. Without descriptors the tap is opened as a failed port is.
+func (e *Engine) AdoptTap(index uint32, c port.TapConfig, descriptors []int) error {
+	return e.supervisor.adopt(index, len(descriptors) > 0, func() (vectorPort, error) {
+		return orNothing(port.AdoptTap(c, descriptors))
+	}, func() (vectorPort, error) { return orNothing(port.OpenTap(c)) })
+}
+
+// AdoptAFPacket is OpenAFPacket for a packet socket that another process passed. Without descriptors the socket is opened as a
+// failed port is.
+func (e *Engine) AdoptAFPacket(index uint32, c port.AFPacketConfig, descriptors []int) error {
+	c.SetUp = false
+	return e.supervisor.adopt(index, len(descriptors) > 0, func() (vectorPort, error) {
+		return orNothing(port.AdoptAFPacket(c, descriptors))
+	}, func() (vectorPort, error) { return orNothing(port.OpenAFPacket(c)) })
+}
+
+// orNothing returns a nil interface for an error.
+func orNothing[P vectorPort](p P, err error) (vectorPort, error) {
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// adopt attaches a passed port, which open opens again after a failure, or else plans to open it.
+func (s *supervisor) adopt(index uint32, passed bool, adopt, open func() (vectorPort, error)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case index >= MaxInterfaces:
+		return ErrNoInterface
+	case s.ports[index] != nil:
+		return ErrPortExists
+	}
+	p := &supervisedPort{open: adopt, pause: minRetryPause, retryAt: time.Now()}
+	if passed {
+		if err := s.openLocked(index, p); err != nil {
+			return err
+		}
+	}
+	p.open = open
+	s.ports[index] = p
+	return nil
+}
+
+// openPorts returns the ports that another process can adopt, after the end of the workers.
+func (s *supervisor) openPorts() []OpenPort {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []OpenPort
+	for _, index := range slices.Sorted(maps.Keys(s.ports)) {
+		a := s.ports[index].attached
+		if a == nil || a.failure.Load() != nil {
+			continue
+		}
+		if p, is := a.port.(passable); is {
+			all = append(all, OpenPort{Interface: index, Descriptors: p.Descriptors()})
+		}
+	}
+	return all
+}
+
+// releaseAll closes all ports, which another process keeps, after the end of the workers.
+func (s *supervisor) releaseAll() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	s.publish(portTable{})
+	var errs []error
+	for _, p := range s.ports {
+		if p.attached == nil {
+			continue
+		}
+		p.attached.unwatch()
+		if kept, is := p.attached.port.(passable); is {
+			errs = append(errs, kept.Release())
+		}
+	}
+	s.closing.Wait()
+	clear(s.ports)
+	return errors.Join(errs...)
+}
+
+// Abandon frees an engine that never ran. Adopted ports stay with the process that passed them.
+func (e *Engine) Abandon() error {
+	close(e.stopped)
+	err := errors.Join(e.memifs.closeAll(), e.supervisor.releaseAll())
+	e.free()
+	return err
+}
+
+// closePorts closes all ports after the end of the workers, or leaves them to the process that Config.HandOver passes them to.
+// The clients of memifs are disconnected first, so that the other process can listen on their sockets.
+func (e *Engine) closePorts() error {
+	err := e.memifs.closeAll()
+	if e.handOver != nil && e.handOver(e.supervisor.openPorts()) {
+		return errors.Join(err, e.supervisor.releaseAll())
+	}
+	return errors.Join(err, e.supervisor.closeAll())
+}

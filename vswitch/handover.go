@@ -1,0 +1,240 @@
+package vswitch
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/model"
+)
+
+// A handover passes the model's state and the descriptors of taps and packet sockets from a dataplane that ends to its standby, by
+// messages of one SOCK_SEQPACKET connection. Until commit nothing has changed: if any step fails or takes too long, the standby
+// closes what it received, the old dataplane deletes its interfaces and releases the lock, and the standby starts empty.
+//
+//	standby                      active dataplane
+//	greeting          ------->   keeps the connection until it is told to end; then it stops its workers
+//	                  <-------   size of the parcel, parcel in pieces, descriptors
+//	ready             ------->   closes its copies of the descriptors
+//	forwards          <-------   commit, with the locked lock file
+
+// HandoverPath returns the path of the socket on which a dataplane hands over to its standby.
+func HandoverPath(apiSocket string) string { return apiSocket + ".handover" }
+
+// handoverTimeout limits a handover from the last vector to ready. Packets wait in the kernel meanwhile.
+const handoverTimeout = 400 * time.Millisecond
+
+const (
+	greetingTimeout = time.Second
+	pieceSize       = 32 << 10
+	maxParcel       = 256 << 20
+	descriptorsSent = 240 // in one message; the kernel's limit is 253
+	maxDescriptors  = 1 << 18
+)
+
+var (
+	ready  = []byte("ready")
+	commit = []byte("commit")
+)
+
+// greeting has the versions of everything that both processes must have in common.
+var greeting = fmt.Appendf(nil, "weft-vswitch handover 1, state %d", model.StateVersion)
+
+// parcel is what a dataplane hands over besides descriptors.
+type parcel struct {
+	State []byte // of model.State
+	Ports []passedPort
+}
+
+// passedPort is a port with its number of descriptors, which are sent in the order of the ports.
+type passedPort struct {
+	Interface   uint32
+	Descriptors int
+}
+
+var errMessage = errors.New("unexpected message in a handover")
+
+// desk is where a dataplane waits for its standby.
+type desk struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	standby *net.UnixConn // nil: none
+}
+
+func newDesk(log *slog.Logger) *desk { return &desk{log: log} }
+
+// serve accepts standbys until ctx ends. It keeps the last one, which is the head of their queue.
+func (d *desk) serve(ctx context.Context, l net.Listener) error {
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	for {
+		conn, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept standby: %w", err)
+		}
+		standby, is := conn.(*net.UnixConn)
+		if !is {
+			return errors.Join(errMessage, conn.Close())
+		}
+		if err := greeted(ctx, standby); err != nil {
+			d.log.Warn("standby refused; it will start without state", "err", err)
+			_ = standby.Close()
+			continue
+		}
+		d.replace(standby)
+	}
+}
+
+// replace keeps a standby in place of the former one.
+func (d *desk) replace(standby *net.UnixConn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.standby != nil {
+		_ = d.standby.Close()
+	}
+	d.standby = standby
+}
+
+// close closes the connection to the standby.
+func (d *desk) close() { d.replace(nil) }
+
+// greeted checks the other process and its version.
+func greeted(ctx context.Context, conn *net.UnixConn) error {
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if err := checkPeer(conn); err != nil {
+		return err
+	}
+	if err := conn.SetDeadline(time.Now().Add(greetingTimeout)); err != nil {
+		return err
+	}
+	got, err := receiveMessage(conn)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(got, greeting) {
+		return fmt.Errorf("standby has another version: %q, not %q", got, greeting)
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	_, err = conn.Write(greeting)
+	return err
+}
+
+// checkPeer accepts processes of this process's user and of root only.
+func checkPeer(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	if failed := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); failed != nil {
+		return failed
+	}
+	if err != nil {
+		return fmt.Errorf("SO_PEERCRED: %w", err)
+	}
+	if peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
+		return fmt.Errorf("process %d of user %d is refused", peer.Pid, peer.Uid)
+	}
+	return nil
+}
+
+// handOver hands the state, the ports and the lock over to the standby, if there is one, and reports whether it has them.
+func (d *desk) handOver(s *model.State, ports []forward.OpenPort, l *lock) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.standby == nil {
+		return false
+	}
+	began := time.Now()
+	if err := handOver(d.standby, s, ports, l.file); err != nil {
+		d.log.Warn("handover failed; the standby starts without state", "after", time.Since(began).Round(time.Millisecond), "err", err)
+		return false
+	}
+	l.held = false // the standby's
+	d.log.Info("handed over to the standby", "ports", len(ports), "took", time.Since(began).Round(time.Millisecond))
+	return true
+}
+
+func handOver(conn *net.UnixConn, s *model.State, ports []forward.OpenPort, lockFile *os.File) error {
+	if err := conn.SetDeadline(time.Now().Add(handoverTimeout)); err != nil {
+		return err
+	}
+	if err := sendParcel(conn, s, ports); err != nil {
+		return err
+	}
+	if err := expect(conn, ready); err != nil {
+		return err
+	}
+	_, _, err := conn.WriteMsgUnix(commit, unix.UnixRights(int(lockFile.Fd())), nil)
+	return err
+}
+
+func sendParcel(conn *net.UnixConn, s *model.State, ports []forward.OpenPort) error {
+	state, err := s.Encode()
+	if err != nil {
+		return err
+	}
+	p := parcel{State: state}
+	var descriptors []int
+	for _, one := range ports {
+		p.Ports = append(p.Ports, passedPort{one.Interface, len(one.Descriptors)})
+		descriptors = append(descriptors, one.Descriptors...)
+	}
+	var body bytes.Buffer
+	if err := gob.NewEncoder(&body).Encode(p); err != nil {
+		return fmt.Errorf("encode parcel: %w", err)
+	}
+	if _, err := conn.Write(binary.BigEndian.AppendUint64(nil, uint64(body.Len()))); err != nil {
+		return err
+	}
+	for body.Len() > 0 {
+		if _, err := conn.Write(body.Next(pieceSize)); err != nil {
+			return err
+		}
+	}
+	for len(descriptors) > 0 {
+		n := min(len(descriptors), descriptorsSent)
+		if _, _, err := conn.WriteMsgUnix([]byte{byte(n)}, unix.UnixRights(descriptors[:n]...), nil); err != nil {
+			return fmt.Errorf("pass descriptors: %w", err)
+		}
+		descriptors = descriptors[n:]
+	}
+	return nil
+}
+
+func expect(conn *net.UnixConn, message []byte) error {
+	got, err := receiveMessage(conn)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(got, message) {
+		return fmt.Errorf("%w: %q, not %q", errMessage, got, message)
+	}
+	return nil
+}
+
+// receiveMessage receives a message without descriptors.
+func receiveMessage(conn *net.UnixConn) ([]byte, error) {
+	b := make([]byte, pieceSize)
+	n, err := conn.Read(b)
+	if err != nil {
+		return nil, err
+	}
+	return b[:n], nil
+}

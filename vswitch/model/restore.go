@@ -1,0 +1,305 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weftnet/weft/vswitch/forward"
+)
+
+// errState means that a state contradicts itself.
+var errState = errors.New("invalid state")
+
+// Restore puts a state into a new model, whose engine forwards nothing yet. Taps and packet sockets continue with the descriptors
+// of their interface, which Restore removes from the map and owns; one without descriptors, or with unusable ones, is opened as a
+// failed port is. Memifs have no client. After an error the model is of no use.
+func (m *Model) Restore(s *State, descriptors map[uint32][]int) error {
+	defer m.change()()
+	m.lastIndex, m.traced = s.LastIndex, s.Traced
+	for _, step := range []func(*State) error{
+		m.restoreTablesLocked, m.restoreSocketsLocked, m.restoreACLsLocked, m.restoreInterfacesLocked, m.checkReferencesLocked,
+	} {
+		if err := step(s); err != nil {
+			return err
+		}
+	}
+	if err := m.restorePortsLocked(s, descriptors); err != nil {
+		return err
+	}
+	for _, step := range []func(*State) error{
+		m.restoreLinksLocked, m.restoreBridgesLocked, m.restoreRoutesLocked,
+	} {
+		if err := step(s); err != nil {
+			return err
+		}
+	}
+	m.syncProxiesLocked()
+	return nil
+}
+
+func (m *Model) restoreTablesLocked(s *State) error {
+	for _, t := range s.Tables {
+		if t.Family != forward.IP4 && t.Family != forward.IP6 {
+			return fmt.Errorf("%w: table %d of family %d", errState, t.ID, t.Family)
+		}
+		old := m.fib.tables[t.TableKey]
+		if old != nil && t.ID != 0 {
+			return fmt.Errorf("%w: table %d of IPv%d twice", errState, t.ID, t.Family)
+		}
+		m.fib.tables[t.TableKey] = &table{Table: t.Table, byAPI: t.ByAPI, entries: map[netip.Prefix]*entry{}}
+		if old == nil {
+			m.engine.AddTable(t.TableKey)
+		}
+	}
+	m.fib.lastEntry = s.LastRoute
+	return nil
+}
+
+func (m *Model) restoreSocketsLocked(s *State) error {
+	for _, socket := range s.Sockets {
+		if old := m.sockets.byID[socket.ID]; old != nil && old.path != socket.Path {
+			return fmt.Errorf("%w: memif socket %d at %s and %s", errState, socket.ID, old.path, socket.Path)
+		}
+		m.sockets.byID[socket.ID] = &memifSocket{path: socket.Path, memifs: map[uint32]*iface{}}
+	}
+	return nil
+}
+
+func (m *Model) restoreACLsLocked(s *State) error {
+	for _, a := range s.ACLs {
+		if err := m.acls.validate(a.ACL); err != nil {
+			return fmt.Errorf("%w: ACL %d: %w", errState, a.Index, err)
+		}
+		m.acls.put(a.Index, a.ACL)
+	}
+	for _, a := range s.MACIPs {
+		if err := m.macips.validate(a.ACL); err != nil {
+			return fmt.Errorf("%w: MACIP ACL %d: %w", errState, a.Index, err)
+		}
+		m.macips.put(a.Index, a.ACL)
+	}
+	m.acls.next, m.macips.next = s.NextACL, s.NextMACIP
+	m.proxyARPs = slices.Clone(s.ProxyARPs)
+	for _, r := range s.Redirects {
+		m.redirects[redirectKey{r.Rx, r.Family}] = r.Path.path()
+	}
+	for _, f := range s.PuntUDP {
+		m.puntUDP[f] = true
+	}
+	return nil
+}
+
+func (m *Model) restoreInterfacesLocked(s *State) error {
+	clear(m.interfaces)
+	now := m.now()
+	for n := range s.Interfaces {
+		one := &s.Interfaces[n]
+		kind, valid := one.kind()
+		if one.Index >= forward.MaxInterfaces || m.interfaces[one.Index] != nil || !valid || (kind == nil) != (one.Index == 0) {
+			return fmt.Errorf("%w: interface %d (%s)", errState, one.Index, one.Name)
+		}
+		i := newIface(one.Interface)
+		i.kind = kind
+		i.ethernet = kind != nil && !(one.Memif != nil && one.Memif.Mode == MemifIP)
+		i.macip, i.acls, i.proxyARP, i.proxyND, i.portFailed = one.MACIP, one.ACLs, one.ProxyARP, one.ProxyND, one.PortFailed
+		if one.Mirrors != nil {
+			i.mirrors = one.Mirrors
+		}
+		i.addresses, i.donor, i.ip6 = one.Addresses, one.Donor, ip6{one.LinkLocal, one.IP6Locks}
+		i.vrfs = map[forward.Family]uint32{forward.IP4: one.VRF4, forward.IP6: one.VRF6}
+		for _, h := range one.ProxyHosts {
+			i.proxyHosts[h.Addr] = forward.TableKey{Family: forward.IP6, ID: h.Table}
+		}
+		if err := m.restoreNeighboursLocked(i, one.Neighbours, now); err != nil {
+			return err
+		}
+		m.interfaces[i.Index] = i
+	}
+	if m.interfaces[0] == nil {
+		return fmt.Errorf("%w: no interface 0", errState)
+	}
+	return nil
+}
+
+func (m *Model) restoreNeighboursLocked(i *iface, all []Neighbour, now time.Time) error {
+	for _, n := range all {
+		if !n.Addr.IsValid() || i.neighbours[n.Addr] != nil {
+			return fmt.Errorf("%w: neighbour %v of %s", errState, n.Addr, i.Name)
+		}
+		i.neighbours[n.Addr] = &neighbour{mac: n.MAC, static: n.Static, noRoute: n.NoRoute, updated: now.Add(-n.Age)}
+		m.neighbours[forward.FamilyOf(n.Addr)]++
+	}
+	return nil
+}
+
+// checkReferencesLocked checks that what the interfaces refer to exists, and counts the users of VRFs.
+func (m *Model) checkReferencesLocked(*State) error {
+	for _, i := range m.interfaces {
+		used := []forward.TableKey{i.table(forward.IP4), i.table(forward.IP6)}
+		if v := kindOf[VXLAN](i); v != nil {
+			used = append(used, v.table())
+		}
+		for _, k := range used {
+			t := m.fib.tables[k]
+			if t == nil {
+				return fmt.Errorf("%w: %s is in table %d of IPv%d, which is missing", errState, i.Name, k.ID, k.Family)
+			}
+			t.users++
+		}
+		donor := m.interfaces[i.donor]
+		if i.donor != NoIndex && (donor == nil || donor == i || donor.donor != NoIndex) {
+			return fmt.Errorf("%w: %s has the addresses of interface %d", errState, i.Name, i.donor)
+		}
+		for _, a := range i.acls {
+			if m.acls.acls[a] == nil {
+				return fmt.Errorf("%w: %s has ACL %d, which is missing", errState, i.Name, a)
+			}
+		}
+		for target, state := range i.mirrors {
+			if m.interfaces[target] == nil || state == SpanOff || state > spanAll {
+				return fmt.Errorf("%w: %s has a mirror to interface %d", errState, i.Name, target)
+			}
+		}
+		for _, p := range i.addresses {
+			if err := i.checkAddress(p); err != nil {
+				return fmt.Errorf("%w: %s has address %v: %w", errState, i.Name, p, err)
+			}
+		}
+		if c := kindOf[Memif](i); c != nil {
+			socket := m.sockets.byID[c.Socket]
+			if socket == nil || socket.memifs[c.ID] != nil {
+				return fmt.Errorf("%w: %s is on memif socket %d", errState, i.Name, c.Socket)
+			}
+			socket.memifs[c.ID] = i
+		}
+	}
+	return nil
+}
+
+// restorePortsLocked continues the ports of interfaces.
+func (m *Model) restorePortsLocked(_ *State, descriptors map[uint32][]int) error {
+	for _, index := range m.indexesLocked() {
+		i := m.interfaces[index]
+		passed := len(descriptors[index]) > 0
+		err := m.restorePortLocked(i, descriptors)
+		if err != nil && passed {
+			m.log.Warn("port not taken over; it is opened again", "interface", i.Name, "err", err)
+			passed, err = false, m.restorePortLocked(i, descriptors)
+		}
+		if err != nil {
+			return fmt.Errorf("port of %s: %w", i.Name, err)
+		}
+		if i.hasPort() && !passed {
+			i.portFailed, i.LinkUp = true, false
+		}
+	}
+	return nil
+}
+
+func (m *Model) restorePortLocked(i *iface, descriptors map[uint32][]int) error {
+	switch kind := i.kind.(type) {
+	case *Tap:
+		config, err := kind.config()
+		if err != nil {
+			return err
+		}
+		passed := descriptors[i.Index]
+		delete(descriptors, i.Index)
+		return m.engine.AdoptTap(i.Index, config, passed)
+	case *AFPacket:
+		passed := descriptors[i.Index]
+		delete(descriptors, i.Index)
+		return m.engine.AdoptAFPacket(i.Index, kind.config(), passed)
+	case *Memif:
+		return m.engine.OpenMemif(i.Index, kind.config(m.sockets.byID[kind.Socket], i.Name))
+	}
+	return nil
+}
+
+// restoreLinksLocked writes interfaces and neighbours to the engine.
+func (m *Model) restoreLinksLocked(*State) error {
+	for _, index := range m.indexesLocked() {
+		i := m.interfaces[index]
+		m.setACLsLocked(i, i.acls) // also writes the interface
+		for a, n := range i.neighbours {
+			if err := m.engine.SetNeighbour(index, a, n.mac, n.static); err != nil {
+				return fmt.Errorf("neighbour %v of %s: %w", a, i.Name, err)
+			}
+		}
+		if i.AdminUp {
+			i.connected = i.connectedRoutes()
+		}
+	}
+	return nil
+}
+
+func (m *Model) restoreBridgesLocked(s *State) error {
+	for n := range s.Bridges {
+		one := &s.Bridges[n]
+		if m.bridges.byID[one.ID] != nil {
+			return fmt.Errorf("%w: bridge domain %d twice", errState, one.ID)
+		}
+		b := &bridge{Bridge: one.Bridge, index: one.Index, bvi: one.BVI, members: one.Members, fixed: one.fixedEntries()}
+		for _, member := range b.members {
+			i := m.interfaces[member.Interface]
+			if i == nil || i.bridge != nil {
+				return fmt.Errorf("%w: interface %d in bridge domain %d", errState, member.Interface, b.ID)
+			}
+			i.bridge = b
+		}
+		if err := m.bridges.sync(b); err != nil {
+			return fmt.Errorf("bridge domain %d: %w", b.ID, err)
+		}
+		m.bridges.byID[b.ID] = b
+	}
+	return nil
+}
+
+// restoreRoutesLocked restores all routes before it writes any to the engine, because they refer to each other's tables.
+func (m *Model) restoreRoutesLocked(s *State) error {
+	for n := range s.Tables {
+		t := &s.Tables[n]
+		for _, r := range t.Routes {
+			k := routeKey{t.TableKey, r.Prefix}
+			route := fibRoute{attached: r.Attached, written: r.RouteWritten}
+			for _, p := range r.Paths {
+				route.paths = append(route.paths, p.path())
+			}
+			if err := m.fib.restore(k, r, route); err != nil {
+				return err
+			}
+		}
+	}
+	for k, t := range m.fib.tables {
+		for prefix := range t.entries {
+			m.fib.install(routeKey{k, prefix})
+		}
+	}
+	return nil
+}
+
+// restore adds the route of a source without writing it to the engine.
+func (fb *fib) restore(k routeKey, r RouteState, route fibRoute) error {
+	if !r.Prefix.IsValid() || r.Prefix != r.Prefix.Masked() || forward.FamilyOf(r.Prefix.Addr()) != k.table.Family || len(r.Paths) > maxPaths {
+		return fmt.Errorf("%w: route to %v in table %d", errState, r.Prefix, k.table.ID)
+	}
+	for _, p := range route.paths {
+		if p.Kind > PathLinkLocal || p.looksUp() && fb.tables[forward.TableKey{Family: k.table.Family, ID: p.Table}] == nil {
+			return fmt.Errorf("%w: path of the route to %v in table %d", errState, r.Prefix, k.table.ID)
+		}
+	}
+	t := fb.tables[k.table]
+	e := t.entries[k.prefix]
+	if e == nil {
+		e = &entry{number: r.Number, written: r.Written, sources: map[Source]fibRoute{}}
+		t.entries[k.prefix] = e
+	}
+	e.sources[r.Source] = route
+	for _, p := range route.paths {
+		fb.attachPath(k, p)
+	}
+	return nil
+}
