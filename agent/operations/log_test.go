@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
@@ -125,5 +127,34 @@ func TestTransactionsHonourSinceAndLast(t *testing.T) {
 				t.Errorf("transactions %v, expected %v", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestEventsAreFilteredByPodTimeAndResult(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	r := eventloop.Record{Seq: 7, Event: "add pod shop/cart eth0 (weft, sandbox c0ffee)", Arrived: at}
+	failed := r
+	failed.Err = "no such namespace"
+	for name, tt := range map[string]struct {
+		req    *weftv1.EventsRequest
+		record eventloop.Record
+		want   bool
+	}{
+		"no filter":                   {&weftv1.EventsRequest{}, r, true},
+		"its pod":                     {&weftv1.EventsRequest{Pod: "shop/cart"}, r, true},
+		"a pod with a similar name":   {&weftv1.EventsRequest{Pod: "shop/car"}, r, false},
+		"another pod":                 {&weftv1.EventsRequest{Pod: "shop/web"}, r, false},
+		"from its time on":            {&weftv1.EventsRequest{After: timestamppb.New(at)}, r, true},
+		"from a later time on":        {&weftv1.EventsRequest{After: timestamppb.New(at.Add(1))}, r, false},
+		"before its time":             {&weftv1.EventsRequest{Before: timestamppb.New(at)}, r, false},
+		"before a later time":         {&weftv1.EventsRequest{Before: timestamppb.New(at.Add(1))}, r, true},
+		"up to its number":            {&weftv1.EventsRequest{Through: 7}, r, true},
+		"up to an earlier number":     {&weftv1.EventsRequest{Through: 6}, r, false},
+		"failed ones, one that did":   {&weftv1.EventsRequest{Failed: true}, failed, true},
+		"failed ones, one that isn't": {&weftv1.EventsRequest{Failed: true}, r, false},
+	} {
+		if got := selects(tt.req, tt.record); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }
