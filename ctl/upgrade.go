@@ -13,7 +13,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// The outage of weft-vswitch with a standby, measured by make bench ONLY=replace (BENCHMARKS.md): 0.07 to 0.12 s with 18 interfaces, 0.48 to
+// The outage of weft-vswitch with a standby that starts empty, measured by make bench ONLY=replace (BENCHMARKS.md): 0.07 to 0.12 s with 18 interfaces, 0.48 to
 // 0.65 s with 332, on two processors.
 const (
 	outageBase         = 70 * time.Millisecond
@@ -148,7 +148,8 @@ func (n *node) dataplaneUpgrade() upgradePart {
 	case n.dataplane.External:
 		part.Outage = outage.String()
 		part.Interrupts = append(part.Interrupts,
-			fmt.Sprintf("all traffic of %s for about %s if a standby takes over, longer without one", counted(ours, "interface"), outage))
+			"no traffic of taps and veths if a standby takes the running state over (weft-vswitch status shows the standby)",
+			fmt.Sprintf("else all traffic of %s for about %s, longer without a standby", counted(ours, "interface"), outage))
 	default:
 		part.Interrupts = append(part.Interrupts, "nothing: an upgrade of the agent keeps the running weft-vswitch",
 			fmt.Sprintf("its restart stops all traffic of %s for about %s", counted(ours, "interface"), 2*outage))

@@ -86,16 +86,29 @@ func summarise(steps []*weftv1.TraceStep) string {
 func (h *headers) add(line string) {
 	if m := linkLine.FindStringSubmatch(line); m != nil && h.link == "" {
 		h.link = fmt.Sprintf("%s %s > %s", m[1], m[2], m[3])
-	} else if m := flowLine.FindStringSubmatch(line); m != nil && h.flow == "" {
+		return
+	}
+	if m := flowLine.FindStringSubmatch(line); m != nil && h.flow == "" {
 		h.flow = fmt.Sprintf("%s %s > %s", m[1], m[2], m[3])
-	} else if m := portsLine.FindStringSubmatch(line); m != nil && h.ports == "" && h.flow != "" {
-		h.ports = fmt.Sprintf(", ports %s > %s", m[2], m[3])
-	} else if m := icmpLine.FindStringSubmatch(line); m != nil && h.ports == "" && h.flow != "" {
-		h.ports = ", " + icmpName(m[1])
-	} else if m := arpLine.FindStringSubmatch(line); m != nil {
+		return
+	}
+	if h.flow != "" && h.ports == "" {
+		h.addTransport(line)
+		return
+	}
+	if m := arpLine.FindStringSubmatch(line); m != nil {
 		h.arp = "ARP " + m[1]
 	} else if m := arpSender.FindStringSubmatch(line); m != nil && h.arp != "" {
 		h.arp = fmt.Sprintf("%s %s > %s", h.arp, m[2], m[3])
+	}
+}
+
+// addTransport adds the ports or the message of a packet with a flow.
+func (h *headers) addTransport(line string) {
+	if m := portsLine.FindStringSubmatch(line); m != nil {
+		h.ports = fmt.Sprintf(", ports %s > %s", m[2], m[3])
+	} else if m := icmpLine.FindStringSubmatch(line); m != nil {
+		h.ports = ", " + icmpName(m[1])
 	}
 }
 

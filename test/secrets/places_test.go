@@ -39,11 +39,22 @@ func (s *scene) readers() map[string]string {
 		"devices":                 "vnf",
 		"settings":                "stateDir",
 		"pod shop/a":              id,
+		"event 1":                 "external",
+		"transaction 1":           "resync",
+		"diff":                    "compared",
+		"dataplane interfaces":    "eth0",
+		"dataplane memifs":        "memif",
+		"dataplane fib":           "10.1.0.",
+		"dataplane neighbours":    "10.1.0.",
 	}
 }
 
-// others are commands of weftctl that show only names of pods and devices. The test of bundle is in test/failures.
-var others = []string{"bundle", "completion", "configure", "gc", "help", "lint", "quarantine", "resync"}
+// others are commands of weftctl that show only names, phases and numbers, packets of pods, or what another command shows, too. The test of
+// bundle is in test/failures; a plan has the redacted values of the objects.
+var others = []string{
+	"audit", "bundle", "capture", "check", "completion", "configure", "gc", "graph", "help", "lint", "log-level", "plan", "profile", "quarantine",
+	"resync", "trace", "ui", "upgrade",
+}
 
 // dataplaneSays is text that the dataplane's log must have; VPP's has the probe for taps only.
 func dataplaneSays() string {
@@ -67,7 +78,7 @@ func (s *scene) everywhere() []place {
 		{name: "the command lines", proof: "--external-config", read: s.commandLines},
 	}
 	for command, proof := range s.readers() {
-		for _, format := range []string{"table", "json", "yaml"} {
+		for _, format := range []string{"wide", "json", "yaml"} {
 			args := append(strings.Fields(command), "-o", format)
 			ask := func() (string, error) { return s.node.Weftctl(s.Context(), args...) }
 			all = append(all, place{name: "weftctl " + strings.Join(args, " "), proof: proof, read: ask})

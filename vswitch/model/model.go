@@ -109,6 +109,11 @@ type Engine interface {
 	Links
 	Fibs
 	Bridges
+	Observer
+}
+
+// Observer shows the packet path.
+type Observer interface {
 	Meter
 	Tracer
 }
