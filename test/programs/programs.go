@@ -4,6 +4,8 @@ package programs
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -69,8 +71,15 @@ func Build(t testing.TB, more ...string) string {
 func build(t testing.TB, dir string, packages []string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", dir}, packages...)...)
+	cmd.Dir = root() // the test may belong to another module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the programs: %v\n%s", err, out)
 	}
+}
+
+// root returns the directory of the product's module.
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
 }
