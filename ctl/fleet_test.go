@@ -163,9 +163,9 @@ func TestNodesThatDidNotAnswerAreNamed(t *testing.T) {
 	a.agent("n4", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}})
 	out, failures, code := a.run(true, "devices")
 	wantErr := "" +
-		"node n2:" + ` no agent answers at /run/weft/agent.sock
+		`node n2: no agent answers at /run/weft/agent.sock
 node n3 did not answer: no agent: namespace weft-system has no pod with the labels app.kubernetes.io/name=weft,app.kubernetes.io/component=agent on this node
-node n4 did not answer: its agent weft-agent-n4 does not run: ImagePullBackOff
+` + `node n4 did not answer: its agent weft-agent-n4 does not run: ImagePullBackOff
 kubectl weft: the command failed on 1 of 4 nodes; 2 of 4 nodes did not answer
 `
 	if code != 1 || failures != wantErr || out != "node n1\nhello from n1\n\nnode n2\n" {
