@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
@@ -34,8 +35,10 @@ type envArgs struct {
 
 // The syntax of Kubernetes' names (RFC 1123).
 var (
-	dnsLabel     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	dnsSubdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	dnsLabel     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) })
+	dnsSubdomain = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	})
 )
 
 const maxSubdomain = 253
@@ -50,11 +53,11 @@ func parseArgs(text string) (*envArgs, error) {
 	switch {
 	case (namespace == "") != (name == ""):
 		return nil, errorf(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are required together")
-	case namespace != "" && !dnsLabel.MatchString(namespace):
+	case namespace != "" && !dnsLabel().MatchString(namespace):
 		return nil, errorf(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: invalid K8S_POD_NAMESPACE %.80q", namespace)
-	case name != "" && (len(name) > maxSubdomain || !dnsSubdomain.MatchString(name)):
+	case name != "" && (len(name) > maxSubdomain || !dnsSubdomain().MatchString(name)):
 		return nil, errorf(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: invalid K8S_POD_NAME %.80q", name)
-	case uid != "" && (len(uid) > maxSubdomain || !dnsSubdomain.MatchString(uid)):
+	case uid != "" && (len(uid) > maxSubdomain || !dnsSubdomain().MatchString(uid)):
 		return nil, errorf(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: invalid K8S_POD_UID %.80q", uid)
 	}
 	return &args, nil

@@ -7,6 +7,7 @@ import (
 	"net"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -158,8 +159,8 @@ func describeStatus(s *status.Status) string {
 
 // Runtimes treat a DEL whose error contains these words as successful.
 var (
-	notFound   = regexp.MustCompile(`(?i)not[\s_-]*found`)
-	noSuchFile = regexp.MustCompile(`(?i)no such file or directory`)
+	notFound   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)not[\s_-]*found`) })
+	noSuchFile = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)no such file or directory`) })
 )
 
 // sanitise returns the error on one line of bounded length, for a DEL without words that mean success.
@@ -177,5 +178,5 @@ func sanitise(command string, e *types.Error) *types.Error {
 }
 
 func hideNotFound(text string) string {
-	return noSuchFile.ReplaceAllString(notFound.ReplaceAllString(text, "missing"), "file is missing")
+	return noSuchFile().ReplaceAllString(notFound().ReplaceAllString(text, "missing"), "file is missing")
 }

@@ -37,14 +37,11 @@ func TestTheBinaryIsSmall(t *testing.T) {
 	}
 }
 
-// maxTries is the number of starts to measure, because the machine may be busy with other tests.
-const maxTries = 400
-
-// TestThePluginStartsFast measures the fastest of many starts.
+// TestThePluginStartsFast measures the fastest of many starts, because the machine may be busy.
 // rows: MEM-06
 func TestThePluginStartsFast(t *testing.T) {
 	fastest := time.Hour
-	for tries := 0; tries < maxTries && fastest > maxStart; tries++ {
+	for range 50 {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(binaries, "weft-cni"))
 		cmd.Env = []string{"CNI_COMMAND=VERSION"}
 		began := time.Now()
@@ -54,6 +51,6 @@ func TestThePluginStartsFast(t *testing.T) {
 		fastest = min(fastest, time.Since(began))
 	}
 	if fastest > maxStart {
-		t.Errorf("the fastest of %d starts took %s, at most %s is allowed", maxTries, fastest, maxStart)
+		t.Errorf("the fastest of 50 starts took %s, at most %s is allowed", fastest, maxStart)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -22,7 +23,7 @@ const (
 	maxIfName = 15
 )
 
-var nameForm = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`)
+var nameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`) })
 
 // Key identifies an attachment.
 type Key struct {
@@ -40,9 +41,9 @@ func (k Key) fileName() string {
 
 func (k Key) validate() error {
 	switch {
-	case len(k.Network) > maxName || !nameForm.MatchString(k.Network):
+	case len(k.Network) > maxName || !nameForm().MatchString(k.Network):
 		return fmt.Errorf("invalid network name %.40q", k.Network)
-	case len(k.ContainerID) > maxName || !nameForm.MatchString(k.ContainerID):
+	case len(k.ContainerID) > maxName || !nameForm().MatchString(k.ContainerID):
 		return fmt.Errorf("invalid container ID %.40q", k.ContainerID)
 	case k.IfName == "" || len(k.IfName) > maxIfName || strings.ContainsAny(k.IfName, "/: \t\r\n\x00"):
 		return fmt.Errorf("invalid interface name %.40q", k.IfName)
