@@ -68,7 +68,7 @@ test: modules peers ## run all tests (PACKAGES=./... selects; WEFT_REQUIRE=root,
 e2e: build examples ## run pods on a real Kubernetes cluster in private namespaces (root; the first run builds Kubernetes; RUN=TestX selects; WEFT_VPP=PREFIX: on VPP)
 	@$(MAKE) build BIN=bin/next VERSION=v9.9.9 PROGRAMS="weft-agent weft-cni" # for the upgrade test
 	@$(GO) run -C test/e2e ./prepare
-	@$(GO) test -C test/e2e -count=1 -timeout $(if $(WEFT_E2E_KEEP),0,$(if $(WEFT_VPP),45m,25m)) -parallel $(if $(WEFT_VPP),2,6) -v $(if $(RUN),-run '$(RUN)') ./...
+	@$(GO) test -C test/e2e -count=1 -timeout $(if $(WEFT_E2E_KEEP),0,$(if $(WEFT_VPP),45m,40m)) -parallel $(if $(WEFT_VPP),2,6) -v $(if $(RUN),-run '$(RUN)') ./...
 
 vm-test: go ## run tests of taps, VLANs and hugepages in a virtual machine (root, qemu; WEFT_VPP=PREFIX; RUN=vlan,tap,hugepages,replay)
 	@WEFT_VPP=$(WEFT_VPP) test/vm/suite $(subst $(comma), ,$(RUN))

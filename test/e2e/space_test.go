@@ -45,7 +45,7 @@ func (s *space) clear() {
 	s.must(s.c.Client.CoreV1().Namespaces().Delete(ctx, s.name, metav1.DeleteOptions{}))
 	// The namespace's controller would wait five seconds before it deletes the objects.
 	s.must(s.c.Client.CoreV1().Pods(s.name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
-	s.must(s.awaitNoPods(ctx))
+	s.must(s.awaitNoPods(context.Background()))
 	for _, manifest := range slices.Backward(s.applied) {
 		_, err := s.c.Kubectl(context.Background(), []byte(manifest), "delete", "--ignore-not-found", "--timeout=1m", "-f", "-")
 		s.must(err)
@@ -53,12 +53,12 @@ func (s *space) clear() {
 }
 
 func (s *space) awaitNoPods(ctx context.Context) error {
-	return cluster.Eventually(ctx, "no pods are left in "+s.name, func(ctx context.Context) error {
+	return cluster.CountDown(ctx, "no pods are left in "+s.name, func(ctx context.Context) (int, error) {
 		pods, err := s.c.Client.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{})
-		if err == nil && len(pods.Items) > 0 {
-			return fmt.Errorf("%d pods are left", len(pods.Items))
+		if err != nil {
+			return 0, err
 		}
-		return err
+		return len(pods.Items), nil
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -12,6 +13,8 @@ const (
 	pause = 50 * time.Millisecond
 	// timeout is the timeout of one step of a cluster, unless the caller's context ends before.
 	timeout = 2 * time.Minute
+	// countPause is the interval of CountDown: a list of many pods is work for the API server that it lacks to start them.
+	countPause = 500 * time.Millisecond
 )
 
 // hopelessError is an error that waiting cannot resolve.
@@ -44,6 +47,39 @@ func Eventually(ctx context.Context, what string, check func(ctx context.Context
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait until %s: %w: %w", what, ctx.Err(), last)
+		case <-tick.C:
+		}
+	}
+}
+
+// CountDown calls left until it returns zero. Its timeout begins anew whenever less than ever is left: the time of a hundred pods depends
+// on the machine, but a cluster that works finishes one of them at a time.
+func CountDown(ctx context.Context, what string, left func(ctx context.Context) (int, error)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stall := time.AfterFunc(timeout, func() { cancel(fmt.Errorf("no progress in %s", timeout)) })
+	defer stall.Stop()
+	tick := time.NewTicker(countPause)
+	defer tick.Stop()
+	least := math.MaxInt
+	var last error
+	for {
+		n, err := left(ctx)
+		switch {
+		case err == nil && n == 0:
+			return nil
+		case err == nil:
+			last = fmt.Errorf("%d are left", n)
+			if n < least {
+				least = n
+				stall.Reset(timeout)
+			}
+		case ctx.Err() == nil || last == nil:
+			last = err // not an error because of the end of ctx
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s: %w: %w", what, context.Cause(ctx), last)
 		case <-tick.C:
 		}
 	}

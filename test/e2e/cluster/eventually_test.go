@@ -52,3 +52,30 @@ func TestEventuallyReturnsHopelessErrorsAtOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestCountDownWaitsWhileLessIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := 10
+		err := CountDown(t.Context(), "all have gone", func(context.Context) (int, error) {
+			time.Sleep(timeout - time.Second) // ten of them are more than the timeout
+			left--
+			return left, nil
+		})
+		if err != nil || left != 0 {
+			t.Errorf("%v with %d left", err, left)
+		}
+	})
+}
+
+func TestCountDownEndsWithoutProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		started, left := time.Now(), 5
+		err := CountDown(t.Context(), "all have gone", func(context.Context) (int, error) {
+			left = 7 - left // more is no progress
+			return left, nil
+		})
+		if err == nil || !strings.Contains(err.Error(), "no progress") || time.Since(started) > timeout+2*countPause {
+			t.Errorf("%v after %s", err, time.Since(started))
+		}
+	})
+}
