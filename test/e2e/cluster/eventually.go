@@ -9,11 +9,13 @@ import (
 )
 
 const (
-	// pause is the interval of checks.
-	pause = 50 * time.Millisecond
+	// pause is the interval of checks, and slowPause that of checks of what takes long: each is work for the API server.
+	pause     = 50 * time.Millisecond
+	slowPause = 5 * pause
+	soon      = 3 * time.Second
 	// timeout is the timeout of one step of a cluster, unless the caller's context ends before.
 	timeout = 2 * time.Minute
-	// countPause is the interval of CountDown: a list of many pods is work for the API server that it lacks to start them.
+	// countPause is the interval of CountDown, whose checks list many objects.
 	countPause = 500 * time.Millisecond
 )
 
@@ -32,6 +34,8 @@ func Eventually(ctx context.Context, what string, check func(ctx context.Context
 	defer cancel()
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
+	slower := time.AfterFunc(soon, func() { tick.Reset(slowPause) })
+	defer slower.Stop()
 	var last error
 	for {
 		err := check(ctx)
