@@ -1,13 +1,17 @@
 package e2e_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
 // fleet runs kubectl weft as the administrator, and returns its output.
@@ -78,11 +82,13 @@ func TestKubectlWeftCheckPassesAndLeavesNothing(t *testing.T) {
 			t.Errorf("the output lacks %q", want)
 		}
 	}
-	networks, err := s.c.Kubectl(t.Context(), nil, "get", "customnetworks,namespaces", "-l", "contivpp.io/connectivity-test", "-o", "jsonpath={.items[?(@.metadata.deletionTimestamp==null)].metadata.name}")
-	s.must(err)
-	if len(networks) > 0 {
-		t.Errorf("left: %s", networks)
-	}
+	s.must(cluster.Eventually(t.Context(), "nothing of the test is left", func(ctx context.Context) error {
+		left, err := s.c.Kubectl(ctx, nil, "get", "customnetworks,namespaces", "-l", "contivpp.io/connectivity-test", "-o", "name")
+		if err == nil && len(left) > 0 {
+			return fmt.Errorf("left: %s", left)
+		}
+		return err
+	}))
 }
 
 // The interfaces of a pod are an object without any setting.

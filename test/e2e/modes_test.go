@@ -122,10 +122,11 @@ func TestPodsHaveAddressesOfClusterPools(t *testing.T) {
 			t.Errorf("%s has %s, outside of %s", name, a, pool)
 		}
 	}
-	// A block has eight addresses: more pods need further blocks.
+	// A block has eight addresses: more pods need further blocks of each node.
+	const more = 40
 	s.deploy("crowd")
-	s.scale("crowd", int32(crowd))
-	pods := s.awaitReady(crowd + 2)
+	s.scale("crowd", more)
+	pods := s.awaitReady(more + 2)
 	seen := make(map[string]string)
 	for i := range pods {
 		for _, a := range s.addresses(&pods[i]) {
