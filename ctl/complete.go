@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // completionTimeout limits the request of a completion: a shell waits for it at each press of Tab.
@@ -40,7 +40,7 @@ func completion(c *client, list func(cmd *cobra.Command, a agent, prefix string)
 // completeRefs completes the key of an object.
 func completeRefs(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, prefix string) (words []string, err error) {
-		reply, err := call(cmd.Context(), a, weftv1.OperationsClient.Objects, &weftv1.ObjectsRequest{Prefix: prefix})
+		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Objects, &operatorv1.ObjectsRequest{Prefix: prefix})
 		for _, o := range reply.GetObjects() {
 			words = append(words, o.Ref+"\t"+o.Phase)
 		}
@@ -51,7 +51,7 @@ func completeRefs(c *client) cobra.CompletionFunc {
 // completePods completes the name of a pod with an attachment.
 func completePods(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
-		reply, err := call(cmd.Context(), a, weftv1.OperationsClient.Attachments, &weftv1.AttachmentsRequest{})
+		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Attachments, &operatorv1.AttachmentsRequest{})
 		seen := map[string]bool{}
 		for _, at := range reply.GetAttachments() {
 			if name := podName(at.Pod); at.Pod.GetName() != "" && !seen[name] {
@@ -66,7 +66,7 @@ func completePods(c *client) cobra.CompletionFunc {
 // completeAddresses completes an address in use.
 func completeAddresses(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
-		reply, err := call(cmd.Context(), a, weftv1.OperationsClient.Addresses, &weftv1.AddressesRequest{})
+		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Addresses, &operatorv1.AddressesRequest{})
 		for _, l := range reply.GetLeases() {
 			words = append(words, l.Address+"\t"+leaseOwner(l))
 		}
@@ -77,7 +77,7 @@ func completeAddresses(c *client) cobra.CompletionFunc {
 // completeTransactions completes the number of a transaction.
 func completeTransactions(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
-		reply, err := call(cmd.Context(), a, weftv1.OperationsClient.Transactions, &weftv1.TransactionsRequest{Last: lastTransactions})
+		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Transactions, &operatorv1.TransactionsRequest{Last: lastTransactions})
 		for _, t := range reply.GetTransactions() {
 			words = append(words, strconv.FormatUint(t.Seq, 10)+"\t"+t.Label)
 		}
@@ -88,7 +88,7 @@ func completeTransactions(c *client) cobra.CompletionFunc {
 // completeEvents completes the number of an event.
 func completeEvents(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
-		events, err := readEvents(cmd.Context(), a, &weftv1.EventsRequest{Last: lastEvents})
+		events, err := readEvents(cmd.Context(), a, &operatorv1.EventsRequest{Last: lastEvents})
 		for _, e := range events {
 			words = append(words, fmt.Sprintf("%d\t%s", e.Seq, e.Event))
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func podCommand(c *client) *cobra.Command {
@@ -74,7 +74,7 @@ func nearest(name string, known []string) string {
 func readStory(ctx context.Context, a agent, name string) (s *story, known []string, err error) {
 	s = &story{pod: name}
 	names := map[string]bool{}
-	err = a.connect(ctx, func(ctx context.Context, api weftv1.OperationsClient) error {
+	err = a.connect(ctx, func(ctx context.Context, api operatorv1.OperationsClient) error {
 		if err := s.readAttachments(ctx, api, names); err != nil {
 			return err
 		}

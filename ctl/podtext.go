@@ -7,6 +7,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -50,7 +51,7 @@ func (p *printer) field(name, content string) {
 	}
 }
 
-func printAttachment(p *printer, s *story, a *weftv1.AttachmentInfo) {
+func printAttachment(p *printer, s *story, a *operatorv1.AttachmentInfo) {
 	key := a.GetAttachment()
 	p.printf("\nrequest of sandbox %s on network %s\n", shortID(key.GetContainerId()), key.GetNetwork())
 	p.field("arrived", fmt.Sprintf("%s (%s ago)", p.clock(a.Created), p.age(a.Created)))
@@ -61,7 +62,7 @@ func printAttachment(p *printer, s *story, a *weftv1.AttachmentInfo) {
 	}
 }
 
-func printPodInterface(p *printer, s *story, key *weftv1.Attachment, i *weftv1.InterfaceInfo) {
+func printPodInterface(p *printer, s *story, key *weftv1.Attachment, i *operatorv1.InterfaceInfo) {
 	network := i.Network
 	if network == "" {
 		network = "default"
@@ -124,7 +125,7 @@ func printPodEvents(p *printer, s *story) {
 	}
 }
 
-func printPodEvent(p *printer, s *story, e *weftv1.EventRecord) {
+func printPodEvent(p *printer, s *story, e *operatorv1.EventRecord) {
 	what, _, _ := strings.Cut(e.Event, " (")
 	p.printf("  #%d  %s  %s  took %s\n", e.Seq, p.clock(e.Arrived), strings.Replace(what, "pod "+s.pod+" ", "", 1), took(e.Took))
 	p.field("", eventResult(p, e))
