@@ -74,6 +74,7 @@ func eventRecord(r eventloop.Record) *operatorv1.EventRecord {
 		Changes: uint32(r.Changes), External: uint32(r.External),
 		Operations: uint32(r.Operations), Transactions: r.Transactions, Pending: r.Pending, Undone: r.Undone, Stuck: r.Stuck, Error: r.Err,
 		Refused: r.Started.IsZero(), Repeats: uint32(r.Repeats), Last: stamp(r.Last), CancelledBy: r.CancelledBy, Verify: r.Verify, Stack: r.Stack,
+		Request: r.Request,
 	}
 	for _, s := range r.Steps {
 		e.Steps = append(e.Steps, &operatorv1.EventStep{Number: uint32(s.Number), Name: s.Name, Took: took(s.Took), Error: s.Err})

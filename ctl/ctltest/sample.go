@@ -55,7 +55,10 @@ func sampleAttachments(ago agoFunc) *operatorv1.AttachmentsReply {
 		{
 			Attachment: &weftv1.Attachment{Network: "weft", ContainerId: "c0ffee000001aaaaaaaaaaaaaaaaaaaa", IfName: "eth0"},
 			Pod:        &weftv1.Pod{Namespace: "default", Name: "a", Uid: "uid-a"},
-			Netns:      "/run/netns/a", Created: ago(3*time.Minute + 5*time.Second), Interfaces: []*operatorv1.InterfaceInfo{nic, extra},
+			Annotations: map[string]string{
+				"contivpp.io/custom-if": "memif1/memif/blue", "contivpp.io/ip-pools": "[\"a\",\n \"b\x1b[31m\"]",
+			},
+			AnnotationsFrom: "runtime", Netns: "/run/netns/a", Created: ago(3*time.Minute + 5*time.Second), Interfaces: []*operatorv1.InterfaceInfo{nic, extra},
 		},
 		{
 			Attachment:      &weftv1.Attachment{Network: "weft", ContainerId: "plain", IfName: "eth0"},
@@ -87,7 +90,8 @@ func sampleEvents(ago agoFunc) []*operatorv1.EventRecord {
 		},
 		{
 			Seq: 3, Event: "add pod default/c eth0 (weft, sandbox c0ffee000003)", Arrived: ago(30 * time.Second), Queued: durationpb.New(0),
-			Took: durationpb.New(0), Refused: true, Repeats: 4, Error: "new pods are paused",
+			Request: map[string]string{"contivpp.io/custom-if": "tap1/tap, memif1/memif/red"},
+			Took:    durationpb.New(0), Refused: true, Repeats: 4, Error: "new pods are paused",
 		},
 	}
 }

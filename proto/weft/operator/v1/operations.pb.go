@@ -334,7 +334,8 @@ type AttachmentInfo struct {
 	Netns           string                 `protobuf:"bytes,3,opt,name=netns,proto3" json:"netns,omitempty"`
 	Created         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
 	Interfaces      []*InterfaceInfo       `protobuf:"bytes,5,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
-	AnnotationsFrom string                 `protobuf:"bytes,6,opt,name=annotations_from,json=annotationsFrom,proto3" json:"annotations_from,omitempty"` // source of the annotations: runtime, cache, API server, or none
+	AnnotationsFrom string                 `protobuf:"bytes,6,opt,name=annotations_from,json=annotationsFrom,proto3" json:"annotations_from,omitempty"`                                            // source of the annotations: runtime, cache, API server, or none
+	Annotations     map[string]string      `protobuf:"bytes,7,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // that Weft reads
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -409,6 +410,13 @@ func (x *AttachmentInfo) GetAnnotationsFrom() string {
 		return x.AnnotationsFrom
 	}
 	return ""
+}
+
+func (x *AttachmentInfo) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
 }
 
 type InterfaceInfo struct {
@@ -604,7 +612,7 @@ func (x *EventsRequest) GetFailed() bool {
 	return false
 }
 
-// EventRecord has keys of values, never values.
+// EventRecord has keys of values, never values. Of an ADD it has the request.
 type EventRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -636,8 +644,9 @@ type EventRecord struct {
 	Stuck         []string               `protobuf:"bytes,28,rep,name=stuck,proto3" json:"stuck,omitempty"`     // keys and handlers that could not be applied or undone
 	Last          *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=last,proto3" json:"last,omitempty"`       // when the last repeat arrived
 	CancelledBy   string                 `protobuf:"bytes,30,opt,name=cancelled_by,json=cancelledBy,proto3" json:"cancelled_by,omitempty"`
-	Verify        []string               `protobuf:"bytes,31,rep,name=verify,proto3" json:"verify,omitempty"` // differences that verification found
-	Stack         string                 `protobuf:"bytes,32,opt,name=stack,proto3" json:"stack,omitempty"`   // of a panic
+	Verify        []string               `protobuf:"bytes,31,rep,name=verify,proto3" json:"verify,omitempty"`                                                                             // differences that verification found
+	Stack         string                 `protobuf:"bytes,32,opt,name=stack,proto3" json:"stack,omitempty"`                                                                               // of a panic
+	Request       map[string]string      `protobuf:"bytes,33,rep,name=request,proto3" json:"request,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of an ADD: the annotations of the pod that Weft reads; long ones are cut
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -887,6 +896,13 @@ func (x *EventRecord) GetStack() string {
 		return x.Stack
 	}
 	return ""
+}
+
+func (x *EventRecord) GetRequest() map[string]string {
+	if x != nil {
+		return x.Request
+	}
+	return nil
 }
 
 // EventStep is the time of a step of the event loop.
@@ -3671,7 +3687,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x12AttachmentsRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\"V\n" +
 	"\x10AttachmentsReply\x12B\n" +
-	"\vattachments\x18\x01 \x03(\v2 .weft.operator.v1.AttachmentInfoR\vattachments\"\x9d\x02\n" +
+	"\vattachments\x18\x01 \x03(\v2 .weft.operator.v1.AttachmentInfoR\vattachments\"\xb2\x03\n" +
 	"\x0eAttachmentInfo\x123\n" +
 	"\n" +
 	"attachment\x18\x01 \x01(\v2\x13.weft.v1.AttachmentR\n" +
@@ -3682,7 +3698,11 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\n" +
 	"interfaces\x18\x05 \x03(\v2\x1f.weft.operator.v1.InterfaceInfoR\n" +
 	"interfaces\x12)\n" +
-	"\x10annotations_from\x18\x06 \x01(\tR\x0fannotationsFrom\"\xab\x01\n" +
+	"\x10annotations_from\x18\x06 \x01(\tR\x0fannotationsFrom\x12S\n" +
+	"\vannotations\x18\a \x03(\v21.weft.operator.v1.AttachmentInfo.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xab\x01\n" +
 	"\rInterfaceInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -3699,7 +3719,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x05after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05after\x122\n" +
 	"\x06before\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\x12\x10\n" +
 	"\x03pod\x18\a \x01(\tR\x03pod\x12\x16\n" +
-	"\x06failed\x18\b \x01(\bR\x06failed\"\xfb\a\n" +
+	"\x06failed\x18\b \x01(\bR\x06failed\"\xfd\b\n" +
 	"\vEventRecord\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\x04R\x05cause\x12\x14\n" +
@@ -3734,7 +3754,11 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x04last\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\x04last\x12!\n" +
 	"\fcancelled_by\x18\x1e \x01(\tR\vcancelledBy\x12\x16\n" +
 	"\x06verify\x18\x1f \x03(\tR\x06verify\x12\x14\n" +
-	"\x05stack\x18  \x01(\tR\x05stackJ\x04\b\f\x10\r\"|\n" +
+	"\x05stack\x18  \x01(\tR\x05stack\x12D\n" +
+	"\arequest\x18! \x03(\v2*.weft.operator.v1.EventRecord.RequestEntryR\arequest\x1a:\n" +
+	"\fRequestEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\f\x10\r\"|\n" +
 	"\tEventStep\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12-\n" +
@@ -3985,7 +4009,7 @@ func file_weft_operator_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_operator_v1_operations_proto_rawDescData
 }
 
-var file_weft_operator_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_weft_operator_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_weft_operator_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.operator.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.operator.v1.StateReply
@@ -4040,104 +4064,108 @@ var file_weft_operator_v1_operations_proto_goTypes = []any{
 	(*CollectGarbageReply)(nil),   // 50: weft.operator.v1.CollectGarbageReply
 	(*Garbage)(nil),               // 51: weft.operator.v1.Garbage
 	nil,                           // 52: weft.operator.v1.StateReply.ObjectsEntry
-	(*timestamppb.Timestamp)(nil), // 53: google.protobuf.Timestamp
-	(*v1.Attachment)(nil),         // 54: weft.v1.Attachment
-	(*v1.Pod)(nil),                // 55: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
+	nil,                           // 53: weft.operator.v1.AttachmentInfo.AnnotationsEntry
+	nil,                           // 54: weft.operator.v1.EventRecord.RequestEntry
+	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
+	(*v1.Attachment)(nil),         // 56: weft.v1.Attachment
+	(*v1.Pod)(nil),                // 57: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
 }
 var file_weft_operator_v1_operations_proto_depIdxs = []int32{
-	53, // 0: weft.operator.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	55, // 0: weft.operator.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.operator.v1.StateReply.conditions:type_name -> weft.operator.v1.Condition
 	52, // 2: weft.operator.v1.StateReply.objects:type_name -> weft.operator.v1.StateReply.ObjectsEntry
 	5,  // 3: weft.operator.v1.AttachmentsReply.attachments:type_name -> weft.operator.v1.AttachmentInfo
-	54, // 4: weft.operator.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	55, // 5: weft.operator.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	53, // 6: weft.operator.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	56, // 4: weft.operator.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	57, // 5: weft.operator.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	55, // 6: weft.operator.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
 	6,  // 7: weft.operator.v1.AttachmentInfo.interfaces:type_name -> weft.operator.v1.InterfaceInfo
-	53, // 8: weft.operator.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
-	53, // 9: weft.operator.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
-	53, // 10: weft.operator.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	56, // 11: weft.operator.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	56, // 12: weft.operator.v1.EventRecord.took:type_name -> google.protobuf.Duration
-	53, // 13: weft.operator.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
-	9,  // 14: weft.operator.v1.EventRecord.steps:type_name -> weft.operator.v1.EventStep
-	10, // 15: weft.operator.v1.EventRecord.handlers:type_name -> weft.operator.v1.EventHandler
-	11, // 16: weft.operator.v1.EventRecord.drops:type_name -> weft.operator.v1.EventDrop
-	53, // 17: weft.operator.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
-	56, // 18: weft.operator.v1.EventStep.took:type_name -> google.protobuf.Duration
-	56, // 19: weft.operator.v1.EventHandler.took:type_name -> google.protobuf.Duration
-	14, // 20: weft.operator.v1.TransactionsReply.transactions:type_name -> weft.operator.v1.TransactionRecord
-	53, // 21: weft.operator.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	56, // 22: weft.operator.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	56, // 23: weft.operator.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
-	15, // 24: weft.operator.v1.TransactionRecord.operations:type_name -> weft.operator.v1.Operation
-	16, // 25: weft.operator.v1.TransactionRecord.waiting:type_name -> weft.operator.v1.Waiting
-	56, // 26: weft.operator.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
-	56, // 27: weft.operator.v1.Operation.at:type_name -> google.protobuf.Duration
-	56, // 28: weft.operator.v1.Operation.took:type_name -> google.protobuf.Duration
-	19, // 29: weft.operator.v1.ObjectsReply.objects:type_name -> weft.operator.v1.Object
-	53, // 30: weft.operator.v1.Object.since:type_name -> google.protobuf.Timestamp
-	53, // 31: weft.operator.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
-	24, // 32: weft.operator.v1.AddressesReply.pools:type_name -> weft.operator.v1.Pool
-	25, // 33: weft.operator.v1.AddressesReply.leases:type_name -> weft.operator.v1.Lease
-	53, // 34: weft.operator.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	53, // 35: weft.operator.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
-	55, // 36: weft.operator.v1.Lease.pod:type_name -> weft.v1.Pod
-	28, // 37: weft.operator.v1.DevicesReply.allocations:type_name -> weft.operator.v1.Allocation
-	53, // 38: weft.operator.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	55, // 39: weft.operator.v1.Allocation.pod:type_name -> weft.v1.Pod
-	31, // 40: weft.operator.v1.CountersReply.interfaces:type_name -> weft.operator.v1.InterfaceCounters
-	32, // 41: weft.operator.v1.CountersReply.errors:type_name -> weft.operator.v1.ErrorCounter
-	54, // 42: weft.operator.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
-	55, // 43: weft.operator.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
-	41, // 44: weft.operator.v1.AuditReply.found:type_name -> weft.operator.v1.Drift
-	56, // 45: weft.operator.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
-	53, // 46: weft.operator.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
-	46, // 47: weft.operator.v1.QuarantineReply.entries:type_name -> weft.operator.v1.QuarantineEntry
-	54, // 48: weft.operator.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
-	55, // 49: weft.operator.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
-	53, // 50: weft.operator.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
-	51, // 51: weft.operator.v1.CollectGarbageReply.garbage:type_name -> weft.operator.v1.Garbage
-	55, // 52: weft.operator.v1.Garbage.pod:type_name -> weft.v1.Pod
-	0,  // 53: weft.operator.v1.Operations.State:input_type -> weft.operator.v1.StateRequest
-	3,  // 54: weft.operator.v1.Operations.Attachments:input_type -> weft.operator.v1.AttachmentsRequest
-	7,  // 55: weft.operator.v1.Operations.Events:input_type -> weft.operator.v1.EventsRequest
-	12, // 56: weft.operator.v1.Operations.Transactions:input_type -> weft.operator.v1.TransactionsRequest
-	17, // 57: weft.operator.v1.Operations.Objects:input_type -> weft.operator.v1.ObjectsRequest
-	20, // 58: weft.operator.v1.Operations.Why:input_type -> weft.operator.v1.WhyRequest
-	22, // 59: weft.operator.v1.Operations.Addresses:input_type -> weft.operator.v1.AddressesRequest
-	26, // 60: weft.operator.v1.Operations.Devices:input_type -> weft.operator.v1.DevicesRequest
-	29, // 61: weft.operator.v1.Operations.Counters:input_type -> weft.operator.v1.CountersRequest
-	33, // 62: weft.operator.v1.Operations.Configure:input_type -> weft.operator.v1.ConfigureRequest
-	35, // 63: weft.operator.v1.Operations.Settings:input_type -> weft.operator.v1.SettingsRequest
-	37, // 64: weft.operator.v1.Operations.Resync:input_type -> weft.operator.v1.ResyncRequest
-	39, // 65: weft.operator.v1.Operations.Audit:input_type -> weft.operator.v1.AuditRequest
-	42, // 66: weft.operator.v1.Operations.LogLevel:input_type -> weft.operator.v1.LogLevelRequest
-	44, // 67: weft.operator.v1.Operations.Quarantine:input_type -> weft.operator.v1.QuarantineRequest
-	47, // 68: weft.operator.v1.Operations.Release:input_type -> weft.operator.v1.ReleaseRequest
-	49, // 69: weft.operator.v1.Operations.CollectGarbage:input_type -> weft.operator.v1.CollectGarbageRequest
-	1,  // 70: weft.operator.v1.Operations.State:output_type -> weft.operator.v1.StateReply
-	4,  // 71: weft.operator.v1.Operations.Attachments:output_type -> weft.operator.v1.AttachmentsReply
-	8,  // 72: weft.operator.v1.Operations.Events:output_type -> weft.operator.v1.EventRecord
-	13, // 73: weft.operator.v1.Operations.Transactions:output_type -> weft.operator.v1.TransactionsReply
-	18, // 74: weft.operator.v1.Operations.Objects:output_type -> weft.operator.v1.ObjectsReply
-	21, // 75: weft.operator.v1.Operations.Why:output_type -> weft.operator.v1.WhyReply
-	23, // 76: weft.operator.v1.Operations.Addresses:output_type -> weft.operator.v1.AddressesReply
-	27, // 77: weft.operator.v1.Operations.Devices:output_type -> weft.operator.v1.DevicesReply
-	30, // 78: weft.operator.v1.Operations.Counters:output_type -> weft.operator.v1.CountersReply
-	34, // 79: weft.operator.v1.Operations.Configure:output_type -> weft.operator.v1.ConfigureReply
-	36, // 80: weft.operator.v1.Operations.Settings:output_type -> weft.operator.v1.SettingsReply
-	38, // 81: weft.operator.v1.Operations.Resync:output_type -> weft.operator.v1.ResyncReply
-	40, // 82: weft.operator.v1.Operations.Audit:output_type -> weft.operator.v1.AuditReply
-	43, // 83: weft.operator.v1.Operations.LogLevel:output_type -> weft.operator.v1.LogLevelReply
-	45, // 84: weft.operator.v1.Operations.Quarantine:output_type -> weft.operator.v1.QuarantineReply
-	48, // 85: weft.operator.v1.Operations.Release:output_type -> weft.operator.v1.ReleaseReply
-	50, // 86: weft.operator.v1.Operations.CollectGarbage:output_type -> weft.operator.v1.CollectGarbageReply
-	70, // [70:87] is the sub-list for method output_type
-	53, // [53:70] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	53, // 8: weft.operator.v1.AttachmentInfo.annotations:type_name -> weft.operator.v1.AttachmentInfo.AnnotationsEntry
+	55, // 9: weft.operator.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
+	55, // 10: weft.operator.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
+	55, // 11: weft.operator.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	58, // 12: weft.operator.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	58, // 13: weft.operator.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	55, // 14: weft.operator.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
+	9,  // 15: weft.operator.v1.EventRecord.steps:type_name -> weft.operator.v1.EventStep
+	10, // 16: weft.operator.v1.EventRecord.handlers:type_name -> weft.operator.v1.EventHandler
+	11, // 17: weft.operator.v1.EventRecord.drops:type_name -> weft.operator.v1.EventDrop
+	55, // 18: weft.operator.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
+	54, // 19: weft.operator.v1.EventRecord.request:type_name -> weft.operator.v1.EventRecord.RequestEntry
+	58, // 20: weft.operator.v1.EventStep.took:type_name -> google.protobuf.Duration
+	58, // 21: weft.operator.v1.EventHandler.took:type_name -> google.protobuf.Duration
+	14, // 22: weft.operator.v1.TransactionsReply.transactions:type_name -> weft.operator.v1.TransactionRecord
+	55, // 23: weft.operator.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	58, // 24: weft.operator.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	58, // 25: weft.operator.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	15, // 26: weft.operator.v1.TransactionRecord.operations:type_name -> weft.operator.v1.Operation
+	16, // 27: weft.operator.v1.TransactionRecord.waiting:type_name -> weft.operator.v1.Waiting
+	58, // 28: weft.operator.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
+	58, // 29: weft.operator.v1.Operation.at:type_name -> google.protobuf.Duration
+	58, // 30: weft.operator.v1.Operation.took:type_name -> google.protobuf.Duration
+	19, // 31: weft.operator.v1.ObjectsReply.objects:type_name -> weft.operator.v1.Object
+	55, // 32: weft.operator.v1.Object.since:type_name -> google.protobuf.Timestamp
+	55, // 33: weft.operator.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	24, // 34: weft.operator.v1.AddressesReply.pools:type_name -> weft.operator.v1.Pool
+	25, // 35: weft.operator.v1.AddressesReply.leases:type_name -> weft.operator.v1.Lease
+	55, // 36: weft.operator.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	55, // 37: weft.operator.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	57, // 38: weft.operator.v1.Lease.pod:type_name -> weft.v1.Pod
+	28, // 39: weft.operator.v1.DevicesReply.allocations:type_name -> weft.operator.v1.Allocation
+	55, // 40: weft.operator.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	57, // 41: weft.operator.v1.Allocation.pod:type_name -> weft.v1.Pod
+	31, // 42: weft.operator.v1.CountersReply.interfaces:type_name -> weft.operator.v1.InterfaceCounters
+	32, // 43: weft.operator.v1.CountersReply.errors:type_name -> weft.operator.v1.ErrorCounter
+	56, // 44: weft.operator.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
+	57, // 45: weft.operator.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
+	41, // 46: weft.operator.v1.AuditReply.found:type_name -> weft.operator.v1.Drift
+	58, // 47: weft.operator.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
+	55, // 48: weft.operator.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
+	46, // 49: weft.operator.v1.QuarantineReply.entries:type_name -> weft.operator.v1.QuarantineEntry
+	56, // 50: weft.operator.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
+	57, // 51: weft.operator.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
+	55, // 52: weft.operator.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
+	51, // 53: weft.operator.v1.CollectGarbageReply.garbage:type_name -> weft.operator.v1.Garbage
+	57, // 54: weft.operator.v1.Garbage.pod:type_name -> weft.v1.Pod
+	0,  // 55: weft.operator.v1.Operations.State:input_type -> weft.operator.v1.StateRequest
+	3,  // 56: weft.operator.v1.Operations.Attachments:input_type -> weft.operator.v1.AttachmentsRequest
+	7,  // 57: weft.operator.v1.Operations.Events:input_type -> weft.operator.v1.EventsRequest
+	12, // 58: weft.operator.v1.Operations.Transactions:input_type -> weft.operator.v1.TransactionsRequest
+	17, // 59: weft.operator.v1.Operations.Objects:input_type -> weft.operator.v1.ObjectsRequest
+	20, // 60: weft.operator.v1.Operations.Why:input_type -> weft.operator.v1.WhyRequest
+	22, // 61: weft.operator.v1.Operations.Addresses:input_type -> weft.operator.v1.AddressesRequest
+	26, // 62: weft.operator.v1.Operations.Devices:input_type -> weft.operator.v1.DevicesRequest
+	29, // 63: weft.operator.v1.Operations.Counters:input_type -> weft.operator.v1.CountersRequest
+	33, // 64: weft.operator.v1.Operations.Configure:input_type -> weft.operator.v1.ConfigureRequest
+	35, // 65: weft.operator.v1.Operations.Settings:input_type -> weft.operator.v1.SettingsRequest
+	37, // 66: weft.operator.v1.Operations.Resync:input_type -> weft.operator.v1.ResyncRequest
+	39, // 67: weft.operator.v1.Operations.Audit:input_type -> weft.operator.v1.AuditRequest
+	42, // 68: weft.operator.v1.Operations.LogLevel:input_type -> weft.operator.v1.LogLevelRequest
+	44, // 69: weft.operator.v1.Operations.Quarantine:input_type -> weft.operator.v1.QuarantineRequest
+	47, // 70: weft.operator.v1.Operations.Release:input_type -> weft.operator.v1.ReleaseRequest
+	49, // 71: weft.operator.v1.Operations.CollectGarbage:input_type -> weft.operator.v1.CollectGarbageRequest
+	1,  // 72: weft.operator.v1.Operations.State:output_type -> weft.operator.v1.StateReply
+	4,  // 73: weft.operator.v1.Operations.Attachments:output_type -> weft.operator.v1.AttachmentsReply
+	8,  // 74: weft.operator.v1.Operations.Events:output_type -> weft.operator.v1.EventRecord
+	13, // 75: weft.operator.v1.Operations.Transactions:output_type -> weft.operator.v1.TransactionsReply
+	18, // 76: weft.operator.v1.Operations.Objects:output_type -> weft.operator.v1.ObjectsReply
+	21, // 77: weft.operator.v1.Operations.Why:output_type -> weft.operator.v1.WhyReply
+	23, // 78: weft.operator.v1.Operations.Addresses:output_type -> weft.operator.v1.AddressesReply
+	27, // 79: weft.operator.v1.Operations.Devices:output_type -> weft.operator.v1.DevicesReply
+	30, // 80: weft.operator.v1.Operations.Counters:output_type -> weft.operator.v1.CountersReply
+	34, // 81: weft.operator.v1.Operations.Configure:output_type -> weft.operator.v1.ConfigureReply
+	36, // 82: weft.operator.v1.Operations.Settings:output_type -> weft.operator.v1.SettingsReply
+	38, // 83: weft.operator.v1.Operations.Resync:output_type -> weft.operator.v1.ResyncReply
+	40, // 84: weft.operator.v1.Operations.Audit:output_type -> weft.operator.v1.AuditReply
+	43, // 85: weft.operator.v1.Operations.LogLevel:output_type -> weft.operator.v1.LogLevelReply
+	45, // 86: weft.operator.v1.Operations.Quarantine:output_type -> weft.operator.v1.QuarantineReply
+	48, // 87: weft.operator.v1.Operations.Release:output_type -> weft.operator.v1.ReleaseReply
+	50, // 88: weft.operator.v1.Operations.CollectGarbage:output_type -> weft.operator.v1.CollectGarbageReply
+	72, // [72:89] is the sub-list for method output_type
+	55, // [55:72] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_weft_operator_v1_operations_proto_init() }
@@ -4152,7 +4180,7 @@ func file_weft_operator_v1_operations_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_operator_v1_operations_proto_rawDesc), len(file_weft_operator_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   53,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
