@@ -1,13 +1,17 @@
 package ctl
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weftnet/weft/k8s/fleet"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
@@ -48,8 +52,67 @@ func completeRefs(c *client) cobra.CompletionFunc {
 	})
 }
 
-// completePods completes the name of a pod with an attachment.
+// completePods completes the name of a pod: one with an attachment on this node, or any pod of the cluster if the command runs on other nodes.
 func completePods(c *client) cobra.CompletionFunc {
+	local := completeAttached(c)
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if where, err := c.choose(cmd, args); err != nil || where.local || len(args) > 0 {
+			return local(cmd, args, prefix)
+		}
+		namespace, _, named := strings.Cut(prefix, "/")
+		if !named {
+			namespace = ""
+		}
+		return c.completeByCluster(cmd, prefix, func(ctx context.Context, agents *fleet.Fleet) ([]string, error) {
+			return agents.PodNames(ctx, namespace)
+		})
+	}
+}
+
+// completeNodes completes --node, which may have several names with commas between them.
+func completeNodes(c *client) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		before := prefix[:strings.LastIndexByte(prefix, ',')+1]
+		return c.completeByCluster(cmd, prefix, func(ctx context.Context, agents *fleet.Fleet) (words []string, err error) {
+			nodes, err := agents.Nodes(ctx)
+			for _, n := range nodes {
+				words = append(words, before+n.Name+"\t"+cmp.Or(n.Absent, "agent "+n.Agent))
+			}
+			return words, err
+		})
+	}
+}
+
+// completeByCluster completes by words of the API server; without one there are none.
+func (c *client) completeByCluster(cmd *cobra.Command, prefix string, list func(context.Context, *fleet.Fleet) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	api, err := c.cluster()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	words, err := list(ctx, fleet.New(api, c.fleet.namespace))
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return slices.DeleteFunc(words, func(word string) bool { return !strings.HasPrefix(word, prefix) }), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFlags completes the flags that several commands have.
+func completeFlags(c *client, cmd *cobra.Command) {
+	completions := map[string]cobra.CompletionFunc{"node": completeNodes(c), "pod": completePods(c)}
+	for name, complete := range completions {
+		if cmd.LocalFlags().Lookup(name) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(name, complete) // exists
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		completeFlags(c, sub)
+	}
+}
+
+// completeAttached completes the name of a pod with an attachment.
+func completeAttached(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
 		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Attachments, &operatorv1.AttachmentsRequest{})
 		seen := map[string]bool{}

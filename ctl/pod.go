@@ -19,7 +19,8 @@ func podCommand(c *client) *cobra.Command {
 		Short: "Tells the story of a pod: requests, events, interfaces, devices, counters, and why it does not run",
 		Example: `  weftctl pod shop/cart
   weftctl pod shop/cart -o json | jq -r .cause`,
-		Args: usage(cobra.MatchAll(cobra.ExactArgs(1), isPodName)),
+		Args:              usage(cobra.MatchAll(cobra.ExactArgs(1), isPodName)),
+		ValidArgsFunction: completePods(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, known, err := readStory(cmd.Context(), c.agent, args[0])
 			if err != nil {
