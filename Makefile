@@ -34,11 +34,12 @@ go:
 	lowest=$$(printf '%s\n%s\n' "$(NEEDED)" "$${have:-0}" | sort -V | head -n 1); \
 	[ "$$lowest" = "$(NEEDED)" ] || { echo "weft needs Go $(NEEDED) or newer, and this is $$($(GO) version 2>/dev/null | cut -d' ' -f3): see https://go.dev/doc/install" >&2; exit 1; }
 
-build: go ## build bin/weft-agent, bin/weft-cni, bin/weft-vswitch, bin/weftctl, and the plugin bin/kubectl-weft, a link
+build: go ## build bin/weft-agent, bin/weft-cni, bin/weft-vswitch, bin/weftctl, and the plugin bin/kubectl-weft with its completion, links
 	@echo "build: $(PROGRAMS) $(VERSION)"
 	@for program in $(PROGRAMS); do CGO_ENABLED=0 $(BUILD) -tags grpcnotrace -o $(BIN)/$$program ./cmd/$$program || exit 1; done
 	@ln -sf weft-cni $(BIN)/weft-ipam
 	@ln -sf weftctl $(BIN)/kubectl-weft
+	@ln -sf weftctl $(BIN)/kubectl_complete-weft
 
 examples: go ## build the example programs for pods, in bin/
 	@CGO_ENABLED=0 $(BUILD) -o $(BIN)/ ./memif/examples/...

@@ -14,15 +14,16 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
 // served maps functions that register the product's gRPC services to the services.
 var served = map[string]grpc.ServiceDesc{
-	"RegisterDataplaneServer":    weftv1.Dataplane_ServiceDesc,
-	"RegisterOperationsServer":   weftv1.Operations_ServiceDesc,
-	"RegisterPlanningServer":     weftv1.Planning_ServiceDesc,
-	"RegisterPacketsServer":      weftv1.Packets_ServiceDesc,
+	"RegisterDataplaneServer":    operatorv1.Dataplane_ServiceDesc,
+	"RegisterOperationsServer":   operatorv1.Operations_ServiceDesc,
+	"RegisterPlanningServer":     operatorv1.Planning_ServiceDesc,
+	"RegisterPacketsServer":      operatorv1.Packets_ServiceDesc,
 	"RegisterRemoteCNIServer":    weftv1.RemoteCNI_ServiceDesc,
 	"RegisterHealthServer":       grpc_health_v1.Health_ServiceDesc,
 	"RegisterDevicePluginServer": deviceplugin.DevicePlugin_ServiceDesc,

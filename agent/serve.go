@@ -29,6 +29,7 @@ import (
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/podmanager"
 	"github.com/weftnet/weft/proto/serving"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -39,14 +40,14 @@ const drainTime = 10 * time.Second
 // restored: until the first resync has ended, ADD fails with "try again later" and operators see the reason.
 func (a *Agent) serve(ctx context.Context, operator *operations.Server) error {
 	server := a.newServer(a.pods)
-	weftv1.RegisterOperationsServer(server, operator)
-	weftv1.RegisterDataplaneServer(server, &inventory.Server{Client: a.dataplane.Client, Pods: a.pods, Counters: a.counters})
-	weftv1.RegisterPlanningServer(server, planning.New(planning.Config{
+	operatorv1.RegisterOperationsServer(server, operator)
+	operatorv1.RegisterDataplaneServer(server, &inventory.Server{Client: a.dataplane.Client, Pods: a.pods, Counters: a.counters})
+	operatorv1.RegisterPlanningServer(server, planning.New(planning.Config{
 		Scheduler: a.scheduler, Attachments: a.pods.Attachments, Objects: a.objects, Down: a.dataplane.Client.Health,
 		Loop: a.loop, Plan: a.committer.Plan, Served: a.pods.WouldServe, PlanPod: a.pods.Plan, Settings: a.settings, NewValues: a.newValues,
 		Networks: func() []string { return slices.Sorted(maps.Keys(a.network.Networks.Customs())) },
 	}))
-	weftv1.RegisterPacketsServer(server, packets.New(packets.Config{
+	operatorv1.RegisterPacketsServer(server, packets.New(packets.Config{
 		Attachments: a.pods.Attachments, Dataplane: a.dataplane.Client, Log: a.log.With("component", "packets"), Stopping: ctx.Done(),
 	}))
 	return a.listenAndServe(ctx, server)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/weftnet/weft/k8s/blocks"
 	k8sclient "github.com/weftnet/weft/k8s/client"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // checkResult is the result of addresses check.
@@ -97,11 +97,11 @@ func checkAddresses(ctx context.Context, c *client, node string) (*checkResult, 
 }
 
 // leases returns the agent's leases.
-func leases(ctx context.Context, a agent) (*weftv1.AddressesReply, error) {
+func leases(ctx context.Context, a agent) (*operatorv1.AddressesReply, error) {
 	if _, err := os.Stat(a.socket); err != nil {
 		return nil, fmt.Errorf("no agent answers at %s", a.socket)
 	}
-	return call(ctx, a, weftv1.OperationsClient.Addresses, &weftv1.AddressesRequest{})
+	return call(ctx, a, operatorv1.OperationsClient.Addresses, &operatorv1.AddressesRequest{})
 }
 
 // nodeName returns the name of this node in the cluster.
@@ -116,7 +116,7 @@ func nodeName(name string, nodes blocks.Nodes) (string, error) {
 }
 
 // addLeases checks the leases of a node's agent.
-func (r *checkResult) addLeases(node string, reply *weftv1.AddressesReply, cluster k8sclient.Addresses) {
+func (r *checkResult) addLeases(node string, reply *operatorv1.AddressesReply, cluster k8sclient.Addresses) {
 	var leases []blocks.Lease
 	for _, l := range reply.GetLeases() {
 		address, err := netip.ParseAddr(l.Address)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func addressesCommand(c *client) *cobra.Command {
@@ -21,8 +21,8 @@ func addressesCommand(c *client) *cobra.Command {
 		Args:              usage(cobra.MatchAll(cobra.MaximumNArgs(1), isAddress)),
 		ValidArgsFunction: completeAddresses(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := &weftv1.AddressesRequest{Address: strings.Join(args, "")}
-			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Addresses, req)
+			req := &operatorv1.AddressesRequest{Address: strings.Join(args, "")}
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Addresses, req)
 			if err != nil {
 				return err
 			}
@@ -47,14 +47,14 @@ func isAddress(_ *cobra.Command, args []string) error {
 }
 
 // unheld says why an address has no holder on this node.
-func unheld(address string, pools []*weftv1.Pool) error {
+func unheld(address string, pools []*operatorv1.Pool) error {
 	if len(pools) == 0 {
 		return fmt.Errorf("address %s is in no pool of this node; another node may have it: weftctl addresses blocks", address)
 	}
 	return fmt.Errorf("address %s is free in pool %s (%s) on this node", address, pools[0].Name, pools[0].Prefix)
 }
 
-func printAddresses(p *printer, reply *weftv1.AddressesReply) {
+func printAddresses(p *printer, reply *operatorv1.AddressesReply) {
 	pools := newGrid("pool", "prefix", "free", "leased", "used", "cooling")
 	for _, pool := range reply.Pools {
 		pools.row(pool.Name, pool.Prefix, approximate(pool.Free), pool.Leased, pool.Used, pool.Cooling)
@@ -70,7 +70,7 @@ func printAddresses(p *printer, reply *weftv1.AddressesReply) {
 
 // leaseOwner names the owner of an address: NAMESPACE/NAME:INTERFACE; the node; or the attachment if its pod is unknown, because it is
 // deleted or has no pod.
-func leaseOwner(l *weftv1.Lease) string {
+func leaseOwner(l *operatorv1.Lease) string {
 	if l.Pod.GetName() != "" {
 		return podName(l.Pod) + ":" + l.Interface
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -25,12 +26,12 @@ type agent struct {
 	timeout time.Duration // of a request; 0 is no timeout
 }
 
-// method is a method of the agent that returns one reply, for example weftv1.OperationsClient.State.
-type method[Request any, Reply proto.Message] func(weftv1.OperationsClient, context.Context, Request, ...grpc.CallOption) (Reply, error)
+// method is a method of the agent that returns one reply, for example operatorv1.OperationsClient.State.
+type method[Request any, Reply proto.Message] func(operatorv1.OperationsClient, context.Context, Request, ...grpc.CallOption) (Reply, error)
 
 // call calls a method of the agent.
 func call[Request any, Reply proto.Message](ctx context.Context, a agent, m method[Request, Reply], req Request) (reply Reply, err error) {
-	err = a.connect(ctx, func(ctx context.Context, api weftv1.OperationsClient) (err error) {
+	err = a.connect(ctx, func(ctx context.Context, api operatorv1.OperationsClient) (err error) {
 		reply, err = m(api, ctx, req)
 		return err
 	})
@@ -57,9 +58,9 @@ func (a agent) within(cmd *cobra.Command, timeout time.Duration) agent {
 }
 
 // connect calls use with a client of the service Operations. The timeout includes use.
-func (a agent) connect(ctx context.Context, use func(context.Context, weftv1.OperationsClient) error) error {
+func (a agent) connect(ctx context.Context, use func(context.Context, operatorv1.OperationsClient) error) error {
 	return a.dial(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
-		return use(ctx, weftv1.NewOperationsClient(conn))
+		return use(ctx, operatorv1.NewOperationsClient(conn))
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -19,8 +20,8 @@ func attachmentsCommand(c *client) *cobra.Command {
 		Args:              usage(cobra.MatchAll(cobra.MaximumNArgs(1), isPod)),
 		ValidArgsFunction: completePods(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := &weftv1.AttachmentsRequest{Pod: strings.Join(args, "")}
-			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Attachments, req)
+			req := &operatorv1.AttachmentsRequest{Pod: strings.Join(args, "")}
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Attachments, req)
 			if err != nil {
 				return err
 			}
@@ -48,12 +49,12 @@ func checkPod(name string) error {
 }
 
 // printAttachments prints a row for each interface. The first row of an attachment also has the attachment's columns.
-func printAttachments(p *printer, reply *weftv1.AttachmentsReply) {
+func printAttachments(p *printer, reply *operatorv1.AttachmentsReply) {
 	g := newGrid("pod", wide("container"), "network", "interface", "type", "addresses", wide("mac"), wide("object"), "age")
 	for _, a := range reply.Attachments {
 		key, interfaces := a.GetAttachment(), a.Interfaces
 		if len(interfaces) == 0 {
-			interfaces = []*weftv1.InterfaceInfo{{Name: key.GetIfName()}}
+			interfaces = []*operatorv1.InterfaceInfo{{Name: key.GetIfName()}}
 		}
 		pod, container, network, age := podName(a.Pod), shortID(key.GetContainerId()), key.GetNetwork(), p.age(a.Created)
 		for i, nic := range interfaces {

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // auditTimeout is the default timeout of an audit, which reads everything of the dataplane and the pods.
@@ -21,7 +21,7 @@ func auditCommand(c *client) *cobra.Command {
 reports it, as its setting "drift" says. The exit code is 1 if drift was found and not repaired. weftctl diff compares without repairs.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			reply, err := call(cmd.Context(), c.agent.within(cmd, auditTimeout), weftv1.OperationsClient.Audit, &weftv1.AuditRequest{})
+			reply, err := call(cmd.Context(), c.agent.within(cmd, auditTimeout), operatorv1.OperationsClient.Audit, &operatorv1.AuditRequest{})
 			if err != nil {
 				return err
 			}
@@ -39,7 +39,7 @@ reports it, as its setting "drift" says. The exit code is 1 if drift was found a
 	}
 }
 
-func printAudit(p *printer, reply *weftv1.AuditReply) {
+func printAudit(p *printer, reply *operatorv1.AuditReply) {
 	for _, d := range reply.Found {
 		p.printf("%s\n", p.bad(oneLine(d.Text)))
 	}
@@ -67,11 +67,11 @@ not changed.`,
 			if duration < 0 || duration > 0 && len(args) == 0 {
 				return usageError{fmt.Errorf("--for %s: needs a level, and must be positive", duration)}
 			}
-			req := &weftv1.LogLevelRequest{For: durationpb.New(duration)}
+			req := &operatorv1.LogLevelRequest{For: durationpb.New(duration)}
 			if len(args) == 1 {
 				req.Level = args[0]
 			}
-			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.LogLevel, req)
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.LogLevel, req)
 			if err != nil {
 				return err
 			}
@@ -82,7 +82,7 @@ not changed.`,
 	return cmd
 }
 
-func printLogLevel(p *printer, reply *weftv1.LogLevelReply) {
+func printLogLevel(p *printer, reply *operatorv1.LogLevelReply) {
 	switch left := p.until(reply.Until); {
 	case left != "":
 		p.printf("%s for %s, then %s\n", reply.Level, left, reply.Configured)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/proto/document"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // Numbers of records in the archive, so that its size is limited on a busy node.
@@ -31,23 +31,23 @@ const (
 func bundleParts(a agent) []part {
 	return []part{
 		{"versions.txt", func(ctx context.Context) ([]byte, error) { return versions(ctx, a) }},
-		{"state.json", reply(a, weftv1.OperationsClient.State, &weftv1.StateRequest{})},
+		{"state.json", reply(a, operatorv1.OperationsClient.State, &operatorv1.StateRequest{})},
 		{"settings.yaml", func(ctx context.Context) ([]byte, error) {
-			r, err := call(ctx, a, weftv1.OperationsClient.Settings, &weftv1.SettingsRequest{})
+			r, err := call(ctx, a, operatorv1.OperationsClient.Settings, &operatorv1.SettingsRequest{})
 			return []byte(r.GetYaml()), err
 		}},
-		{"attachments.json", reply(a, weftv1.OperationsClient.Attachments, &weftv1.AttachmentsRequest{})},
+		{"attachments.json", reply(a, operatorv1.OperationsClient.Attachments, &operatorv1.AttachmentsRequest{})},
 		{"events.json", func(ctx context.Context) ([]byte, error) { return events(ctx, a) }},
-		{"transactions.json", reply(a, weftv1.OperationsClient.Transactions, &weftv1.TransactionsRequest{Last: bundledTransactions})},
-		{"objects.json", reply(a, weftv1.OperationsClient.Objects, &weftv1.ObjectsRequest{})},
+		{"transactions.json", reply(a, operatorv1.OperationsClient.Transactions, &operatorv1.TransactionsRequest{Last: bundledTransactions})},
+		{"objects.json", reply(a, operatorv1.OperationsClient.Objects, &operatorv1.ObjectsRequest{})},
 		{"why.txt", func(ctx context.Context) ([]byte, error) {
-			r, err := call(ctx, a, weftv1.OperationsClient.Why, &weftv1.WhyRequest{})
+			r, err := call(ctx, a, operatorv1.OperationsClient.Why, &operatorv1.WhyRequest{})
 			return []byte(strings.Join(r.GetLines(), "\n") + "\n"), err
 		}},
-		{"addresses.json", reply(a, weftv1.OperationsClient.Addresses, &weftv1.AddressesRequest{})},
-		{"devices.json", reply(a, weftv1.OperationsClient.Devices, &weftv1.DevicesRequest{})},
-		{"counters.json", reply(a, weftv1.OperationsClient.Counters, &weftv1.CountersRequest{})},
-		{"quarantine.json", reply(a, weftv1.OperationsClient.Quarantine, &weftv1.QuarantineRequest{})},
+		{"addresses.json", reply(a, operatorv1.OperationsClient.Addresses, &operatorv1.AddressesRequest{})},
+		{"devices.json", reply(a, operatorv1.OperationsClient.Devices, &operatorv1.DevicesRequest{})},
+		{"counters.json", reply(a, operatorv1.OperationsClient.Counters, &operatorv1.CountersRequest{})},
+		{"quarantine.json", reply(a, operatorv1.OperationsClient.Quarantine, &operatorv1.QuarantineRequest{})},
 		{"metrics.txt", func(ctx context.Context) ([]byte, error) { return scrape(ctx, a) }},
 		{"machine.txt", machine},
 	}
@@ -65,13 +65,13 @@ func reply[Request any, Reply proto.Message](a agent, m method[Request, Reply], 
 }
 
 func versions(ctx context.Context, a agent) ([]byte, error) {
-	state, err := call(ctx, a, weftv1.OperationsClient.State, &weftv1.StateRequest{})
+	state, err := call(ctx, a, operatorv1.OperationsClient.State, &operatorv1.StateRequest{})
 	text := fmt.Sprintf("weftctl    %s\nagent      %s\ndataplane  %s\n", version.String(), orDash(state.GetVersion()), orDash(state.GetDataplane()))
 	return []byte(text), err
 }
 
 func events(ctx context.Context, a agent) ([]byte, error) {
-	records, err := readEvents(ctx, a, &weftv1.EventsRequest{Last: bundledEvents})
+	records, err := readEvents(ctx, a, &operatorv1.EventsRequest{Last: bundledEvents})
 	return withError(map[string]any{"events": documents(records)}, err)
 }
 
@@ -115,7 +115,7 @@ type settings struct {
 }
 
 func settingsOf(ctx context.Context, a agent) (s settings, err error) {
-	r, err := call(ctx, a, weftv1.OperationsClient.Settings, &weftv1.SettingsRequest{})
+	r, err := call(ctx, a, operatorv1.OperationsClient.Settings, &operatorv1.SettingsRequest{})
 	if err != nil {
 		return s, err
 	}

@@ -17,11 +17,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func captureCommand(c *client) *cobra.Command {
-	req := &weftv1.CaptureRequest{}
+	req := &operatorv1.CaptureRequest{}
 	var file, ring string
 	var duration time.Duration
 	cmd := &cobra.Command{
@@ -75,12 +75,12 @@ func bytesOf(flag, s string) (uint64, error) {
 }
 
 // capture writes a capture to a file. It creates the file when the capture has started.
-func (c *client) capture(cmd *cobra.Command, req *weftv1.CaptureRequest, file string) error {
+func (c *client) capture(cmd *cobra.Command, req *operatorv1.CaptureRequest, file string) error {
 	agent := c.agent
 	agent.timeout = 0 // the capture has a limit of its own
 	out := &captureFile{stdout: c.out, name: file}
 	err := agent.dial(cmd.Context(), func(ctx context.Context, conn grpc.ClientConnInterface) error {
-		stream, err := weftv1.NewPacketsClient(conn).Capture(ctx, req)
+		stream, err := operatorv1.NewPacketsClient(conn).Capture(ctx, req)
 		if err != nil {
 			return err
 		}
@@ -106,13 +106,13 @@ type captureFile struct {
 	name   string
 	file   *os.File // nil: the standard output
 	writer *pcapgo.NgWriter
-	start  *weftv1.CaptureStart
-	end    *weftv1.CaptureEnd // or what is known so far
+	start  *operatorv1.CaptureStart
+	end    *operatorv1.CaptureEnd // or what is known so far
 }
 
 // receive writes a stream until its end. Packets are in the file as soon as they have arrived.
-func (f *captureFile) receive(stream grpc.ServerStreamingClient[weftv1.CaptureReply], source string) error {
-	f.end = &weftv1.CaptureEnd{}
+func (f *captureFile) receive(stream grpc.ServerStreamingClient[operatorv1.CaptureReply], source string) error {
+	f.end = &operatorv1.CaptureEnd{}
 	for {
 		reply, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -122,11 +122,11 @@ func (f *captureFile) receive(stream grpc.ServerStreamingClient[weftv1.CaptureRe
 			return err
 		}
 		switch part := reply.Part.(type) {
-		case *weftv1.CaptureReply_Start:
+		case *operatorv1.CaptureReply_Start:
 			err = f.open(part.Start, source)
-		case *weftv1.CaptureReply_Packets:
+		case *operatorv1.CaptureReply_Packets:
 			err = f.write(part.Packets)
-		case *weftv1.CaptureReply_End:
+		case *operatorv1.CaptureReply_End:
 			f.end = part.End
 		}
 		if err != nil {
@@ -135,7 +135,7 @@ func (f *captureFile) receive(stream grpc.ServerStreamingClient[weftv1.CaptureRe
 	}
 }
 
-func (f *captureFile) open(start *weftv1.CaptureStart, source string) (err error) {
+func (f *captureFile) open(start *operatorv1.CaptureStart, source string) (err error) {
 	out := f.stdout
 	if f.name != "-" {
 		if f.file, err = os.OpenFile(f.name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600); err != nil {
@@ -157,7 +157,7 @@ func (f *captureFile) open(start *weftv1.CaptureStart, source string) (err error
 	return f.writer.Flush()
 }
 
-func (f *captureFile) write(batch *weftv1.CapturedPackets) error {
+func (f *captureFile) write(batch *operatorv1.CapturedPackets) error {
 	if f.writer == nil {
 		return errors.New("the agent sent packets before the start of the capture")
 	}

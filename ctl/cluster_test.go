@@ -21,7 +21,7 @@ import (
 	"github.com/weftnet/weft/ctl/ctltest"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/k8stest"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // cluster is an API server with two nodes. The second node borrows an address.
@@ -81,13 +81,13 @@ func (c *cluster) block(name string, set func(*v1.IPBlock)) {
 
 // agent serves leases of these addresses at the socket. IPv6 addresses belong to the custom network.
 func (c *cluster) agent(addresses ...string) {
-	reply := &weftv1.AddressesReply{}
+	reply := &operatorv1.AddressesReply{}
 	for _, a := range addresses {
 		pool := "pods"
 		if strings.Contains(a, ":") {
 			pool = "blue:ip6"
 		}
-		reply.Leases = append(reply.Leases, &weftv1.Lease{Pool: pool, Address: a, State: "used", Holder: "weft/" + a + "/eth0"})
+		reply.Leases = append(reply.Leases, &operatorv1.Lease{Pool: pool, Address: a, State: "used", Holder: "weft/" + a + "/eth0"})
 	}
 	_, stop, err := ctltest.Serve(c.socket, ctltest.Replies{Addresses: reply})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/k8s/exec"
 	"github.com/weftnet/weft/k8s/fleet"
 )
 
@@ -79,7 +80,7 @@ type agentState struct {
 func (r *remote) status(ctx context.Context, node fleet.Node) nodeStatus {
 	s := nodeStatus{Node: node.Name, Agent: node.Agent != ""}
 	a := answer{node: node.Name}
-	a.failure = r.run(ctx, node, &bounded{to: &a.out, left: maxNodeOutput}, &bounded{to: &a.err, left: maxNodeOutput})
+	a.failure = r.run(ctx, node, &exec.Bounded{To: &a.out, Left: maxNodeOutput}, &exec.Bounded{To: &a.err, Left: maxNodeErrors})
 	var reply agentState
 	if !a.answered() {
 		s.Problem = a.reason()

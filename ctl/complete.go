@@ -1,14 +1,18 @@
 package ctl
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	"github.com/weftnet/weft/k8s/fleet"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // completionTimeout limits the request of a completion: a shell waits for it at each press of Tab.
@@ -40,7 +44,7 @@ func completion(c *client, list func(cmd *cobra.Command, a agent, prefix string)
 // completeRefs completes the key of an object.
 func completeRefs(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, prefix string) (words []string, err error) {
-		reply, err := call(cmd.Context(), a, weftv1.OperationsClient.Objects, &weftv1.ObjectsRequest{Prefix: prefix})
+		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Objects, &operatorv1.ObjectsRequest{Prefix: prefix})
 		for _, o := range reply.GetObjects() {
 			words = append(words, o.Ref+"\t"+o.Phase)
 		}
@@ -48,10 +52,69 @@ func completeRefs(c *client) cobra.CompletionFunc {
 	})
 }
 
-// completePods completes the name of a pod with an attachment.
+// completePods completes the name of a pod: one with an attachment on this node, or any pod of the cluster if the command runs on other nodes.
 func completePods(c *client) cobra.CompletionFunc {
+	local := completeAttached(c)
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if where, err := c.choose(cmd, args); err != nil || where.local || len(args) > 0 {
+			return local(cmd, args, prefix)
+		}
+		namespace, _, named := strings.Cut(prefix, "/")
+		if !named {
+			namespace = ""
+		}
+		return c.completeByCluster(cmd, prefix, func(ctx context.Context, agents *fleet.Fleet) ([]string, error) {
+			return agents.PodNames(ctx, namespace)
+		})
+	}
+}
+
+// completeNodes completes --node, which may have several names with commas between them.
+func completeNodes(c *client) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		before := prefix[:strings.LastIndexByte(prefix, ',')+1]
+		return c.completeByCluster(cmd, prefix, func(ctx context.Context, agents *fleet.Fleet) (words []string, err error) {
+			nodes, err := agents.Nodes(ctx)
+			for _, n := range nodes {
+				words = append(words, before+n.Name+"\t"+cmp.Or(n.Absent, "agent "+n.Agent))
+			}
+			return words, err
+		})
+	}
+}
+
+// completeByCluster completes by words of the API server; without one there are none.
+func (c *client) completeByCluster(cmd *cobra.Command, prefix string, list func(context.Context, *fleet.Fleet) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	api, err := c.cluster()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	words, err := list(ctx, fleet.New(api, c.fleet.namespace))
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return slices.DeleteFunc(words, func(word string) bool { return !strings.HasPrefix(word, prefix) }), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFlags completes the flags that several commands have.
+func completeFlags(c *client, cmd *cobra.Command) {
+	completions := map[string]cobra.CompletionFunc{"node": completeNodes(c), "pod": completePods(c)}
+	for name, complete := range completions {
+		if cmd.LocalFlags().Lookup(name) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(name, complete) // exists
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		completeFlags(c, sub)
+	}
+}
+
+// completeAttached completes the name of a pod with an attachment.
+func completeAttached(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
-		reply, err := call(cmd.Context(), a, weftv1.OperationsClient.Attachments, &weftv1.AttachmentsRequest{})
+		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Attachments, &operatorv1.AttachmentsRequest{})
 		seen := map[string]bool{}
 		for _, at := range reply.GetAttachments() {
 			if name := podName(at.Pod); at.Pod.GetName() != "" && !seen[name] {
@@ -66,7 +129,7 @@ func completePods(c *client) cobra.CompletionFunc {
 // completeAddresses completes an address in use.
 func completeAddresses(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
-		reply, err := call(cmd.Context(), a, weftv1.OperationsClient.Addresses, &weftv1.AddressesRequest{})
+		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Addresses, &operatorv1.AddressesRequest{})
 		for _, l := range reply.GetLeases() {
 			words = append(words, l.Address+"\t"+leaseOwner(l))
 		}
@@ -77,7 +140,7 @@ func completeAddresses(c *client) cobra.CompletionFunc {
 // completeTransactions completes the number of a transaction.
 func completeTransactions(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
-		reply, err := call(cmd.Context(), a, weftv1.OperationsClient.Transactions, &weftv1.TransactionsRequest{Last: lastTransactions})
+		reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Transactions, &operatorv1.TransactionsRequest{Last: lastTransactions})
 		for _, t := range reply.GetTransactions() {
 			words = append(words, strconv.FormatUint(t.Seq, 10)+"\t"+t.Label)
 		}
@@ -88,7 +151,7 @@ func completeTransactions(c *client) cobra.CompletionFunc {
 // completeEvents completes the number of an event.
 func completeEvents(c *client) cobra.CompletionFunc {
 	return completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
-		events, err := readEvents(cmd.Context(), a, &weftv1.EventsRequest{Last: lastEvents})
+		events, err := readEvents(cmd.Context(), a, &operatorv1.EventsRequest{Last: lastEvents})
 		for _, e := range events {
 			words = append(words, fmt.Sprintf("%d\t%s", e.Seq, e.Event))
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func configureCommand(c *client) *cobra.Command {
@@ -32,7 +32,7 @@ directory externalConfig.`,
 					return err
 				}
 			}
-			return configure(cmd, c, &weftv1.ConfigureRequest{Source: args[0], Document: document})
+			return configure(cmd, c, &operatorv1.ConfigureRequest{Source: args[0], Document: document})
 		},
 	}
 }
@@ -44,8 +44,8 @@ func readDocument(in io.Reader, name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-func configure(cmd *cobra.Command, c *client, req *weftv1.ConfigureRequest) error {
-	reply, err := call(cmd.Context(), c.agent.within(cmd, resyncTimeout), weftv1.OperationsClient.Configure, req)
+func configure(cmd *cobra.Command, c *client, req *operatorv1.ConfigureRequest) error {
+	reply, err := call(cmd.Context(), c.agent.within(cmd, resyncTimeout), operatorv1.OperationsClient.Configure, req)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func countersCommand(c *client) *cobra.Command {
@@ -21,13 +21,13 @@ func countersCommand(c *client) *cobra.Command {
 			if err := checkPod(pod); pod != "" && err != nil {
 				return usageError{fmt.Errorf("--pod: %w", err)}
 			}
-			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Counters, &weftv1.CountersRequest{})
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Counters, &operatorv1.CountersRequest{})
 			if err != nil {
 				return err
 			}
 			if pod != "" {
 				reply.Errors = nil
-				reply.Interfaces = slices.DeleteFunc(reply.Interfaces, func(i *weftv1.InterfaceCounters) bool { return podName(i.Pod) != pod })
+				reply.Interfaces = slices.DeleteFunc(reply.Interfaces, func(i *operatorv1.InterfaceCounters) bool { return podName(i.Pod) != pod })
 				if len(reply.Interfaces) == 0 {
 					return fmt.Errorf("pod %s has no interface with counters on this node", pod)
 				}
@@ -39,7 +39,7 @@ func countersCommand(c *client) *cobra.Command {
 	return cmd
 }
 
-func printCounters(p *printer, reply *weftv1.CountersReply, errors bool) {
+func printCounters(p *printer, reply *operatorv1.CountersReply, errors bool) {
 	g := newGrid("pod", wide("container"), "interface", wide("type"), "rx packets", wide("rx bytes"), "rx drops", "tx packets", wide("tx bytes"), "tx drops", "connected")
 	for _, i := range reply.Interfaces {
 		g.row(podName(i.Pod), shortID(i.Attachment.GetContainerId()), i.Interface, i.Type,

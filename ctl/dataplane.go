@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func dataplaneCommand(c *client) *cobra.Command {
@@ -26,18 +26,18 @@ The commands change nothing. Interfaces of pods have the names of the pods. With
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	fib := dataplaneQuery(c, title{"fib", "Lists the routes of all VRFs and sources"}, weftv1.DataplaneClient.FIB, printFIB)
+	fib := dataplaneQuery(c, title{"fib", "Lists the routes of all VRFs and sources"}, operatorv1.DataplaneClient.FIB, printFIB)
 	fib.Flags().String("vrf", "", "only this VRF, or the VRFs of this network")
 	fib.Flags().String("to", "", "only routes that cover this address, the longest prefix first")
-	bridges := dataplaneQuery(c, title{"bridges", "Lists the bridge domains with members and MAC tables"}, weftv1.DataplaneClient.Bridges, printBridges)
+	bridges := dataplaneQuery(c, title{"bridges", "Lists the bridge domains with members and MAC tables"}, operatorv1.DataplaneClient.Bridges, printBridges)
 	bridges.Flags().String("name", "", "only this bridge domain")
 	cmd.AddCommand(
-		dataplaneQuery(c, title{"interfaces", "Lists the interfaces"}, weftv1.DataplaneClient.Interfaces, printInterfaces),
-		dataplaneQuery(c, title{"memifs", "Lists the memifs and whether their clients are connected"}, weftv1.DataplaneClient.Memifs, printMemifs),
-		dataplaneQuery(c, title{"drops", "Lists dropped packets by interface and by reason"}, weftv1.DataplaneClient.Drops, printDrops),
+		dataplaneQuery(c, title{"interfaces", "Lists the interfaces"}, operatorv1.DataplaneClient.Interfaces, printInterfaces),
+		dataplaneQuery(c, title{"memifs", "Lists the memifs and whether their clients are connected"}, operatorv1.DataplaneClient.Memifs, printMemifs),
+		dataplaneQuery(c, title{"drops", "Lists dropped packets by interface and by reason"}, operatorv1.DataplaneClient.Drops, printDrops),
 		fib, bridges,
-		dataplaneQuery(c, title{"neighbours", "Lists the neighbours"}, weftv1.DataplaneClient.Neighbours, printNeighbours),
-		dataplaneQuery(c, title{"runtime", "Shows the load of the dataplane's threads"}, weftv1.DataplaneClient.Runtime, printRuntime),
+		dataplaneQuery(c, title{"neighbours", "Lists the neighbours"}, operatorv1.DataplaneClient.Neighbours, printNeighbours),
+		dataplaneQuery(c, title{"runtime", "Shows the load of the dataplane's threads"}, operatorv1.DataplaneClient.Runtime, printRuntime),
 	)
 	return cmd
 }
@@ -46,7 +46,7 @@ The commands change nothing. Interfaces of pods have the names of the pods. With
 type title struct{ name, short string }
 
 // dataplaneMethod is a method of the service Dataplane.
-type dataplaneMethod[Reply proto.Message] func(weftv1.DataplaneClient, context.Context, *weftv1.DataplaneRequest, ...grpc.CallOption) (Reply, error)
+type dataplaneMethod[Reply proto.Message] func(operatorv1.DataplaneClient, context.Context, *operatorv1.DataplaneRequest, ...grpc.CallOption) (Reply, error)
 
 // dataplaneQuery makes a command that prints the reply to one request.
 func dataplaneQuery[Reply proto.Message](c *client, title title, m dataplaneMethod[Reply], table func(*printer, Reply)) *cobra.Command {
@@ -56,7 +56,7 @@ func dataplaneQuery[Reply proto.Message](c *client, title title, m dataplaneMeth
 		Args:              usage(cobra.MatchAll(cobra.MaximumNArgs(1), isPod)),
 		ValidArgsFunction: completePods(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := &weftv1.DataplaneRequest{Pod: strings.Join(args, "")}
+			req := &operatorv1.DataplaneRequest{Pod: strings.Join(args, "")}
 			for flag, field := range map[string]*string{"vrf": &req.Network, "name": &req.Network, "to": &req.Address} {
 				if f := cmd.Flags().Lookup(flag); f != nil {
 					*field = f.Value.String()
@@ -64,7 +64,7 @@ func dataplaneQuery[Reply proto.Message](c *client, title title, m dataplaneMeth
 			}
 			var reply Reply
 			err := c.agent.dial(cmd.Context(), func(ctx context.Context, conn grpc.ClientConnInterface) (err error) {
-				reply, err = m(weftv1.NewDataplaneClient(conn), ctx, req)
+				reply, err = m(operatorv1.NewDataplaneClient(conn), ctx, req)
 				return err
 			})
 			if err != nil {
@@ -76,14 +76,14 @@ func dataplaneQuery[Reply proto.Message](c *client, title title, m dataplaneMeth
 }
 
 // ownerName names an interface: NAMESPACE/NAME:INTERFACE for a pod's, else the object of Weft or the dataplane's name.
-func ownerName(o *weftv1.Owner) string {
+func ownerName(o *operatorv1.Owner) string {
 	if o.GetPod().GetName() != "" {
 		return podName(o.Pod) + ":" + o.Interface
 	}
 	return cmp.Or(o.GetObject(), o.GetName(), "-")
 }
 
-func printInterfaces(p *printer, reply *weftv1.DataplaneInterfaces) {
+func printInterfaces(p *printer, reply *operatorv1.DataplaneInterfaces) {
 	g := newGrid("idx", "name", "interface", "state", "mtu", "network")
 	for _, i := range reply.Interfaces {
 		state := "down"
@@ -101,7 +101,7 @@ func printInterfaces(p *printer, reply *weftv1.DataplaneInterfaces) {
 	p.printGrid(g, "no interfaces")
 }
 
-func printMemifs(p *printer, reply *weftv1.DataplaneMemifs) {
+func printMemifs(p *printer, reply *operatorv1.DataplaneMemifs) {
 	g := newGrid("interface", "id", "role", "connected", "ring", "buffer", "socket")
 	for _, m := range reply.Memifs {
 		state := p.bad("no")
@@ -113,13 +113,13 @@ func printMemifs(p *printer, reply *weftv1.DataplaneMemifs) {
 	p.printGrid(g, "no memifs")
 }
 
-func printDrops(p *printer, reply *weftv1.DataplaneDrops) {
+func printDrops(p *printer, reply *operatorv1.DataplaneDrops) {
 	g := newGrid("interface", "sent by the pod", "to the pod")
 	for _, i := range reply.Interfaces {
 		g.row(ownerName(i.Owner), i.FromPod, i.ToPod)
 	}
 	p.printGrid(g, "no interface dropped packets")
-	reasons := slices.DeleteFunc(slices.Clone(reply.Reasons), func(r *weftv1.DropReason) bool { return r.Statistic })
+	reasons := slices.DeleteFunc(slices.Clone(reply.Reasons), func(r *operatorv1.DropReason) bool { return r.Statistic })
 	for n, r := range reasons {
 		if n == 0 {
 			p.printf("\n")
@@ -134,7 +134,7 @@ func printDrops(p *printer, reply *weftv1.DataplaneDrops) {
 	}
 }
 
-func printFIB(p *printer, reply *weftv1.DataplaneFIB) {
+func printFIB(p *printer, reply *operatorv1.DataplaneFIB) {
 	g := newGrid("vrf", "prefix", "path")
 	vrf := ""
 	for _, r := range reply.Routes {
@@ -154,7 +154,7 @@ func printFIB(p *printer, reply *weftv1.DataplaneFIB) {
 }
 
 // pathText formats a path: "drop", "local", "via 10.1.0.1 on INTERFACE", "on INTERFACE".
-func pathText(path *weftv1.DataplanePath) string {
+func pathText(path *operatorv1.DataplanePath) string {
 	words := []string{}
 	if path.Action != "" {
 		words = append(words, path.Action)
@@ -168,7 +168,7 @@ func pathText(path *weftv1.DataplanePath) string {
 	return orDash(strings.Join(words, " "))
 }
 
-func printBridges(p *printer, reply *weftv1.DataplaneBridges) {
+func printBridges(p *printer, reply *operatorv1.DataplaneBridges) {
 	for n, b := range reply.Bridges {
 		if n > 0 {
 			p.printf("\n")
@@ -197,7 +197,7 @@ func printBridges(p *printer, reply *weftv1.DataplaneBridges) {
 }
 
 // features names what a bridge domain does not do.
-func features(b *weftv1.DataplaneBridge) string {
+func features(b *operatorv1.DataplaneBridge) string {
 	var off strings.Builder
 	for _, f := range []struct {
 		name string
@@ -210,7 +210,7 @@ func features(b *weftv1.DataplaneBridge) string {
 	return off.String()
 }
 
-func printNeighbours(p *printer, reply *weftv1.DataplaneNeighbours) {
+func printNeighbours(p *printer, reply *operatorv1.DataplaneNeighbours) {
 	g := newGrid("interface", "address", "mac", "kind", "age")
 	for _, n := range reply.Neighbours {
 		kind, age := "learned", span(n.Age.AsDuration())
@@ -222,6 +222,6 @@ func printNeighbours(p *printer, reply *weftv1.DataplaneNeighbours) {
 	p.printGrid(g, "no neighbours")
 }
 
-func printRuntime(p *printer, reply *weftv1.DataplaneRuntime) {
+func printRuntime(p *printer, reply *operatorv1.DataplaneRuntime) {
 	p.printf("%s\n\n%s\n", reply.Dataplane, strings.TrimRight(printable(reply.Report), "\n"))
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func devicesCommand(c *client) *cobra.Command {
@@ -14,11 +14,11 @@ func devicesCommand(c *client) *cobra.Command {
 		Short:   "Lists the memif devices that kubelet allocated, with their pods",
 		Example: "  weftctl devices -o json | jq '.allocations[] | select(.pod == null)'",
 		Args:    usage(cobra.NoArgs),
-		RunE:    query(c, weftv1.OperationsClient.Devices, &weftv1.DevicesRequest{}, printDevices),
+		RunE:    query(c, operatorv1.OperationsClient.Devices, &operatorv1.DevicesRequest{}, printDevices),
 	}
 }
 
-func printDevices(p *printer, reply *weftv1.DevicesReply) {
+func printDevices(p *printer, reply *operatorv1.DevicesReply) {
 	kubelet := "not registered with kubelet"
 	if reply.Registered {
 		kubelet = "registered with kubelet"

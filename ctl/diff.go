@@ -10,16 +10,16 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // planningMethod is a method of the agent's service Planning.
-type planningMethod[Request any, Reply proto.Message] func(weftv1.PlanningClient, context.Context, Request, ...grpc.CallOption) (Reply, error)
+type planningMethod[Request any, Reply proto.Message] func(operatorv1.PlanningClient, context.Context, Request, ...grpc.CallOption) (Reply, error)
 
 // callPlanning calls a method of the service Planning.
 func callPlanning[Request any, Reply proto.Message](ctx context.Context, a agent, m planningMethod[Request, Reply], req Request) (reply Reply, err error) {
 	err = a.dial(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) (err error) {
-		reply, err = m(weftv1.NewPlanningClient(conn), ctx, req)
+		reply, err = m(operatorv1.NewPlanningClient(conn), ctx, req)
 		return err
 	})
 	return reply, err
@@ -44,11 +44,11 @@ another program; weftctl resync downstream repairs it. Secrets are redacted: obj
 		Args:              usage(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: completeRefs(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := &weftv1.DiffRequest{Selector: strings.Join(args, "")}
+			req := &operatorv1.DiffRequest{Selector: strings.Join(args, "")}
 			if len(args) == 1 && req.Selector == "" {
 				return usageError{fmt.Errorf("diff: the key is empty; leave it out to compare all objects")}
 			}
-			reply, err := callPlanning(cmd.Context(), c.agent.within(cmd, readTimeout), weftv1.PlanningClient.Diff, req)
+			reply, err := callPlanning(cmd.Context(), c.agent.within(cmd, readTimeout), operatorv1.PlanningClient.Diff, req)
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ another program; weftctl resync downstream repairs it. Secrets are redacted: obj
 // readTimeout is the default timeout of a command that reads the machine. The agent bounds the reads to 15 seconds.
 const readTimeout = 20 * time.Second
 
-func printDiff(p *printer, reply *weftv1.DiffReply) {
+func printDiff(p *printer, reply *operatorv1.DiffReply) {
 	if len(reply.Objects) > 0 {
 		p.printf("desired: what Weft wants; applied: last known; machine: read back now;\n-: absent; ?: not read\n\n")
 	}

@@ -13,14 +13,14 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/weftnet/weft/proto/document"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // lastEvents is the default number of events to show.
 const lastEvents = 20
 
 func eventsCommand(c *client) *cobra.Command {
-	req := &weftv1.EventsRequest{}
+	req := &operatorv1.EventsRequest{}
 	var since, until string
 	cmd := &cobra.Command{
 		Use:   "events",
@@ -48,7 +48,7 @@ func eventsCommand(c *client) *cobra.Command {
 			if req.Follow {
 				agent.timeout, list = 0, followEvents
 			}
-			return agent.connect(cmd.Context(), func(ctx context.Context, api weftv1.OperationsClient) error {
+			return agent.connect(cmd.Context(), func(ctx context.Context, api operatorv1.OperationsClient) error {
 				stream, err := api.Events(ctx, req)
 				if err != nil {
 					return err
@@ -98,7 +98,7 @@ func eventCommand(c *client) *cobra.Command {
 		ValidArgsFunction: completeEvents(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			seq := numberOf(args[0])
-			events, err := readEvents(cmd.Context(), c.agent, &weftv1.EventsRequest{Since: seq, Last: 0})
+			events, err := readEvents(cmd.Context(), c.agent, &operatorv1.EventsRequest{Since: seq, Last: 0})
 			if err != nil {
 				return err
 			}
@@ -112,8 +112,8 @@ func eventCommand(c *client) *cobra.Command {
 }
 
 // readEvents reads recorded events.
-func readEvents(ctx context.Context, a agent, req *weftv1.EventsRequest) (events []*weftv1.EventRecord, err error) {
-	err = a.connect(ctx, func(ctx context.Context, api weftv1.OperationsClient) error {
+func readEvents(ctx context.Context, a agent, req *operatorv1.EventsRequest) (events []*operatorv1.EventRecord, err error) {
+	err = a.connect(ctx, func(ctx context.Context, api operatorv1.OperationsClient) error {
 		stream, err := api.Events(ctx, req)
 		if err != nil {
 			return err
@@ -133,7 +133,7 @@ func readEvents(ctx context.Context, a agent, req *weftv1.EventsRequest) (events
 }
 
 // printEvent prints an event; later are the events after it.
-func printEvent(p *printer, e *weftv1.EventRecord, later []*weftv1.EventRecord) {
+func printEvent(p *printer, e *operatorv1.EventRecord, later []*operatorv1.EventRecord) {
 	p.printf("event %d  %s\n", e.Seq, printable(e.Event))
 	p.printf("arrived  %s, queued %s, took %s\n", p.clock(e.Arrived), took(e.Queued), took(e.Took))
 	p.printf("result   %s\n", eventResult(p, e))
@@ -163,7 +163,7 @@ func printEvent(p *printer, e *weftv1.EventRecord, later []*weftv1.EventRecord) 
 }
 
 // printEventRest prints what is left of an event: its transactions, and what it left behind.
-func printEventRest(p *printer, e *weftv1.EventRecord) {
+func printEventRest(p *printer, e *operatorv1.EventRecord) {
 	if len(e.Transactions)+len(e.Stuck)+len(e.Pending)+len(e.Drops)+len(e.Verify) > 0 {
 		p.printf("\n")
 	}
@@ -184,12 +184,12 @@ func printEventRest(p *printer, e *weftv1.EventRecord) {
 	}
 }
 
-type eventStream = grpc.ServerStreamingClient[weftv1.EventRecord]
+type eventStream = grpc.ServerStreamingClient[operatorv1.EventRecord]
 
 // listEvents prints the recorded events as a table.
 func listEvents(_ context.Context, c *client, stream eventStream) error {
 	g := newGrid("seq", "time", "event", wide("kind"), "ops", wide("queued"), "took", "result")
-	err := receiveEvents(c, stream, func(e *weftv1.EventRecord) {
+	err := receiveEvents(c, stream, func(e *operatorv1.EventRecord) {
 		g.row(e.Seq, c.clock(e.Arrived), e.Event, e.Kind, e.Operations, took(e.Queued), took(e.Took), eventResult(&c.printer, e))
 	})
 	if err == nil && c.format == "table" {
@@ -200,7 +200,7 @@ func listEvents(_ context.Context, c *client, stream eventStream) error {
 
 // followEvents prints each event when it arrives, as a line outside of a table. An interrupt is not an error.
 func followEvents(ctx context.Context, c *client, stream eventStream) error {
-	err := receiveEvents(c, stream, func(e *weftv1.EventRecord) {
+	err := receiveEvents(c, stream, func(e *operatorv1.EventRecord) {
 		c.printf("%s  #%d  %s  (%s, took %s)  %s\n",
 			c.clock(e.Arrived), e.Seq, e.Event, counted(int(e.Operations), "operation"), took(e.Took), eventResult(&c.printer, e))
 	})
@@ -216,7 +216,7 @@ func followEvents(ctx context.Context, c *client, stream eventStream) error {
 }
 
 // receiveEvents prints the events of a stream: with the function table, or as JSON or YAML.
-func receiveEvents(c *client, stream eventStream, table func(*weftv1.EventRecord)) error {
+func receiveEvents(c *client, stream eventStream, table func(*operatorv1.EventRecord)) error {
 	for {
 		e, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -233,7 +233,7 @@ func receiveEvents(c *client, stream eventStream, table func(*weftv1.EventRecord
 	}
 }
 
-func eventResult(p *printer, e *weftv1.EventRecord) string {
+func eventResult(p *printer, e *operatorv1.EventRecord) string {
 	text := result(p, e.Undone, e.Error)
 	if e.Refused {
 		text = p.bad("refused: ") + oneLine(e.Error)

@@ -25,6 +25,9 @@ const nodesAtOnce = 32
 // maxNodeOutput limits the output of one node in a merged answer.
 const maxNodeOutput = 64 << 20
 
+// maxNodeErrors limits the error output of one node, which is kept until the command ends.
+const maxNodeErrors = 1 << 20
+
 // answer is the answer of one node.
 type answer struct {
 	node     string
@@ -156,7 +159,7 @@ func (r *remote) passThrough(cmd *cobra.Command, node fleet.Node) error {
 		out = f
 	}
 	a := answer{node: node.Name}
-	a.failure = r.run(cmd.Context(), node, out, io.MultiWriter(&a.err))
+	a.failure = r.run(cmd.Context(), node, out, &exec.Bounded{To: &a.err, Left: maxNodeErrors})
 	text := strings.TrimSpace(a.err.String())
 	switch {
 	case r.kind == streams && ended(cmd.Context()): // an interrupt ends a stream
@@ -164,10 +167,10 @@ func (r *remote) passThrough(cmd *cobra.Command, node fleet.Node) error {
 	case !a.answered():
 		return fmt.Errorf("node %s did not answer: %s", node.Name, a.reason())
 	case a.failure == nil && text != "":
-		fmt.Fprintln(r.err, text)
+		fmt.Fprintln(r.err, printable(text))
 	case a.failure != nil:
 		if i := strings.LastIndexByte(text, '\n'); i >= 0 {
-			fmt.Fprintln(r.err, text[:i])
+			fmt.Fprintln(r.err, printable(text[:i]))
 		}
 		return withCode(a.failure, fmt.Errorf("node %s: %s", node.Name, a.reason()))
 	}
@@ -204,9 +207,9 @@ func (r *remote) merge(ctx context.Context, nodes []fleet.Node) error {
 		group.Go(func() error {
 			a := &answers[i]
 			a.node = nodes[i].Name
-			out := &bounded{to: &a.out, left: maxNodeOutput}
-			a.failure = r.run(ctx, nodes[i], out, &bounded{to: &a.err, left: maxNodeOutput})
-			if out.cut {
+			out := &exec.Bounded{To: &a.out, Left: maxNodeOutput}
+			a.failure = r.run(ctx, nodes[i], out, &exec.Bounded{To: &a.err, Left: maxNodeErrors})
+			if out.Cut {
 				a.failure = fmt.Errorf("the output is longer than %d MiB: choose this node with --node", maxNodeOutput>>20)
 			}
 			return nil
@@ -312,22 +315,6 @@ func (c *client) conclude(answers []answer) error {
 		return errors.New(strings.Join(errs, "; "))
 	}
 	return nil
-}
-
-// bounded writes up to a limit, and drops the rest.
-type bounded struct {
-	to   io.Writer
-	left int
-	cut  bool
-}
-
-// Write never fails, because that would leave the connection in use.
-func (b *bounded) Write(p []byte) (int, error) {
-	n := min(len(p), b.left)
-	b.cut = b.cut || n < len(p)
-	b.left -= n
-	_, _ = b.to.Write(p[:n])
-	return len(p), nil
 }
 
 // follow runs a command without end on the nodes, and prints each line with its node when it arrives.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/weftnet/weft/ctl"
 	"github.com/weftnet/weft/ctl/ctltest"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // writerFunc is an io.Writer that calls a function.
@@ -24,7 +24,7 @@ func (w writerFunc) Write(p []byte) (int, error) {
 
 func TestFollowEventsSucceedsWhenInterrupted(t *testing.T) {
 	replies := ctltest.Sample(now)
-	replies.Live = []*weftv1.EventRecord{{Seq: 3, Event: "something live"}}
+	replies.Live = []*operatorv1.EventRecord{{Seq: 3, Event: "something live"}}
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	_, stop, err := ctltest.Serve(socket, replies)
 	if err != nil {
@@ -50,15 +50,15 @@ func TestRequestsHaveTheArguments(t *testing.T) {
 		command string
 		want    proto.Message
 	}{
-		{"events --last 7", &weftv1.EventsRequest{Last: 7}},
-		{"events", &weftv1.EventsRequest{Last: 20}},
-		{"transactions", &weftv1.TransactionsRequest{Last: 20}},
-		{"txns 3", &weftv1.TransactionsRequest{Last: 3}},
-		{"objects", &weftv1.ObjectsRequest{}},
-		{"objects vpp.route", &weftv1.ObjectsRequest{Prefix: "vpp.route"}},
-		{"why vpp.vrf/x", &weftv1.WhyRequest{Ref: "vpp.vrf/x"}},
-		{"resync", &weftv1.ResyncRequest{Kind: "full", Reason: "weftctl"}},
-		{"resync upstream", &weftv1.ResyncRequest{Kind: "upstream", Reason: "weftctl"}},
+		{"events --last 7", &operatorv1.EventsRequest{Last: 7}},
+		{"events", &operatorv1.EventsRequest{Last: 20}},
+		{"transactions", &operatorv1.TransactionsRequest{Last: 20}},
+		{"txns 3", &operatorv1.TransactionsRequest{Last: 3}},
+		{"objects", &operatorv1.ObjectsRequest{}},
+		{"objects vpp.route", &operatorv1.ObjectsRequest{Prefix: "vpp.route"}},
+		{"why vpp.vrf/x", &operatorv1.WhyRequest{Ref: "vpp.vrf/x"}},
+		{"resync", &operatorv1.ResyncRequest{Kind: "full", Reason: "weftctl"}},
+		{"resync upstream", &operatorv1.ResyncRequest{Kind: "upstream", Reason: "weftctl"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.command, func(t *testing.T) {

@@ -5,11 +5,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func garbageCommand(c *client) *cobra.Command {
-	req := &weftv1.CollectGarbageRequest{}
+	req := &operatorv1.CollectGarbageRequest{}
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Deletes attachments of deleted sandboxes, and lists those that are kept with the reason",
@@ -17,7 +17,7 @@ func garbageCommand(c *client) *cobra.Command {
   weftctl gc --force weft/0123456789ab.../eth0  delete this attachment unconditionally`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.CollectGarbage, req)
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.CollectGarbage, req)
 			if err != nil {
 				return err
 			}
@@ -39,7 +39,7 @@ func garbageCommand(c *client) *cobra.Command {
 	return cmd
 }
 
-func printGarbage(p *printer, reply *weftv1.CollectGarbageReply) {
+func printGarbage(p *printer, reply *operatorv1.CollectGarbageReply) {
 	g := newGrid("attachment", "pod", "reason", "result")
 	for _, x := range reply.Garbage {
 		g.row(x.Key, podName(x.Pod), x.Reason, garbageResult(p, x))
@@ -47,7 +47,7 @@ func printGarbage(p *printer, reply *weftv1.CollectGarbageReply) {
 	p.printGrid(g, "all attachments have sandboxes")
 }
 
-func garbageResult(p *printer, x *weftv1.Garbage) string {
+func garbageResult(p *printer, x *operatorv1.Garbage) string {
 	switch {
 	case x.Error != "":
 		return p.bad("failed: ") + oneLine(x.Error)

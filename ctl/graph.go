@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weftnet/weft/ctl/picture"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func graphCommand(c *client) *cobra.Command {
@@ -27,7 +27,7 @@ or yaml it is printed as a list of nodes and edges.`,
 			if draw == nil {
 				return usageError{fmt.Errorf("--format %q: must be dot or svg", format)}
 			}
-			reply, err := callPlanning(cmd.Context(), c.agent, weftv1.PlanningClient.Graph, &weftv1.GraphRequest{Selector: args[0], Depth: depth})
+			reply, err := callPlanning(cmd.Context(), c.agent, operatorv1.PlanningClient.Graph, &operatorv1.GraphRequest{Selector: args[0], Depth: depth})
 			if err != nil {
 				return err
 			}
@@ -42,7 +42,7 @@ or yaml it is printed as a list of nodes and edges.`,
 	return cmd
 }
 
-func pictureOf(name string, reply *weftv1.GraphReply) picture.Graph {
+func pictureOf(name string, reply *operatorv1.GraphReply) picture.Graph {
 	g := picture.Graph{Title: "Objects around " + name}
 	for _, n := range reply.Nodes {
 		g.Nodes = append(g.Nodes, picture.Node{Name: n.Ref, Phase: n.Phase, Bold: n.Selected, Note: oneLine(n.Error)})

@@ -148,6 +148,7 @@ func rootCommand(c *client) *cobra.Command {
 		root.AddCommand(command(c))
 	}
 	c.route(root)
+	completeFlags(c, root)
 	if c.plugin {
 		asPlugin(root)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func objectsCommand(c *client) *cobra.Command {
@@ -19,7 +19,7 @@ func objectsCommand(c *client) *cobra.Command {
 		ValidArgsFunction: completeRefs(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prefix := strings.Join(args, "")
-			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Objects, &weftv1.ObjectsRequest{Prefix: prefix})
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Objects, &operatorv1.ObjectsRequest{Prefix: prefix})
 			if err != nil {
 				return err
 			}
@@ -31,7 +31,7 @@ func objectsCommand(c *client) *cobra.Command {
 	}
 }
 
-func printObjects(p *printer, reply *weftv1.ObjectsReply) {
+func printObjects(p *printer, reply *operatorv1.ObjectsReply) {
 	g := newGrid("object", "phase", "since", "detail")
 	for _, o := range reply.Objects {
 		g.row(o.Ref, o.Phase, p.age(o.Since), detail(p, o))
@@ -40,7 +40,7 @@ func printObjects(p *printer, reply *weftv1.ObjectsReply) {
 }
 
 // detail returns an object's error, missing dependencies and next retry, or "".
-func detail(p *printer, o *weftv1.Object) string {
+func detail(p *printer, o *operatorv1.Object) string {
 	var parts []string
 	if o.Error != "" {
 		parts = append(parts, p.bad(oneLine(o.Error)))
@@ -62,7 +62,7 @@ func whyCommand(c *client) *cobra.Command {
 		Args:              usage(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeRefs(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Why, &weftv1.WhyRequest{Ref: args[0]})
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Why, &operatorv1.WhyRequest{Ref: args[0]})
 			if err != nil {
 				return err
 			}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // maxPlanned bounds the file of a plan, in bytes: the agent's bound for external configuration.
@@ -41,7 +41,7 @@ change: operations in their order, invalid values that would be skipped, and obj
 		Example: "  weftctl plan external operator -f routes.yaml\n  weftctl plan external operator --remove",
 		Args:    usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := &weftv1.PlanExternalRequest{Source: args[0]}
+			req := &operatorv1.PlanExternalRequest{Source: args[0]}
 			switch {
 			case isRemoval && file != "", !isRemoval && file == "":
 				return usageError{errors.New("plan external: exactly one of --file and --remove is required")}
@@ -51,7 +51,7 @@ change: operations in their order, invalid values that would be skipped, and obj
 					return err
 				}
 			}
-			reply, err := callPlanning(cmd.Context(), c.agent, weftv1.PlanningClient.PlanExternal, req)
+			reply, err := callPlanning(cmd.Context(), c.agent, operatorv1.PlanningClient.PlanExternal, req)
 			if err != nil {
 				return err
 			}
@@ -80,7 +80,7 @@ needs, and the operations in their order; or prints the error, with its code, th
 			if err != nil {
 				return err
 			}
-			reply, err := callPlanning(cmd.Context(), c.agent, weftv1.PlanningClient.PlanPod, &weftv1.PlanPodRequest{Manifest: manifest})
+			reply, err := callPlanning(cmd.Context(), c.agent, operatorv1.PlanningClient.PlanPod, &operatorv1.PlanPodRequest{Manifest: manifest})
 			if err != nil {
 				return err
 			}
@@ -109,7 +109,7 @@ invalid file is refused as at a start.`,
 			if err != nil {
 				return err
 			}
-			reply, err := callPlanning(cmd.Context(), c.agent, weftv1.PlanningClient.PlanConfig, &weftv1.PlanConfigRequest{Document: string(document)})
+			reply, err := callPlanning(cmd.Context(), c.agent, operatorv1.PlanningClient.PlanConfig, &operatorv1.PlanConfigRequest{Document: string(document)})
 			if err != nil {
 				return err
 			}
@@ -141,7 +141,7 @@ func readPlanned(in io.Reader, name string) ([]byte, error) {
 }
 
 // showPlan prints a plan. A change that would be refused is the error of the command.
-func showPlan(c *client, reply *weftv1.PlanReply, what string) error {
+func showPlan(c *client, reply *operatorv1.PlanReply, what string) error {
 	if err := c.show(reply, func() { printPlan(&c.printer, reply) }); err != nil || reply.Error == "" {
 		return err
 	}
@@ -152,7 +152,7 @@ func showPlan(c *client, reply *weftv1.PlanReply, what string) error {
 	return fmt.Errorf("%s %s", what, text)
 }
 
-func printPlan(p *printer, reply *weftv1.PlanReply) {
+func printPlan(p *printer, reply *operatorv1.PlanReply) {
 	printPlannedInterfaces(p, reply)
 	printSettings(p, reply)
 	if len(reply.Operations) > 0 {
@@ -180,7 +180,7 @@ func printPlan(p *printer, reply *weftv1.PlanReply) {
 	}
 }
 
-func printPlannedInterfaces(p *printer, reply *weftv1.PlanReply) {
+func printPlannedInterfaces(p *printer, reply *operatorv1.PlanReply) {
 	if len(reply.Interfaces) == 0 {
 		return
 	}
@@ -192,7 +192,7 @@ func printPlannedInterfaces(p *printer, reply *weftv1.PlanReply) {
 	p.printf("\n")
 }
 
-func printSettings(p *printer, reply *weftv1.PlanReply) {
+func printSettings(p *printer, reply *operatorv1.PlanReply) {
 	if len(reply.Settings) == 0 {
 		return
 	}

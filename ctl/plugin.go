@@ -13,7 +13,22 @@ import (
 const pluginName = "kubectl weft"
 
 // IsPlugin reports whether a program with this path is the plugin of kubectl: kubectl runs kubectl-weft as kubectl weft.
-func IsPlugin(program string) bool { return filepath.Base(program) == "kubectl-weft" }
+func IsPlugin(program string) bool {
+	name := filepath.Base(program)
+	return name == "kubectl-weft" || name == completer
+}
+
+// completer is the program that kubectl runs to complete the arguments of kubectl weft.
+const completer = "kubectl_complete-weft"
+
+// Arguments returns the command line of a program with this path: kubectl completes the arguments of a plugin by a program of its own, which
+// is a link to the plugin. kubectl's completion for bash, zsh and fish does so.
+func Arguments(program string, args []string) []string {
+	if filepath.Base(program) == completer {
+		return append([]string{"__complete"}, args...)
+	}
+	return args
+}
 
 // asPlugin makes the help of the commands name the plugin.
 func asPlugin(root *cobra.Command) {

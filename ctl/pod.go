@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func podCommand(c *client) *cobra.Command {
@@ -19,7 +19,8 @@ func podCommand(c *client) *cobra.Command {
 		Short: "Tells the story of a pod: requests, events, interfaces, devices, counters, and why it does not run",
 		Example: `  weftctl pod shop/cart
   weftctl pod shop/cart -o json | jq -r .cause`,
-		Args: usage(cobra.MatchAll(cobra.ExactArgs(1), isPodName)),
+		Args:              usage(cobra.MatchAll(cobra.ExactArgs(1), isPodName)),
+		ValidArgsFunction: completePods(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, known, err := readStory(cmd.Context(), c.agent, args[0])
 			if err != nil {
@@ -74,7 +75,7 @@ func nearest(name string, known []string) string {
 func readStory(ctx context.Context, a agent, name string) (s *story, known []string, err error) {
 	s = &story{pod: name}
 	names := map[string]bool{}
-	err = a.connect(ctx, func(ctx context.Context, api weftv1.OperationsClient) error {
+	err = a.connect(ctx, func(ctx context.Context, api operatorv1.OperationsClient) error {
 		if err := s.readAttachments(ctx, api, names); err != nil {
 			return err
 		}

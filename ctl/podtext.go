@@ -2,11 +2,14 @@ package ctl
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -50,18 +53,27 @@ func (p *printer) field(name, content string) {
 	}
 }
 
-func printAttachment(p *printer, s *story, a *weftv1.AttachmentInfo) {
+func printAttachment(p *printer, s *story, a *operatorv1.AttachmentInfo) {
 	key := a.GetAttachment()
 	p.printf("\nrequest of sandbox %s on network %s\n", shortID(key.GetContainerId()), key.GetNetwork())
 	p.field("arrived", fmt.Sprintf("%s (%s ago)", p.clock(a.Created), p.age(a.Created)))
 	p.field("annotations", "from "+orDash(a.AnnotationsFrom))
+	printAnnotations(p, "", a.Annotations)
 	p.field("namespace", orDash(a.Netns))
 	for _, i := range a.Interfaces {
 		printPodInterface(p, s, key, i)
 	}
 }
 
-func printPodInterface(p *printer, s *story, key *weftv1.Attachment, i *weftv1.InterfaceInfo) {
+// printAnnotations prints what a pod requested, an annotation a line.
+func printAnnotations(p *printer, name string, annotations map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		p.field(name, key+": "+oneLine(annotations[key]))
+		name = ""
+	}
+}
+
+func printPodInterface(p *printer, s *story, key *weftv1.Attachment, i *operatorv1.InterfaceInfo) {
 	network := i.Network
 	if network == "" {
 		network = "default"
@@ -124,10 +136,13 @@ func printPodEvents(p *printer, s *story) {
 	}
 }
 
-func printPodEvent(p *printer, s *story, e *weftv1.EventRecord) {
+func printPodEvent(p *printer, s *story, e *operatorv1.EventRecord) {
 	what, _, _ := strings.Cut(e.Event, " (")
 	p.printf("  #%d  %s  %s  took %s\n", e.Seq, p.clock(e.Arrived), strings.Replace(what, "pod "+s.pod+" ", "", 1), took(e.Took))
 	p.field("", eventResult(p, e))
+	if e.Error != "" { // there is no attachment that shows them
+		printAnnotations(p, "requested", e.Request)
+	}
 	var steps []string
 	for _, st := range e.Steps {
 		if st.Took.AsDuration() >= 10*time.Microsecond || st.Error != "" {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func quarantineCommand(c *client) *cobra.Command {
@@ -20,14 +20,14 @@ func quarantineCommand(c *client) *cobra.Command {
 		Use:   "list",
 		Short: "Lists quarantined attachments, and suspects, which are replayed one at a time",
 		Args:  usage(cobra.NoArgs),
-		RunE:  query(c, weftv1.OperationsClient.Quarantine, &weftv1.QuarantineRequest{}, printQuarantine),
+		RunE:  query(c, operatorv1.OperationsClient.Quarantine, &operatorv1.QuarantineRequest{}, printQuarantine),
 	}, &cobra.Command{
 		Use:     "release NAMESPACE/NAME",
 		Short:   "Releases the attachments of a pod, or of a container by its ID",
 		Example: "  weftctl quarantine release shop/web-0",
 		Args:    usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Release, &weftv1.ReleaseRequest{Name: args[0]})
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Release, &operatorv1.ReleaseRequest{Name: args[0]})
 			if err != nil {
 				return err
 			}
@@ -46,7 +46,7 @@ func quarantineCommand(c *client) *cobra.Command {
 }
 
 // printQuarantine prints a block for each attachment: its state, since when, why, and how to release it.
-func printQuarantine(p *printer, reply *weftv1.QuarantineReply) {
+func printQuarantine(p *printer, reply *operatorv1.QuarantineReply) {
 	if len(reply.Entries) == 0 {
 		p.printf("no quarantined attachments\n")
 	}

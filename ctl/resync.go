@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // resyncTimeout is the default timeout of a resync: on a large node it reads and compares about 20,000 objects, after the
@@ -15,7 +15,7 @@ import (
 const resyncTimeout = 2 * time.Minute
 
 func resyncCommand(c *client) *cobra.Command {
-	req := &weftv1.ResyncRequest{Reason: "weftctl"}
+	req := &operatorv1.ResyncRequest{Reason: "weftctl"}
 	cmd := &cobra.Command{
 		Use:   "resync [full|upstream|downstream]",
 		Short: "Starts a resync and waits for its end",
@@ -46,9 +46,9 @@ deletes them.`,
 	return cmd
 }
 
-func resync(cmd *cobra.Command, c *client, req *weftv1.ResyncRequest) error {
+func resync(cmd *cobra.Command, c *client, req *operatorv1.ResyncRequest) error {
 	began := c.now()
-	reply, err := call(cmd.Context(), c.agent.within(cmd, resyncTimeout), weftv1.OperationsClient.Resync, req)
+	reply, err := call(cmd.Context(), c.agent.within(cmd, resyncTimeout), operatorv1.OperationsClient.Resync, req)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/weftnet/weft/ctl/ctltest"
 	"github.com/weftnet/weft/k8s/k8stest"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // scenarios change the replies of the agent, by the argument of the script command "agent".
@@ -22,14 +22,14 @@ var scenarios = map[string]func(*ctltest.Replies){
 	"empty": func(r *ctltest.Replies) {
 		r.Attachments, r.Addresses, r.Objects, r.Counters = nil, nil, nil, nil
 		r.Events, r.Transactions = nil, nil
-		r.Why = &weftv1.WhyReply{Lines: []string{`no objects with prefix "vpp.x"; weftctl objects lists all`}}
+		r.Why = &operatorv1.WhyReply{Lines: []string{`no objects with prefix "vpp.x"; weftctl objects lists all`}}
 	},
 	"not-ready": func(r *ctltest.Replies) {
 		r.State.Ready = false
-		r.State.Conditions[1] = &weftv1.Condition{Name: "dataplane", Message: "connecting to /run/weft/api.sock"}
+		r.State.Conditions[1] = &operatorv1.Condition{Name: "dataplane", Message: "connecting to /run/weft/api.sock"}
 	},
 	"unenforced": func(r *ctltest.Replies) {
-		r.State.Conditions = append(r.State.Conditions, &weftv1.Condition{
+		r.State.Conditions = append(r.State.Conditions, &operatorv1.Condition{
 			Name: "policies", Message: "network policies: 3 are not enforced (Weft enforces none); kubernetes.reportNetworkPolicies: false where another component does",
 		})
 	},
@@ -41,11 +41,11 @@ var scenarios = map[string]func(*ctltest.Replies){
 	},
 	"refusing": func(r *ctltest.Replies) { r.Err = errors.New("peer is not root") },
 	"failing": func(r *ctltest.Replies) {
-		r.Resync = &weftv1.ResyncReply{Event: 7, Error: "commit:\n2 objects stuck"}
+		r.Resync = &operatorv1.ResyncReply{Event: 7, Error: "commit:\n2 objects stuck"}
 	},
-	"accepting": func(r *ctltest.Replies) { r.Configure = &weftv1.ConfigureReply{Event: 4} },
-	"rejecting": func(r *ctltest.Replies) { r.Configure = &weftv1.ConfigureReply{Error: "no YAML\nat all"} },
-	"busy":      func(r *ctltest.Replies) { r.Resync = &weftv1.ResyncReply{Error: "event queue is full"} },
+	"accepting": func(r *ctltest.Replies) { r.Configure = &operatorv1.ConfigureReply{Event: 4} },
+	"rejecting": func(r *ctltest.Replies) { r.Configure = &operatorv1.ConfigureReply{Error: "no YAML\nat all"} },
+	"busy":      func(r *ctltest.Replies) { r.Resync = &operatorv1.ResyncReply{Error: "event queue is full"} },
 }
 
 func TestScripts(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func statusCommand(c *client) *cobra.Command {
@@ -18,7 +18,7 @@ func statusCommand(c *client) *cobra.Command {
 		Example: "  weftctl status || journalctl -u weft-agent",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.State, &weftv1.StateRequest{})
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.State, &operatorv1.StateRequest{})
 			if err != nil {
 				return err
 			}
@@ -36,7 +36,7 @@ func statusCommand(c *client) *cobra.Command {
 	}
 }
 
-func printStatus(p *printer, s *weftv1.StateReply) {
+func printStatus(p *printer, s *operatorv1.StateReply) {
 	ready := p.bad("not ready")
 	if s.Ready {
 		ready = p.good("ready")
@@ -77,7 +77,7 @@ func settingsCommand(c *client) *cobra.Command {
 		Short:   "Shows the agent's effective configuration as YAML",
 		Example: "  weftctl settings | grep coolDown",
 		Args:    usage(cobra.NoArgs),
-		RunE: query(c, weftv1.OperationsClient.Settings, &weftv1.SettingsRequest{}, func(p *printer, reply *weftv1.SettingsReply) {
+		RunE: query(c, operatorv1.OperationsClient.Settings, &operatorv1.SettingsRequest{}, func(p *printer, reply *operatorv1.SettingsReply) {
 			p.printf("%s\n", strings.TrimSuffix(printable(reply.GetYaml()), "\n"))
 		}),
 	}

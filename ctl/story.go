@@ -13,22 +13,23 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/weftnet/weft/proto/document"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
 // story is what the agent knows about one pod.
 type story struct {
 	pod          string
-	attachments  []*weftv1.AttachmentInfo
-	events       []*weftv1.EventRecord
-	transactions map[uint64]*weftv1.TransactionRecord // of the events that are still recorded
-	devices      []*weftv1.Allocation
-	quarantine   []*weftv1.QuarantineEntry
-	counters     []*weftv1.InterfaceCounters
-	errors       []*weftv1.ErrorCounter // of the pod's interfaces
-	objects      int                    // of the attachments
-	unsettled    []*weftv1.Object       // those that are not in sync
-	missing      []string               // parts that could not be read, with the reason
+	attachments  []*operatorv1.AttachmentInfo
+	events       []*operatorv1.EventRecord
+	transactions map[uint64]*operatorv1.TransactionRecord // of the events that are still recorded
+	devices      []*operatorv1.Allocation
+	quarantine   []*operatorv1.QuarantineEntry
+	counters     []*operatorv1.InterfaceCounters
+	errors       []*operatorv1.ErrorCounter // of the pod's interfaces
+	objects      int                        // of the attachments
+	unsettled    []*operatorv1.Object       // those that are not in sync
+	missing      []string                   // parts that could not be read, with the reason
 }
 
 // States of a pod, for operators.
@@ -63,7 +64,7 @@ func (s *story) state() (state, cause string) {
 }
 
 // lastAdd returns the last ADD, or nil if none is recorded.
-func (s *story) lastAdd() *weftv1.EventRecord {
+func (s *story) lastAdd() *operatorv1.EventRecord {
 	for _, e := range slices.Backward(s.events) {
 		if strings.HasPrefix(e.Event, "add ") {
 			return e
@@ -73,7 +74,7 @@ func (s *story) lastAdd() *weftv1.EventRecord {
 }
 
 // reasonOf explains in words why an object is not in sync.
-func reasonOf(o *weftv1.Object) string {
+func reasonOf(o *operatorv1.Object) string {
 	switch {
 	case o.Error != "":
 		return o.Ref + " is " + o.Phase + ": " + o.Error
@@ -83,8 +84,8 @@ func reasonOf(o *weftv1.Object) string {
 	return o.Ref + " is " + o.Phase
 }
 
-func (s *story) readAttachments(ctx context.Context, api weftv1.OperationsClient, names map[string]bool) error {
-	reply, err := api.Attachments(ctx, &weftv1.AttachmentsRequest{})
+func (s *story) readAttachments(ctx context.Context, api operatorv1.OperationsClient, names map[string]bool) error {
+	reply, err := api.Attachments(ctx, &operatorv1.AttachmentsRequest{})
 	if err != nil {
 		return err
 	}
@@ -99,8 +100,8 @@ func (s *story) readAttachments(ctx context.Context, api weftv1.OperationsClient
 // podOfEvent finds the pod in the text of an event: "add pod NAMESPACE/NAME eth0 (weft, sandbox ID)".
 var podOfEvent = regexp.MustCompile(`^\S+ pod ([^\s/]+/[^\s/]+) `)
 
-func (s *story) readEvents(ctx context.Context, api weftv1.OperationsClient, names map[string]bool) error {
-	stream, err := api.Events(ctx, &weftv1.EventsRequest{})
+func (s *story) readEvents(ctx context.Context, api operatorv1.OperationsClient, names map[string]bool) error {
+	stream, err := api.Events(ctx, &operatorv1.EventsRequest{})
 	if err != nil {
 		return err
 	}
@@ -123,8 +124,8 @@ func (s *story) readEvents(ctx context.Context, api weftv1.OperationsClient, nam
 	}
 }
 
-func (s *story) readDevices(ctx context.Context, api weftv1.OperationsClient, names map[string]bool) {
-	reply, err := api.Devices(ctx, &weftv1.DevicesRequest{})
+func (s *story) readDevices(ctx context.Context, api operatorv1.OperationsClient, names map[string]bool) {
+	reply, err := api.Devices(ctx, &operatorv1.DevicesRequest{})
 	s.lacks("devices", err)
 	for _, d := range reply.GetAllocations() {
 		if s.isPod(d.Pod, names) {
@@ -133,8 +134,8 @@ func (s *story) readDevices(ctx context.Context, api weftv1.OperationsClient, na
 	}
 }
 
-func (s *story) readQuarantine(ctx context.Context, api weftv1.OperationsClient, names map[string]bool) {
-	reply, err := api.Quarantine(ctx, &weftv1.QuarantineRequest{})
+func (s *story) readQuarantine(ctx context.Context, api operatorv1.OperationsClient, names map[string]bool) {
+	reply, err := api.Quarantine(ctx, &operatorv1.QuarantineRequest{})
 	s.lacks("quarantine", err)
 	for _, q := range reply.GetEntries() {
 		if s.isPod(q.Pod, names) {
@@ -152,24 +153,24 @@ func (s *story) isPod(p *weftv1.Pod, names map[string]bool) bool {
 	return podName(p) == s.pod
 }
 
-func (s *story) readTransactions(ctx context.Context, api weftv1.OperationsClient) {
-	reply, err := api.Transactions(ctx, &weftv1.TransactionsRequest{})
+func (s *story) readTransactions(ctx context.Context, api operatorv1.OperationsClient) {
+	reply, err := api.Transactions(ctx, &operatorv1.TransactionsRequest{})
 	s.lacks("transactions", err)
-	s.transactions = map[uint64]*weftv1.TransactionRecord{}
+	s.transactions = map[uint64]*operatorv1.TransactionRecord{}
 	for _, t := range reply.GetTransactions() {
-		if slices.ContainsFunc(s.events, func(e *weftv1.EventRecord) bool { return slices.Contains(e.Transactions, t.Seq) }) {
+		if slices.ContainsFunc(s.events, func(e *operatorv1.EventRecord) bool { return slices.Contains(e.Transactions, t.Seq) }) {
 			s.transactions[t.Seq] = t
 		}
 	}
 }
 
 // readObjects counts the objects of the attachments: those with a name or value that contains an interface, an address or the sandbox.
-func (s *story) readObjects(ctx context.Context, api weftv1.OperationsClient) {
+func (s *story) readObjects(ctx context.Context, api operatorv1.OperationsClient) {
 	owned := s.identifiers()
 	if len(owned) == 0 {
 		return
 	}
-	reply, err := api.Objects(ctx, &weftv1.ObjectsRequest{})
+	reply, err := api.Objects(ctx, &operatorv1.ObjectsRequest{})
 	s.lacks("objects", err)
 	for _, o := range reply.GetObjects() {
 		if !slices.ContainsFunc(owned, func(id string) bool { return hasWord(o.Ref, id) }) {
@@ -222,11 +223,11 @@ func continues(b byte) bool {
 	return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '.' || b == '-'
 }
 
-func (s *story) readCounters(ctx context.Context, api weftv1.OperationsClient) {
+func (s *story) readCounters(ctx context.Context, api operatorv1.OperationsClient) {
 	if len(s.attachments) == 0 {
 		return
 	}
-	reply, err := api.Counters(ctx, &weftv1.CountersRequest{})
+	reply, err := api.Counters(ctx, &operatorv1.CountersRequest{})
 	s.lacks("counters", err)
 	for _, i := range reply.GetInterfaces() {
 		if podName(i.Pod) == s.pod {
@@ -234,7 +235,7 @@ func (s *story) readCounters(ctx context.Context, api weftv1.OperationsClient) {
 		}
 	}
 	for _, e := range reply.GetErrors() {
-		if slices.ContainsFunc(s.counters, func(i *weftv1.InterfaceCounters) bool { return i.Object != "" && e.Node == i.Object }) {
+		if slices.ContainsFunc(s.counters, func(i *operatorv1.InterfaceCounters) bool { return i.Object != "" && e.Node == i.Object }) {
 			s.errors = append(s.errors, e)
 		}
 	}
@@ -243,7 +244,7 @@ func (s *story) readCounters(ctx context.Context, api weftv1.OperationsClient) {
 // document returns the story for -o json.
 func (s *story) document() map[string]any {
 	state, cause := s.state()
-	transactions := []*weftv1.TransactionRecord{}
+	transactions := []*operatorv1.TransactionRecord{}
 	for _, e := range s.events {
 		for _, seq := range e.Transactions {
 			if t := s.transactions[seq]; t != nil {

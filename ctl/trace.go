@@ -13,11 +13,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weftnet/weft/proto/document"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func traceCommand(c *client) *cobra.Command {
-	req := &weftv1.TraceRequest{}
+	req := &operatorv1.TraceRequest{}
 	var duration time.Duration
 	var brief bool
 	cmd := &cobra.Command{
@@ -49,11 +49,11 @@ dataplane itself. The dataplane has one trace; this command clears it.`,
 }
 
 // trace prints packets as they arrive. An interrupt is not an error.
-func (c *client) trace(cmd *cobra.Command, req *weftv1.TraceRequest, brief bool) error {
+func (c *client) trace(cmd *cobra.Command, req *operatorv1.TraceRequest, brief bool) error {
 	agent := c.agent
 	agent.timeout = 0 // the trace has a limit of its own
 	err := agent.dial(cmd.Context(), func(ctx context.Context, conn grpc.ClientConnInterface) error {
-		stream, err := weftv1.NewPacketsClient(conn).Trace(ctx, req)
+		stream, err := operatorv1.NewPacketsClient(conn).Trace(ctx, req)
 		if err != nil {
 			return err
 		}
@@ -66,13 +66,13 @@ func (c *client) trace(cmd *cobra.Command, req *weftv1.TraceRequest, brief bool)
 				return err
 			}
 			switch part := reply.Part.(type) {
-			case *weftv1.TraceReply_Packet:
+			case *operatorv1.TraceReply_Packet:
 				if c.format != "table" {
 					err = c.streamed(document.Of(part.Packet.ProtoReflect()))
 				} else {
 					printPath(&c.printer, part.Packet, brief)
 				}
-			case *weftv1.TraceReply_End:
+			case *operatorv1.TraceReply_End:
 				_, err = fmt.Fprintln(cmd.ErrOrStderr(), traceEnd(part.End))
 			}
 			if err != nil {
@@ -86,7 +86,7 @@ func (c *client) trace(cmd *cobra.Command, req *weftv1.TraceRequest, brief bool)
 	return err
 }
 
-func traceEnd(e *weftv1.TraceEnd) string {
+func traceEnd(e *operatorv1.TraceEnd) string {
 	text := counted(int(e.Packets), "packet") + " traced: " + e.Reason
 	if e.Others > 0 {
 		text += fmt.Sprintf(" (%s of other interfaces skipped)", counted(int(e.Others), "packet"))
@@ -95,7 +95,7 @@ func traceEnd(e *weftv1.TraceEnd) string {
 }
 
 // printPath prints a packet, and its path as an indented list.
-func printPath(p *printer, t *weftv1.TracedPacket, brief bool) {
+func printPath(p *printer, t *operatorv1.TracedPacket, brief bool) {
 	result := p.good(t.Outcome)
 	if t.Dropped {
 		result = p.bad(t.Outcome)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // lastTransactions is the default number of transactions to show.
@@ -31,7 +31,7 @@ func transactionsCommand(c *client) *cobra.Command {
 			if !cmd.Flags().Changed("ops") {
 				operations = last == 1
 			}
-			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Transactions, &weftv1.TransactionsRequest{Last: uint32(last)})
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Transactions, &operatorv1.TransactionsRequest{Last: uint32(last)})
 			if err != nil {
 				return err
 			}
@@ -51,8 +51,8 @@ func transactionCommand(c *client) *cobra.Command {
 		ValidArgsFunction: completeTransactions(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			seq := numberOf(args[0])
-			req := &weftv1.TransactionsRequest{Since: seq, Through: seq}
-			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Transactions, req)
+			req := &operatorv1.TransactionsRequest{Since: seq, Through: seq}
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Transactions, req)
 			if err != nil {
 				return err
 			}
@@ -84,12 +84,12 @@ func numberOf(text string) uint64 {
 
 // printTransactionTree prints the operations by level: those of a level ran after all of the levels above it. Operations with the same
 // batch were one call of the dataplane or the kernel. The rollback follows separately.
-func printTransactionTree(p *printer, t *weftv1.TransactionRecord) {
+func printTransactionTree(p *printer, t *operatorv1.TransactionRecord) {
 	p.printf("transaction %d  %s  %s\n", t.Seq, t.Origin, t.Label)
 	p.printf("event %s, began %s, queued %s, planned in %s, took %s\n",
 		eventNumber(t.Event), p.clock(t.Start), took(t.Queued), took(t.PlanTook), took(t.Took))
 	p.printf("result: %s\n", transactionResult(p, t))
-	var forward, undo []*weftv1.Operation
+	var forward, undo []*operatorv1.Operation
 	for _, op := range t.Operations {
 		if op.Why == whyUndo {
 			undo = append(undo, op)
@@ -107,7 +107,7 @@ func printTransactionTree(p *printer, t *weftv1.TransactionRecord) {
 // whyUndo is the reason of the operations of a rollback.
 const whyUndo = "undo"
 
-func (p *printer) printOperations(title string, ops []*weftv1.Operation) {
+func (p *printer) printOperations(title string, ops []*operatorv1.Operation) {
 	if len(ops) == 0 {
 		return
 	}
@@ -134,7 +134,7 @@ func (p *printer) printOperations(title string, ops []*weftv1.Operation) {
 	}
 }
 
-func printTransactions(p *printer, transactions []*weftv1.TransactionRecord, operations bool) {
+func printTransactions(p *printer, transactions []*operatorv1.TransactionRecord, operations bool) {
 	g := newGrid("seq", "event", "time", wide("origin"), "label", "ops", "took", "result")
 	for i, t := range transactions {
 		switch {
@@ -153,7 +153,7 @@ func printTransactions(p *printer, transactions []*weftv1.TransactionRecord, ope
 }
 
 // printTransaction prints a line about the transaction, then its operations in order of execution.
-func printTransaction(p *printer, t *weftv1.TransactionRecord) {
+func printTransaction(p *printer, t *operatorv1.TransactionRecord) {
 	p.printf("transaction %d  event %s  %s  %s  %s  %s  took %s  %s\n", t.Seq, eventNumber(t.Event), p.clock(t.Start),
 		t.Origin, t.Label, counted(len(t.Operations), "operation"), took(t.Took), transactionResult(p, t))
 	if len(t.Operations) > 0 {
@@ -168,7 +168,7 @@ func printTransaction(p *printer, t *weftv1.TransactionRecord) {
 	}
 }
 
-func transactionResult(p *printer, t *weftv1.TransactionRecord) string {
+func transactionResult(p *printer, t *operatorv1.TransactionRecord) string {
 	text := result(p, t.Undone, t.Error)
 	if len(t.Waiting) > 0 {
 		text += ", " + counted(len(t.Waiting), "object") + " waiting"

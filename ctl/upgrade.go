@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/weftnet/weft/internal/version"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // The outage of weft-vswitch with a standby that starts empty, measured by make bench ONLY=replace (BENCHMARKS.md): 0.07 to 0.12 s with 18 interfaces, 0.48 to
@@ -64,10 +64,10 @@ weft-vswitch is an estimate from the number of interfaces and measurements on tw
 
 // node is what upgrade check reads.
 type node struct {
-	state      *weftv1.StateReply
-	quarantine *weftv1.QuarantineReply
-	interfaces *weftv1.DataplaneInterfaces
-	memifs     *weftv1.DataplaneMemifs
+	state      *operatorv1.StateReply
+	quarantine *operatorv1.QuarantineReply
+	interfaces *operatorv1.DataplaneInterfaces
+	memifs     *operatorv1.DataplaneMemifs
 	dataplane  struct {
 		Type     string `json:"type"`
 		External bool   `json:"external"`
@@ -78,14 +78,14 @@ type node struct {
 func readNode(ctx context.Context, a agent) (*node, error) {
 	n := &node{}
 	err := a.dial(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) (err error) {
-		operations, dataplane := weftv1.NewOperationsClient(conn), weftv1.NewDataplaneClient(conn)
-		if n.state, err = operations.State(ctx, &weftv1.StateRequest{}); err != nil {
+		operations, dataplane := operatorv1.NewOperationsClient(conn), operatorv1.NewDataplaneClient(conn)
+		if n.state, err = operations.State(ctx, &operatorv1.StateRequest{}); err != nil {
 			return err
 		}
-		if n.quarantine, err = operations.Quarantine(ctx, &weftv1.QuarantineRequest{}); err != nil {
+		if n.quarantine, err = operations.Quarantine(ctx, &operatorv1.QuarantineRequest{}); err != nil {
 			return err
 		}
-		settings, err := operations.Settings(ctx, &weftv1.SettingsRequest{})
+		settings, err := operations.Settings(ctx, &operatorv1.SettingsRequest{})
 		if err != nil {
 			return err
 		}
@@ -96,8 +96,8 @@ func readNode(ctx context.Context, a agent) (*node, error) {
 		if err := yaml.Unmarshal([]byte(settings.Yaml), &keys); err != nil {
 			return fmt.Errorf("the agent's settings: %w", err)
 		}
-		if n.interfaces, n.unread = dataplane.Interfaces(ctx, &weftv1.DataplaneRequest{}); n.unread == nil {
-			n.memifs, n.unread = dataplane.Memifs(ctx, &weftv1.DataplaneRequest{})
+		if n.interfaces, n.unread = dataplane.Interfaces(ctx, &operatorv1.DataplaneRequest{}); n.unread == nil {
+			n.memifs, n.unread = dataplane.Memifs(ctx, &operatorv1.DataplaneRequest{})
 		}
 		return nil
 	})

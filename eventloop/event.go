@@ -20,6 +20,7 @@ import (
 //	BestEffort() bool            a failure does not undo the rest; else the event is atomic
 //	ResyncKind() Resync          makes the event a resync
 //	ResyncScope() Scope          limits a downstream resync
+//	Request() map[string]string  what is requested, for the record; bounded, and without secrets
 //
 // All but Load must be fast and pure. Each is called once, in the goroutine of the caller of Do or Post.
 type Event interface {

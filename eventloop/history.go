@@ -231,7 +231,9 @@ type Record struct {
 	LeftOut   []string  `json:"left_out,omitempty"` // the other handlers
 	Coalesced int       `json:"coalesced,omitempty"`
 	Arrived   time.Time `json:"arrived"`
-	Started   time.Time `json:"started,omitzero"` // zero if the event did not run
+
+	Request map[string]string `json:"request,omitempty"`
+	Started time.Time         `json:"started,omitzero"` // zero if the event did not run
 
 	Queued time.Duration `json:"queued"`
 	Took   time.Duration `json:"took"` // since it started

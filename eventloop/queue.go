@@ -29,7 +29,12 @@ type request struct {
 
 // record returns the record of r before its first step in the loop.
 func (r *request) record(now time.Time) Record {
+	var requested map[string]string
+	if e, ok := r.event.(interface{ Request() map[string]string }); ok {
+		requested = e.Request()
+	}
 	return Record{
+		Request:   requested,
 		Cause:     r.cause,
 		Event:     r.name,
 		Type:      r.typ,

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/weftnet/weft/internal/line"
 )
 
 // AddPod connects a sandbox. The fields of the request are complete before the event is queued, so handlers do not wait for other
@@ -110,6 +112,21 @@ func (e *AddPod) Failed(err error) error {
 		return Errorf(coded.Code, "%s: %w", e, err)
 	}
 	return fmt.Errorf("%s: %w", e, err)
+}
+
+// maxRecorded limits an annotation in the record of an event, in bytes.
+const maxRecorded = 1024
+
+// Request returns the known annotations for the record of the event; long ones are cut. A pod that is refused has no attachment that shows
+// them.
+func (e *AddPod) Request() map[string]string {
+	requested := map[string]string{}
+	for _, name := range append(append([]string{AnnotationNetworks}, knownAnnotations...), bandwidthAnnotations...) {
+		if value, has := e.Annotations[name]; has {
+			requested[name] = line.Of(value, maxRecorded)
+		}
+	}
+	return requested
 }
 
 // Subject returns the key of the attachment. A DeletePod of the same subject cancels this event.

@@ -60,6 +60,9 @@ func (m *Manager) connect(ctx context.Context, req *weftv1.AddRequest, ev *pod.A
 
 // prepare collects and checks all inputs of the event before it is queued.
 func (m *Manager) prepare(ctx context.Context, req *weftv1.AddRequest, ev *pod.AddPod) (err error) {
+	if req.GetHasAnnotations() { // also for the record of a pod that is refused below
+		ev.Annotations = req.GetAnnotations()
+	}
 	if err := m.admitNew(req.GetCaller()); err != nil {
 		return err
 	}

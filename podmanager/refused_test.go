@@ -112,3 +112,20 @@ func TestManagerWithoutLoopRejectsAdds(t *testing.T) {
 		}
 	}
 }
+
+// An operator sees what a pod requested, also if it was refused before its event ran. The runtime sent the annotations.
+func TestRecordOfARefusedPodHasItsRequest(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	for name, netns := range map[string]string{"before the queue": "/run/netns/nowhere", "by a handler": "/run/netns/a"} {
+		n := newNode(t)
+		n.onConnect = func(context.Context, *pod.AddPod) error { return errors.New("annotation invalid") }
+		req := addOf("c1", netns)
+		req.HasAnnotations, req.Annotations = true, map[string]string{"contivpp.io/custom-if": "tap1/tub", "contivpp.io/ip-pools": long, "contivpp.io/unknown": "x", "other": "x"}
+		n.refusedAdd(t, req)
+		records := n.loop.History(0)
+		got := records[len(records)-1].Request
+		if len(got) != 2 || got["contivpp.io/custom-if"] != "tap1/tub" || len(got["contivpp.io/ip-pools"]) > 1024 {
+			t.Errorf("refused %s: the record has %v", name, got)
+		}
+	}
+}

@@ -24,7 +24,7 @@ import (
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // Files follows the directory of external configuration. Each file is YAML, key -> value, and a source of its own. The values of a file stay
@@ -187,7 +187,7 @@ func parseDocument(raw []byte, values map[string][]byte) error {
 }
 
 // Condition returns the condition that all files are read and no value was dropped; drops are the dropped values.
-func (e *Files) Condition(drops []eventloop.Drop) *weftv1.Condition {
+func (e *Files) Condition(drops []eventloop.Drop) *operatorv1.Condition {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var faults []string
@@ -197,7 +197,7 @@ func (e *Files) Condition(drops []eventloop.Drop) *weftv1.Condition {
 	for _, d := range drops {
 		faults = append(faults, fmt.Sprintf("%s of %s: %s", d.Key, d.Source, d.Reason))
 	}
-	return &weftv1.Condition{Name: "external", Ok: len(faults) == 0, Message: strings.Join(faults, "; ")}
+	return &operatorv1.Condition{Name: "external", Ok: len(faults) == 0, Message: strings.Join(faults, "; ")}
 }
 
 // Codec decodes values of external configuration. The scheduler ignores unknown fields, because it reads what other releases stored; in external

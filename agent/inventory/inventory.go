@@ -16,12 +16,13 @@ import (
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Server implements weft.v1.Dataplane.
+// Server implements weft.operator.v1.Dataplane.
 type Server struct {
-	weftv1.UnimplementedDataplaneServer
+	operatorv1.UnimplementedDataplaneServer
 
 	Client   *vpp.Client
 	Pods     *podmanager.Manager
@@ -29,19 +30,19 @@ type Server struct {
 }
 
 // Interfaces lists the interfaces.
-func (s *Server) Interfaces(ctx context.Context, req *weftv1.DataplaneRequest) (*weftv1.DataplaneInterfaces, error) {
+func (s *Server) Interfaces(ctx context.Context, req *operatorv1.DataplaneRequest) (*operatorv1.DataplaneInterfaces, error) {
 	entries, o, err := read(ctx, s, req, s.Client.Inventory().Interfaces)
 	if err != nil {
 		return nil, err
 	}
-	reply := &weftv1.DataplaneInterfaces{}
+	reply := &operatorv1.DataplaneInterfaces{}
 	for _, e := range entries {
 		owner := o.of(cmp.Or(e.Object, e.Name))
 		if !o.admits(owner) {
 			continue
 		}
 		owner.Name = e.Name
-		reply.Interfaces = append(reply.Interfaces, &weftv1.DataplaneInterface{
+		reply.Interfaces = append(reply.Interfaces, &operatorv1.DataplaneInterface{
 			Owner: owner, Index: uint32(e.Index), Type: e.Type, Mac: e.MAC.String(), Mtu: uint32(e.MTU), Up: e.Up, LinkUp: e.LinkUp,
 			Vrfs: e.VRFs, BridgeDomain: e.BridgeDomain,
 		})
@@ -50,19 +51,19 @@ func (s *Server) Interfaces(ctx context.Context, req *weftv1.DataplaneRequest) (
 }
 
 // Memifs lists the memifs.
-func (s *Server) Memifs(ctx context.Context, req *weftv1.DataplaneRequest) (*weftv1.DataplaneMemifs, error) {
+func (s *Server) Memifs(ctx context.Context, req *operatorv1.DataplaneRequest) (*operatorv1.DataplaneMemifs, error) {
 	entries, o, err := read(ctx, s, req, s.Client.Inventory().Memifs)
 	if err != nil {
 		return nil, err
 	}
-	reply := &weftv1.DataplaneMemifs{}
+	reply := &operatorv1.DataplaneMemifs{}
 	for _, e := range entries {
 		owner := o.of(cmp.Or(e.Object, e.Name))
 		if !o.admits(owner) {
 			continue
 		}
 		owner.Name = e.Name
-		reply.Memifs = append(reply.Memifs, &weftv1.DataplaneMemif{
+		reply.Memifs = append(reply.Memifs, &operatorv1.DataplaneMemif{
 			Owner: owner, Id: e.ID, Role: e.Role, Mode: e.Mode, Socket: e.Socket, RingSize: e.RingSize, BufferSize: uint32(e.BufferSize), Connected: e.Connected,
 		})
 	}
@@ -70,18 +71,18 @@ func (s *Server) Memifs(ctx context.Context, req *weftv1.DataplaneRequest) (*wef
 }
 
 // Drops lists dropped packets by interface, and error counters. With a pod it has no error counters, which count all interfaces.
-func (s *Server) Drops(ctx context.Context, req *weftv1.DataplaneRequest) (*weftv1.DataplaneDrops, error) {
+func (s *Server) Drops(ctx context.Context, req *operatorv1.DataplaneRequest) (*operatorv1.DataplaneDrops, error) {
 	c, o, err := read(ctx, s, req, s.Counters.Read)
 	if err != nil {
 		return nil, err
 	}
-	reply := &weftv1.DataplaneDrops{}
+	reply := &operatorv1.DataplaneDrops{}
 	for object, t := range c.Interfaces {
 		if owner := o.of(object); t.RxDrops+t.TxDrops > 0 && o.admits(owner) {
-			reply.Interfaces = append(reply.Interfaces, &weftv1.InterfaceDrops{Owner: owner, FromPod: t.RxDrops, ToPod: t.TxDrops})
+			reply.Interfaces = append(reply.Interfaces, &operatorv1.InterfaceDrops{Owner: owner, FromPod: t.RxDrops, ToPod: t.TxDrops})
 		}
 	}
-	slices.SortFunc(reply.Interfaces, func(a, b *weftv1.InterfaceDrops) int {
+	slices.SortFunc(reply.Interfaces, func(a, b *operatorv1.InterfaceDrops) int {
 		return cmp.Or(cmp.Compare(b.FromPod+b.ToPod, a.FromPod+a.ToPod), cmp.Compare(a.Owner.Object, b.Owner.Object))
 	})
 	if req.Pod != "" {
@@ -89,14 +90,14 @@ func (s *Server) Drops(ctx context.Context, req *weftv1.DataplaneRequest) (*weft
 	}
 	for _, e := range c.Errors {
 		text, statistic := explain(e.Node, e.Reason)
-		reply.Reasons = append(reply.Reasons, &weftv1.DropReason{Node: e.Node, Reason: e.Reason, Count: e.Count, Explanation: text, Statistic: statistic})
+		reply.Reasons = append(reply.Reasons, &operatorv1.DropReason{Node: e.Node, Reason: e.Reason, Count: e.Count, Explanation: text, Statistic: statistic})
 	}
-	slices.SortStableFunc(reply.Reasons, func(a, b *weftv1.DropReason) int { return cmp.Compare(b.Count, a.Count) })
+	slices.SortStableFunc(reply.Reasons, func(a, b *operatorv1.DropReason) int { return cmp.Compare(b.Count, a.Count) })
 	return reply, nil
 }
 
 // FIB lists the routes of the selected VRFs, of all sources. With an address it lists those that cover it, the longest prefix first.
-func (s *Server) FIB(ctx context.Context, req *weftv1.DataplaneRequest) (*weftv1.DataplaneFIB, error) {
+func (s *Server) FIB(ctx context.Context, req *operatorv1.DataplaneRequest) (*operatorv1.DataplaneFIB, error) {
 	var to netip.Addr
 	if req.Address != "" {
 		var err error
@@ -109,20 +110,20 @@ func (s *Server) FIB(ctx context.Context, req *weftv1.DataplaneRequest) (*weftv1
 	if err != nil {
 		return nil, err
 	}
-	reply := &weftv1.DataplaneFIB{}
+	reply := &operatorv1.DataplaneFIB{}
 	for _, e := range entries {
-		route := &weftv1.DataplaneRoute{Vrf: e.VRF, Prefix: e.Prefix.String()}
+		route := &operatorv1.DataplaneRoute{Vrf: e.VRF, Prefix: e.Prefix.String()}
 		for _, p := range e.Paths {
 			route.Paths = append(route.Paths, o.path(p))
 		}
-		leads := slices.ContainsFunc(route.Paths, func(p *weftv1.DataplanePath) bool { return p.Owner != nil && o.admits(p.Owner) })
+		leads := slices.ContainsFunc(route.Paths, func(p *operatorv1.DataplanePath) bool { return p.Owner != nil && o.admits(p.Owner) })
 		if (req.Pod == "" || leads) && (!to.IsValid() || e.Prefix.Contains(to)) {
 			reply.Routes = append(reply.Routes, route)
 		}
 	}
 	if to.IsValid() {
-		bits := func(r *weftv1.DataplaneRoute) int { return netip.MustParsePrefix(r.Prefix).Bits() }
-		slices.SortStableFunc(reply.Routes, func(a, b *weftv1.DataplaneRoute) int {
+		bits := func(r *operatorv1.DataplaneRoute) int { return netip.MustParsePrefix(r.Prefix).Bits() }
+		slices.SortStableFunc(reply.Routes, func(a, b *operatorv1.DataplaneRoute) int {
 			return cmp.Or(cmp.Compare(a.Vrf, b.Vrf), cmp.Compare(bits(b), bits(a)))
 		})
 	}
@@ -136,15 +137,15 @@ func isOfNetwork(vrf, name string) bool {
 }
 
 // Bridges lists the bridge domains.
-func (s *Server) Bridges(ctx context.Context, req *weftv1.DataplaneRequest) (*weftv1.DataplaneBridges, error) {
+func (s *Server) Bridges(ctx context.Context, req *operatorv1.DataplaneRequest) (*operatorv1.DataplaneBridges, error) {
 	entries, o, err := read(ctx, s, req, s.Client.Inventory().Bridges)
 	if err != nil {
 		return nil, err
 	}
-	reply := &weftv1.DataplaneBridges{}
+	reply := &operatorv1.DataplaneBridges{}
 	for _, e := range entries {
 		b := o.bridge(e)
-		has := slices.ContainsFunc(b.Members, func(m *weftv1.BridgeMember) bool { return o.admits(m.Owner) })
+		has := slices.ContainsFunc(b.Members, func(m *operatorv1.BridgeMember) bool { return o.admits(m.Owner) })
 		if (req.Pod == "" || has) && (req.Network == "" || req.Network == e.Name) {
 			reply.Bridges = append(reply.Bridges, b)
 		}
@@ -153,15 +154,15 @@ func (s *Server) Bridges(ctx context.Context, req *weftv1.DataplaneRequest) (*we
 }
 
 // Neighbours lists the neighbours.
-func (s *Server) Neighbours(ctx context.Context, req *weftv1.DataplaneRequest) (*weftv1.DataplaneNeighbours, error) {
+func (s *Server) Neighbours(ctx context.Context, req *operatorv1.DataplaneRequest) (*operatorv1.DataplaneNeighbours, error) {
 	entries, o, err := read(ctx, s, req, s.Client.Inventory().Neighbours)
 	if err != nil {
 		return nil, err
 	}
-	reply := &weftv1.DataplaneNeighbours{}
+	reply := &operatorv1.DataplaneNeighbours{}
 	for _, e := range entries {
 		if owner := o.of(e.Interface); o.admits(owner) {
-			reply.Neighbours = append(reply.Neighbours, &weftv1.DataplaneNeighbour{
+			reply.Neighbours = append(reply.Neighbours, &operatorv1.DataplaneNeighbour{
 				Address: e.Address.String(), Mac: e.MAC.String(), Owner: owner, Static: e.Static, Age: durationpb.New(e.Age),
 			})
 		}
@@ -170,16 +171,16 @@ func (s *Server) Neighbours(ctx context.Context, req *weftv1.DataplaneRequest) (
 }
 
 // Runtime returns the dataplane's report of the load of its threads.
-func (s *Server) Runtime(ctx context.Context, req *weftv1.DataplaneRequest) (*weftv1.DataplaneRuntime, error) {
+func (s *Server) Runtime(ctx context.Context, req *operatorv1.DataplaneRequest) (*operatorv1.DataplaneRuntime, error) {
 	report, _, err := read(ctx, s, req, s.Client.Inventory().Runtime)
 	if err != nil {
 		return nil, err
 	}
-	return &weftv1.DataplaneRuntime{Dataplane: s.Client.Version(), Report: report}, nil
+	return &operatorv1.DataplaneRuntime{Dataplane: s.Client.Version(), Report: report}, nil
 }
 
 // read reads the dataplane and the owners of its interfaces.
-func read[T any](ctx context.Context, s *Server, req *weftv1.DataplaneRequest, from func(context.Context) (T, error)) (found T, o owners, err error) {
+func read[T any](ctx context.Context, s *Server, req *operatorv1.DataplaneRequest, from func(context.Context) (T, error)) (found T, o owners, err error) {
 	o = newOwners(s.Pods.Attachments(), req.Pod)
 	if req.Pod != "" && !o.known {
 		return found, o, status.Errorf(codes.NotFound, "pod %s has no attachment on this node; weftctl attachments lists them", req.Pod)
@@ -192,18 +193,18 @@ func read[T any](ctx context.Context, s *Server, req *weftv1.DataplaneRequest, f
 
 // owners finds the pods of interfaces.
 type owners struct {
-	byObject map[string]*weftv1.Owner
+	byObject map[string]*operatorv1.Owner
 	pod      string // selects interfaces; "" selects all
 	known    bool   // the pod has an attachment
 }
 
 func newOwners(attachments []pod.Attachment, selected string) owners {
-	o := owners{byObject: map[string]*weftv1.Owner{}, pod: selected}
+	o := owners{byObject: map[string]*operatorv1.Owner{}, pod: selected}
 	for _, a := range attachments {
 		o.known = o.known || a.Pod.String() == selected
 		for _, i := range a.Interfaces {
 			if i.Object != "" {
-				o.byObject[i.Object] = &weftv1.Owner{
+				o.byObject[i.Object] = &operatorv1.Owner{
 					Object: i.Object, Interface: i.Name, Pod: &weftv1.Pod{Namespace: a.Pod.Namespace, Name: a.Pod.Name, Uid: a.Pod.UID},
 				}
 			}
@@ -213,19 +214,19 @@ func newOwners(attachments []pod.Attachment, selected string) owners {
 }
 
 // of returns the owner of an interface by the name of its object, or of a foreign interface by the dataplane's name.
-func (o owners) of(name string) *weftv1.Owner {
+func (o owners) of(name string) *operatorv1.Owner {
 	if known, ok := o.byObject[name]; ok {
-		return &weftv1.Owner{Object: known.Object, Interface: known.Interface, Pod: known.Pod}
+		return &operatorv1.Owner{Object: known.Object, Interface: known.Interface, Pod: known.Pod}
 	}
-	return &weftv1.Owner{Object: name}
+	return &operatorv1.Owner{Object: name}
 }
 
-func (o owners) admits(owner *weftv1.Owner) bool {
+func (o owners) admits(owner *operatorv1.Owner) bool {
 	return o.pod == "" || owner.Pod != nil && owner.Pod.Namespace+"/"+owner.Pod.Name == o.pod
 }
 
-func (o owners) path(p vpp.PathEntry) *weftv1.DataplanePath {
-	path := &weftv1.DataplanePath{Action: p.Action, Weight: uint32(p.Weight)}
+func (o owners) path(p vpp.PathEntry) *operatorv1.DataplanePath {
+	path := &operatorv1.DataplanePath{Action: p.Action, Weight: uint32(p.Weight)}
 	if p.Interface != "" {
 		path.Owner = o.of(p.Interface)
 	}
@@ -235,15 +236,15 @@ func (o owners) path(p vpp.PathEntry) *weftv1.DataplanePath {
 	return path
 }
 
-func (o owners) bridge(e vpp.BridgeEntry) *weftv1.DataplaneBridge {
-	b := &weftv1.DataplaneBridge{
+func (o owners) bridge(e vpp.BridgeEntry) *operatorv1.DataplaneBridge {
+	b := &operatorv1.DataplaneBridge{
 		Id: e.ID, Name: e.Name, Learn: e.Learn, Flood: e.Flood, Forward: e.Forward, UnknownUnicastFlood: e.UUFwd, Age: durationpb.New(e.Age),
 	}
 	for _, m := range e.Members {
-		b.Members = append(b.Members, &weftv1.BridgeMember{Owner: o.of(m.Interface), Bvi: m.BVI, SplitHorizonGroup: uint32(m.SplitHorizonGroup)})
+		b.Members = append(b.Members, &operatorv1.BridgeMember{Owner: o.of(m.Interface), Bvi: m.BVI, SplitHorizonGroup: uint32(m.SplitHorizonGroup)})
 	}
 	for _, m := range e.MACs {
-		b.Macs = append(b.Macs, &weftv1.BridgeMAC{Mac: m.MAC.String(), Owner: o.of(m.Interface), Static: m.Static})
+		b.Macs = append(b.Macs, &operatorv1.BridgeMAC{Mac: m.MAC.String(), Owner: o.of(m.Interface), Static: m.Static})
 	}
 	return b
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 	"github.com/weftnet/weft/kvscheduler"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // newConfigured returns a server with an event loop that decodes external values of Linux kinds, but does not apply them.
@@ -27,7 +27,7 @@ func newConfigured(t *testing.T) (*Server, *eventlooptest.Committer) {
 
 func (o *Server) configured(t *testing.T, source, document string) []string {
 	t.Helper()
-	reply, err := o.Configure(t.Context(), &weftv1.ConfigureRequest{Source: source, Document: []byte(document)})
+	reply, err := o.Configure(t.Context(), &operatorv1.ConfigureRequest{Source: source, Document: []byte(document)})
 	if err != nil || reply.Error != "" {
 		t.Errorf("configure %s: %v, %s", source, err, reply.GetError())
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -26,15 +26,15 @@ func TestCollectGarbageNeedsEvidenceOrForce(t *testing.T) {
 	const a, b, c = "weft/a/eth0", "weft/b/eth0", "weft/c/eth0"
 	for name, tt := range map[string]struct {
 		polls   int
-		req     *weftv1.CollectGarbageRequest
+		req     *operatorv1.CollectGarbageRequest
 		want    string // key, lacks, deleted
 		deleted string
 	}{
-		"before a poll":       {0, &weftv1.CollectGarbageRequest{}, "[" + b + " " + "the network namespace must be missing in two polls" + " false]", "[]"},
-		"after a poll":        {1, &weftv1.CollectGarbageRequest{}, "[" + b + "  true]", "[b: network namespace is gone]"},
-		"a dry run":           {1, &weftv1.CollectGarbageRequest{DryRun: true}, "[" + b + "  false]", "[]"},
-		"by force":            {0, &weftv1.CollectGarbageRequest{Force: []string{a, c}}, "[" + a + "  true " + c + "  true]", "[a: forced by weftctl gc c: forced by weftctl gc]"},
-		"by force, a dry run": {0, &weftv1.CollectGarbageRequest{Force: []string{a}, DryRun: true}, "[" + a + "  false]", "[]"},
+		"before a poll":       {0, &operatorv1.CollectGarbageRequest{}, "[" + b + " " + "the network namespace must be missing in two polls" + " false]", "[]"},
+		"after a poll":        {1, &operatorv1.CollectGarbageRequest{}, "[" + b + "  true]", "[b: network namespace is gone]"},
+		"a dry run":           {1, &operatorv1.CollectGarbageRequest{DryRun: true}, "[" + b + "  false]", "[]"},
+		"by force":            {0, &operatorv1.CollectGarbageRequest{Force: []string{a, c}}, "[" + a + "  true " + c + "  true]", "[a: forced by weftctl gc c: forced by weftctl gc]"},
+		"by force, a dry run": {0, &operatorv1.CollectGarbageRequest{Force: []string{a}, DryRun: true}, "[" + a + "  false]", "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, deleted := newGarbage(t)
@@ -83,7 +83,7 @@ func newGarbage(t *testing.T) (o *Server, deleted *[]string) {
 
 func TestForcedDeletionOfAnUnknownAttachmentDeletesNothing(t *testing.T) {
 	o, deleted := newGarbage(t)
-	_, err := o.CollectGarbage(t.Context(), &weftv1.CollectGarbageRequest{Force: []string{"weft/a/eth0", "weft/x/eth0"}})
+	_, err := o.CollectGarbage(t.Context(), &operatorv1.CollectGarbageRequest{Force: []string{"weft/a/eth0", "weft/x/eth0"}})
 	if status.Code(err) != codes.NotFound || len(*deleted) != 0 {
 		t.Errorf("%v, deleted %v", err, *deleted)
 	}
@@ -92,7 +92,7 @@ func TestForcedDeletionOfAnUnknownAttachmentDeletesNothing(t *testing.T) {
 func TestFailedDeletionOfGarbageIsReported(t *testing.T) {
 	o, _ := newGarbage(t)
 	o.config.Garbage.Delete = func(context.Context, *pod.Attachment, string) error { return errors.New("event queue is full") }
-	reply, err := o.CollectGarbage(t.Context(), &weftv1.CollectGarbageRequest{Force: []string{"weft/a/eth0"}})
+	reply, err := o.CollectGarbage(t.Context(), &operatorv1.CollectGarbageRequest{Force: []string{"weft/a/eth0"}})
 	if err != nil || reply.Garbage[0].Deleted || reply.Garbage[0].Error != "event queue is full" {
 		t.Errorf("%v, %v", reply, err)
 	}

@@ -10,11 +10,11 @@ import (
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // Events streams the selected events of the event loop.
-func (o *Server) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingServer[weftv1.EventRecord]) error {
+func (o *Server) Events(req *operatorv1.EventsRequest, stream grpc.ServerStreamingServer[operatorv1.EventRecord]) error {
 	next := max(req.Since, 1) - 1 // the number before the first requested event
 	recorded := o.config.Loop.History(next)
 	selected := slices.DeleteFunc(slices.Clone(recorded), func(r eventloop.Record) bool { return !selects(req, r) })
@@ -50,7 +50,7 @@ func (o *Server) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingSe
 }
 
 // selects reports whether a request selects an event.
-func selects(req *weftv1.EventsRequest, r eventloop.Record) bool {
+func selects(req *operatorv1.EventsRequest, r eventloop.Record) bool {
 	switch {
 	case req.Through != 0 && r.Seq > req.Through,
 		req.After != nil && r.Arrived.Before(req.After.AsTime()),
@@ -66,30 +66,31 @@ func isOf(event, pod string) bool {
 	return slices.Contains(strings.FieldsFunc(event, func(r rune) bool { return strings.ContainsRune(" ,;:()", r) }), pod)
 }
 
-func eventRecord(r eventloop.Record) *weftv1.EventRecord {
-	e := &weftv1.EventRecord{
+func eventRecord(r eventloop.Record) *operatorv1.EventRecord {
+	e := &operatorv1.EventRecord{
 		Seq: r.Seq, Cause: r.Cause, Event: r.Event, Type: r.Type, Kind: r.Kind, Direction: r.Direction, Atomic: r.Atomic,
 		Order: r.Order, LeftOut: r.LeftOut, Coalesced: uint32(r.Coalesced),
 		Arrived: timestamppb.New(r.Arrived), Started: stamp(r.Started), Queued: took(r.Queued), Took: took(r.Took),
 		Changes: uint32(r.Changes), External: uint32(r.External),
 		Operations: uint32(r.Operations), Transactions: r.Transactions, Pending: r.Pending, Undone: r.Undone, Stuck: r.Stuck, Error: r.Err,
 		Refused: r.Started.IsZero(), Repeats: uint32(r.Repeats), Last: stamp(r.Last), CancelledBy: r.CancelledBy, Verify: r.Verify, Stack: r.Stack,
+		Request: r.Request,
 	}
 	for _, s := range r.Steps {
-		e.Steps = append(e.Steps, &weftv1.EventStep{Number: uint32(s.Number), Name: s.Name, Took: took(s.Took), Error: s.Err})
+		e.Steps = append(e.Steps, &operatorv1.EventStep{Number: uint32(s.Number), Name: s.Name, Took: took(s.Took), Error: s.Err})
 	}
 	for _, h := range r.Handlers {
-		e.Handlers = append(e.Handlers, &weftv1.EventHandler{Name: h.Name, Took: took(h.Took), Error: h.Err, Changes: h.Changes})
+		e.Handlers = append(e.Handlers, &operatorv1.EventHandler{Name: h.Name, Took: took(h.Took), Error: h.Err, Changes: h.Changes})
 	}
 	for _, d := range r.Drops {
-		e.Drops = append(e.Drops, &weftv1.EventDrop{Key: d.Key, Source: d.Source, Reason: d.Reason})
+		e.Drops = append(e.Drops, &operatorv1.EventDrop{Key: d.Key, Source: d.Source, Reason: d.Reason})
 	}
 	return e
 }
 
 // Transactions lists the scheduler's log.
-func (o *Server) Transactions(_ context.Context, req *weftv1.TransactionsRequest) (*weftv1.TransactionsReply, error) {
-	reply := &weftv1.TransactionsReply{}
+func (o *Server) Transactions(_ context.Context, req *operatorv1.TransactionsRequest) (*operatorv1.TransactionsReply, error) {
+	reply := &operatorv1.TransactionsReply{}
 	for r := range o.config.Scheduler.Log(max(req.Since, 1) - 1) {
 		if req.Through == 0 || r.Seq <= req.Through {
 			reply.Transactions = append(reply.Transactions, transactionRecord(r))
@@ -99,20 +100,20 @@ func (o *Server) Transactions(_ context.Context, req *weftv1.TransactionsRequest
 	return reply, nil
 }
 
-func transactionRecord(r *kvscheduler.Record) *weftv1.TransactionRecord {
-	t := &weftv1.TransactionRecord{
+func transactionRecord(r *kvscheduler.Record) *operatorv1.TransactionRecord {
+	t := &operatorv1.TransactionRecord{
 		Seq: r.Seq, Event: r.Event, Origin: r.Origin, Source: r.Source, Label: r.Label, Merged: r.Merged, Start: timestamppb.New(r.Start),
 		Queued: took(r.Queued), PlanTook: took(r.PlanTook), Took: took(r.Took), Changed: uint32(r.Changed),
 		Undone: r.Undone, Rollback: r.Rollback, Error: r.Err,
 	}
 	for _, op := range r.Ops {
-		t.Operations = append(t.Operations, &weftv1.Operation{
+		t.Operations = append(t.Operations, &operatorv1.Operation{
 			Ref: op.Ref, Verb: op.Verb, Why: op.Why, Level: uint32(op.Level), Batch: uint32(op.Batch), At: took(op.At), Took: took(op.Took),
 			Attempt: uint32(op.Attempt), Old: valueDocument(op.Old), New: valueDocument(op.New), Outcome: op.Outcome, Error: op.Err,
 		})
 	}
 	for _, w := range r.Pending {
-		t.Waiting = append(t.Waiting, &weftv1.Waiting{Ref: w.Ref, Missing: w.Missing})
+		t.Waiting = append(t.Waiting, &operatorv1.Waiting{Ref: w.Ref, Missing: w.Missing})
 	}
 	return t
 }

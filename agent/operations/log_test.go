@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // follower is a fake stream of events.
@@ -25,7 +25,7 @@ type follower struct {
 
 func (f *follower) Context() context.Context { return f.ctx }
 
-func (f *follower) Send(r *weftv1.EventRecord) error {
+func (f *follower) Send(r *operatorv1.EventRecord) error {
 	f.got <- r.Seq
 	return nil
 }
@@ -36,7 +36,7 @@ func TestFollowedEventsAreComplete(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &follower{ctx: ctx, got: make(chan uint64)}
 	ended := make(chan error)
-	go func() { ended <- o.Events(&weftv1.EventsRequest{Follow: true}, f) }()
+	go func() { ended <- o.Events(&operatorv1.EventsRequest{Follow: true}, f) }()
 	next := func() uint64 {
 		select {
 		case seq := <-f.got:
@@ -66,17 +66,17 @@ func TestEventsHonourSinceAndLast(t *testing.T) {
 		o.configured(t, "lab", validKey+": {'on': linux.veth/x, name: net/a, value: '0'}\n")
 	}
 	for name, tt := range map[string]struct {
-		req  *weftv1.EventsRequest
+		req  *operatorv1.EventsRequest
 		want []uint64
 	}{
-		"all":                             {&weftv1.EventsRequest{}, []uint64{1, 2, 3, 4, 5}},
-		"from the third on":               {&weftv1.EventsRequest{Since: 3}, []uint64{3, 4, 5}},
-		"from the next one on":            {&weftv1.EventsRequest{Since: 6}, nil},
-		"the last two":                    {&weftv1.EventsRequest{Last: 2}, []uint64{4, 5}},
-		"the last five":                   {&weftv1.EventsRequest{Last: 5}, []uint64{1, 2, 3, 4, 5}},
-		"more than there are":             {&weftv1.EventsRequest{Last: 6}, []uint64{1, 2, 3, 4, 5}},
-		"one, from the third on":          {&weftv1.EventsRequest{Since: 3, Last: 1}, []uint64{5}},
-		"at most three, from the last on": {&weftv1.EventsRequest{Since: 5, Last: 3}, []uint64{5}},
+		"all":                             {&operatorv1.EventsRequest{}, []uint64{1, 2, 3, 4, 5}},
+		"from the third on":               {&operatorv1.EventsRequest{Since: 3}, []uint64{3, 4, 5}},
+		"from the next one on":            {&operatorv1.EventsRequest{Since: 6}, nil},
+		"the last two":                    {&operatorv1.EventsRequest{Last: 2}, []uint64{4, 5}},
+		"the last five":                   {&operatorv1.EventsRequest{Last: 5}, []uint64{1, 2, 3, 4, 5}},
+		"more than there are":             {&operatorv1.EventsRequest{Last: 6}, []uint64{1, 2, 3, 4, 5}},
+		"one, from the third on":          {&operatorv1.EventsRequest{Since: 3, Last: 1}, []uint64{5}},
+		"at most three, from the last on": {&operatorv1.EventsRequest{Since: 5, Last: 3}, []uint64{5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &follower{ctx: t.Context(), got: make(chan uint64, 10)}
@@ -104,15 +104,15 @@ func TestTransactionsHonourSinceAndLast(t *testing.T) {
 	}
 	o := New(Config{Scheduler: s})
 	for name, tt := range map[string]struct {
-		req  *weftv1.TransactionsRequest
+		req  *operatorv1.TransactionsRequest
 		want []uint64
 	}{
-		"all":                      {&weftv1.TransactionsRequest{}, []uint64{1, 2, 3, 4}},
-		"from the third on":        {&weftv1.TransactionsRequest{Since: 3}, []uint64{3, 4}},
-		"the last two":             {&weftv1.TransactionsRequest{Last: 2}, []uint64{3, 4}},
-		"the last four":            {&weftv1.TransactionsRequest{Last: 4}, []uint64{1, 2, 3, 4}},
-		"one, from the second on":  {&weftv1.TransactionsRequest{Since: 2, Last: 1}, []uint64{4}},
-		"none beyond the last one": {&weftv1.TransactionsRequest{Since: 5}, nil},
+		"all":                      {&operatorv1.TransactionsRequest{}, []uint64{1, 2, 3, 4}},
+		"from the third on":        {&operatorv1.TransactionsRequest{Since: 3}, []uint64{3, 4}},
+		"the last two":             {&operatorv1.TransactionsRequest{Last: 2}, []uint64{3, 4}},
+		"the last four":            {&operatorv1.TransactionsRequest{Last: 4}, []uint64{1, 2, 3, 4}},
+		"one, from the second on":  {&operatorv1.TransactionsRequest{Since: 2, Last: 1}, []uint64{4}},
+		"none beyond the last one": {&operatorv1.TransactionsRequest{Since: 5}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reply, err := o.Transactions(t.Context(), tt.req)
@@ -136,22 +136,22 @@ func TestEventsAreFilteredByPodTimeAndResult(t *testing.T) {
 	failed := r
 	failed.Err = "no such namespace"
 	for name, tt := range map[string]struct {
-		req    *weftv1.EventsRequest
+		req    *operatorv1.EventsRequest
 		record eventloop.Record
 		want   bool
 	}{
-		"no filter":                   {&weftv1.EventsRequest{}, r, true},
-		"its pod":                     {&weftv1.EventsRequest{Pod: "shop/cart"}, r, true},
-		"a pod with a similar name":   {&weftv1.EventsRequest{Pod: "shop/car"}, r, false},
-		"another pod":                 {&weftv1.EventsRequest{Pod: "shop/web"}, r, false},
-		"from its time on":            {&weftv1.EventsRequest{After: timestamppb.New(at)}, r, true},
-		"from a later time on":        {&weftv1.EventsRequest{After: timestamppb.New(at.Add(1))}, r, false},
-		"before its time":             {&weftv1.EventsRequest{Before: timestamppb.New(at)}, r, false},
-		"before a later time":         {&weftv1.EventsRequest{Before: timestamppb.New(at.Add(1))}, r, true},
-		"up to its number":            {&weftv1.EventsRequest{Through: 7}, r, true},
-		"up to an earlier number":     {&weftv1.EventsRequest{Through: 6}, r, false},
-		"failed ones, one that did":   {&weftv1.EventsRequest{Failed: true}, failed, true},
-		"failed ones, one that isn't": {&weftv1.EventsRequest{Failed: true}, r, false},
+		"no filter":                   {&operatorv1.EventsRequest{}, r, true},
+		"its pod":                     {&operatorv1.EventsRequest{Pod: "shop/cart"}, r, true},
+		"a pod with a similar name":   {&operatorv1.EventsRequest{Pod: "shop/car"}, r, false},
+		"another pod":                 {&operatorv1.EventsRequest{Pod: "shop/web"}, r, false},
+		"from its time on":            {&operatorv1.EventsRequest{After: timestamppb.New(at)}, r, true},
+		"from a later time on":        {&operatorv1.EventsRequest{After: timestamppb.New(at.Add(1))}, r, false},
+		"before its time":             {&operatorv1.EventsRequest{Before: timestamppb.New(at)}, r, false},
+		"before a later time":         {&operatorv1.EventsRequest{Before: timestamppb.New(at.Add(1))}, r, true},
+		"up to its number":            {&operatorv1.EventsRequest{Through: 7}, r, true},
+		"up to an earlier number":     {&operatorv1.EventsRequest{Through: 6}, r, false},
+		"failed ones, one that did":   {&operatorv1.EventsRequest{Failed: true}, failed, true},
+		"failed ones, one that isn't": {&operatorv1.EventsRequest{Failed: true}, r, false},
 	} {
 		if got := selects(tt.req, tt.record); got != tt.want {
 			t.Errorf("%s: %t", name, got)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // LogLevel is the level of the agent's log. Operators can change it until the agent ends, or for some time.
@@ -67,7 +67,7 @@ func (l *LogLevel) Until() time.Time {
 }
 
 // LogLevel returns the level of the agent's log, after a change if the request has a level.
-func (o *Server) LogLevel(_ context.Context, req *weftv1.LogLevelRequest) (*weftv1.LogLevelReply, error) {
+func (o *Server) LogLevel(_ context.Context, req *operatorv1.LogLevelRequest) (*operatorv1.LogLevelReply, error) {
 	l := o.config.LogLevel
 	if req.Level != "" {
 		var level slog.Level
@@ -79,7 +79,7 @@ func (o *Server) LogLevel(_ context.Context, req *weftv1.LogLevelRequest) (*weft
 		}
 		l.Change(level, req.For.AsDuration())
 	}
-	return &weftv1.LogLevelReply{Level: levelName(l.Level()), Configured: levelName(l.configured), Until: stamp(l.Until())}, nil
+	return &operatorv1.LogLevelReply{Level: levelName(l.Level()), Configured: levelName(l.configured), Until: stamp(l.Until())}, nil
 }
 
 func levelName(level slog.Level) string {
@@ -92,14 +92,14 @@ func levelName(level slog.Level) string {
 }
 
 // Audit audits all kinds now.
-func (o *Server) Audit(ctx context.Context, _ *weftv1.AuditRequest) (*weftv1.AuditReply, error) {
+func (o *Server) Audit(ctx context.Context, _ *operatorv1.AuditRequest) (*operatorv1.AuditReply, error) {
 	audit, err := o.config.Drift.Now(ctx)
 	if err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	reply := &weftv1.AuditReply{Objects: uint32(audit.Objects), Repaired: audit.Repaired, Error: textOf(audit.Err)}
+	reply := &operatorv1.AuditReply{Objects: uint32(audit.Objects), Repaired: audit.Repaired, Error: textOf(audit.Err)}
 	for _, f := range audit.Found {
-		reply.Found = append(reply.Found, &weftv1.Drift{Ref: f.Ref, Text: f.Text})
+		reply.Found = append(reply.Found, &operatorv1.Drift{Ref: f.Ref, Text: f.Text})
 	}
 	return reply, nil
 }

@@ -6,14 +6,14 @@ import (
 	"strings"
 
 	"github.com/weftnet/weft/kvscheduler"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	"github.com/weftnet/weft/wire"
 )
 
 // Objects lists the scheduler's objects by kind and name.
-func (o *Server) Objects(_ context.Context, req *weftv1.ObjectsRequest) (*weftv1.ObjectsReply, error) {
+func (o *Server) Objects(_ context.Context, req *operatorv1.ObjectsRequest) (*operatorv1.ObjectsReply, error) {
 	view, down := o.config.Scheduler.View(), o.config.Dataplane.Health() != nil
-	reply := &weftv1.ObjectsReply{}
+	reply := &operatorv1.ObjectsReply{}
 	for _, ref := range matching(view, req.Prefix) {
 		if status, ok := view.Status(ref); ok {
 			object := o.object(view, ref, status)
@@ -50,8 +50,8 @@ func phasesOf(view kvscheduler.View, down bool) map[string]uint32 {
 	return counts
 }
 
-func (o *Server) object(view kvscheduler.View, ref kvscheduler.Ref, status kvscheduler.Status) *weftv1.Object {
-	obj := &weftv1.Object{
+func (o *Server) object(view kvscheduler.View, ref kvscheduler.Ref, status kvscheduler.Status) *operatorv1.Object {
+	obj := &operatorv1.Object{
 		Ref: ref.String(), Since: stamp(status.Since),
 		Missing: status.Missing, Attempt: uint32(status.Attempt), RetryAt: stamp(status.RetryAt), Error: textOf(status.Err),
 	}

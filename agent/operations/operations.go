@@ -33,6 +33,7 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -60,22 +61,22 @@ type Config struct {
 // Server implements Operations. Only Resync, Audit, Configure, Release, CollectGarbage and Counters wait for the dataplane; the other methods
 // return snapshots.
 type Server struct {
-	weftv1.UnimplementedOperationsServer
+	operatorv1.UnimplementedOperationsServer
 
 	config  Config
 	started time.Time
 }
 
-// New returns a server for weftv1.RegisterOperationsServer.
+// New returns a server for operatorv1.RegisterOperationsServer.
 func New(c Config) *Server {
 	return &Server{config: c, started: time.Now()}
 }
 
 // State returns the state of the agent and the dataplane.
-func (o *Server) State(context.Context, *weftv1.StateRequest) (*weftv1.StateReply, error) {
+func (o *Server) State(context.Context, *operatorv1.StateRequest) (*operatorv1.StateReply, error) {
 	ready, conditions := o.config.Health.Snapshot()
 	stats := o.config.Loop.Stats()
-	reply := &weftv1.StateReply{
+	reply := &operatorv1.StateReply{
 		Version: version.String(), Started: stamp(o.started), Ready: ready,
 		Attachments: uint32(len(o.config.Pods.Attachments())), Events: stats.Handled, Queue: uint32(stats.Queue),
 		Running: stats.Running, Dataplane: o.config.Dataplane.Version(), Objects: o.phases(),
@@ -85,13 +86,13 @@ func (o *Server) State(context.Context, *weftv1.StateRequest) (*weftv1.StateRepl
 		reply.Dataplane += " (not connected)"
 	}
 	for _, c := range conditions {
-		reply.Conditions = append(reply.Conditions, &weftv1.Condition{Name: c.Name, Ok: c.OK, Message: c.Message})
+		reply.Conditions = append(reply.Conditions, &operatorv1.Condition{Name: c.Name, Ok: c.OK, Message: c.Message})
 	}
 	reason, paused := o.config.Paused()
 	if paused {
 		reply.Ready = false
 	}
-	reply.Conditions = append(reply.Conditions, &weftv1.Condition{Name: "new-pods", Ok: !paused, Message: reason},
+	reply.Conditions = append(reply.Conditions, &operatorv1.Condition{Name: "new-pods", Ok: !paused, Message: reason},
 		o.config.External.Condition(stats.Drops), repaired(stats.Degraded, reply.Objects, down))
 	if o.config.Devices != nil {
 		reply.Conditions = append(reply.Conditions, registration(o.config.Devices.Stats()))
@@ -100,8 +101,8 @@ func (o *Server) State(context.Context, *weftv1.StateRequest) (*weftv1.StateRepl
 }
 
 // registration returns the advisory condition that kubelet has the devices, with kubelet's words if it refuses them.
-func registration(s devicemanager.Stats) *weftv1.Condition {
-	c := &weftv1.Condition{Name: "kubelet", Ok: s.Registered, Message: s.NotRegistered}
+func registration(s devicemanager.Stats) *operatorv1.Condition {
+	c := &operatorv1.Condition{Name: "kubelet", Ok: s.Registered, Message: s.NotRegistered}
 	if !c.Ok && c.Message == "" {
 		c.Message = "memif devices are not registered yet"
 	}
@@ -109,8 +110,8 @@ func registration(s devicemanager.Stats) *weftv1.Condition {
 }
 
 // repaired returns the advisory condition that all objects are as desired. down is the reason why the dataplane is not connected.
-func repaired(degraded []string, objects map[string]uint32, down error) *weftv1.Condition {
-	c := &weftv1.Condition{Name: "repaired", Ok: true}
+func repaired(degraded []string, objects map[string]uint32, down error) *operatorv1.Condition {
+	c := &operatorv1.Condition{Name: "repaired", Ok: true}
 	if down != nil {
 		c.Ok, c.Message = false, fmt.Sprintf("%d %s: the dataplane is not connected", objects[phaseUnknown], phaseUnknown)
 		return c
@@ -132,8 +133,8 @@ func repaired(degraded []string, objects map[string]uint32, down error) *weftv1.
 }
 
 // Attachments lists the attachments, or those of one pod.
-func (o *Server) Attachments(_ context.Context, req *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
-	reply := &weftv1.AttachmentsReply{}
+func (o *Server) Attachments(_ context.Context, req *operatorv1.AttachmentsRequest) (*operatorv1.AttachmentsReply, error) {
+	reply := &operatorv1.AttachmentsReply{}
 	for _, a := range o.config.Pods.Attachments() {
 		if req.Pod != "" && a.Pod.String() != req.Pod {
 			continue
@@ -151,12 +152,12 @@ func podOf(p pod.ID) *weftv1.Pod {
 	return &weftv1.Pod{Namespace: p.Namespace, Name: p.Name, Uid: p.UID}
 }
 
-func attachmentInfo(a pod.Attachment) *weftv1.AttachmentInfo {
-	info := &weftv1.AttachmentInfo{
-		Attachment: attachmentOf(a.Key), Pod: podOf(a.Pod), Netns: a.Netns.Path, Created: timestamppb.New(a.Created), AnnotationsFrom: a.AnnotationsFrom,
+func attachmentInfo(a pod.Attachment) *operatorv1.AttachmentInfo {
+	info := &operatorv1.AttachmentInfo{
+		Attachment: attachmentOf(a.Key), Pod: podOf(a.Pod), Netns: a.Netns.Path, Created: timestamppb.New(a.Created), AnnotationsFrom: a.AnnotationsFrom, Annotations: a.Annotations,
 	}
 	for _, i := range a.Interfaces {
-		row := &weftv1.InterfaceInfo{Name: i.Name, Type: i.Type, Network: i.Network, Object: i.Object, Mac: i.MAC, Mtu: uint32(i.MTU)}
+		row := &operatorv1.InterfaceInfo{Name: i.Name, Type: i.Type, Network: i.Network, Object: i.Object, Mac: i.MAC, Mtu: uint32(i.MTU)}
 		for _, p := range i.Addresses {
 			row.Addresses = append(row.Addresses, p.String())
 		}
@@ -166,7 +167,7 @@ func attachmentInfo(a pod.Attachment) *weftv1.AttachmentInfo {
 }
 
 // Addresses lists pools, and the addresses in use with their pods.
-func (o *Server) Addresses(_ context.Context, req *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
+func (o *Server) Addresses(_ context.Context, req *operatorv1.AddressesRequest) (*operatorv1.AddressesReply, error) {
 	var only netip.Addr
 	if req.Address != "" {
 		var err error
@@ -175,10 +176,10 @@ func (o *Server) Addresses(_ context.Context, req *weftv1.AddressesRequest) (*we
 		}
 	}
 	pools, leases := o.config.Network.Networks.Addresses()
-	reply := &weftv1.AddressesReply{}
+	reply := &operatorv1.AddressesReply{}
 	for _, p := range pools {
 		if !only.IsValid() || p.Prefix.Contains(only) {
-			reply.Pools = append(reply.Pools, &weftv1.Pool{
+			reply.Pools = append(reply.Pools, &operatorv1.Pool{
 				Name: p.Name, Prefix: p.Prefix.String(),
 				Free: p.Free, Leased: p.Leased, Used: p.Used, Cooling: p.Cooling,
 			})
@@ -189,7 +190,7 @@ func (o *Server) Addresses(_ context.Context, req *weftv1.AddressesRequest) (*we
 		if only.IsValid() && l.Address != only {
 			continue
 		}
-		lease := &weftv1.Lease{
+		lease := &operatorv1.Lease{
 			Pool: l.Pool, Address: l.Address.String(), State: string(l.State), Holder: l.Holder,
 			Since: stamp(l.Since), FreeAt: stamp(l.FreeAt),
 		}
@@ -219,28 +220,28 @@ func (o *Server) holders() map[string]holder {
 }
 
 // Settings returns the effective configuration.
-func (o *Server) Settings(context.Context, *weftv1.SettingsRequest) (*weftv1.SettingsReply, error) {
-	return &weftv1.SettingsReply{Yaml: o.config.Settings().String()}, nil
+func (o *Server) Settings(context.Context, *operatorv1.SettingsRequest) (*operatorv1.SettingsReply, error) {
+	return &operatorv1.SettingsReply{Yaml: o.config.Settings().String()}, nil
 }
 
 // Resync runs a resync.
-func (o *Server) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1.ResyncReply, error) {
+func (o *Server) Resync(ctx context.Context, req *operatorv1.ResyncRequest) (*operatorv1.ResyncReply, error) {
 	kinds := map[string]eventloop.Resync{
 		"": eventloop.Full, "full": eventloop.Full, "upstream": eventloop.Upstream, "downstream": eventloop.Downstream,
 	}
 	kind, ok := kinds[req.Kind]
 	if !ok {
-		return &weftv1.ResyncReply{Error: "the kind of a resync must be full, upstream or downstream, not " + req.Kind}, nil
+		return &operatorv1.ResyncReply{Error: "the kind of a resync must be full, upstream or downstream, not " + req.Kind}, nil
 	}
 	if !o.config.Health.Holds(health.Started) {
-		return &weftv1.ResyncReply{Error: "the agent is starting: its first resync has not ended; see weftctl status"}, nil
+		return &operatorv1.ResyncReply{Error: "the agent is starting: its first resync has not ended; see weftctl status"}, nil
 	}
 	reason := cmp.Or(req.Reason, "requested by an operator")
 	if req.DryRun {
 		return o.dryResync(ctx, req.Force)
 	}
 	rec, err := o.config.Loop.Do(ctx, eventloop.Resynchronize{Kind: kind, Reason: reason, Scope: eventloop.Scope{Force: req.Force}})
-	reply := &weftv1.ResyncReply{Error: textOf(err)}
+	reply := &operatorv1.ResyncReply{Error: textOf(err)}
 	if rec != nil {
 		reply.Event = rec.Seq
 	}
@@ -248,9 +249,9 @@ func (o *Server) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1
 }
 
 // dryResync lists the operations of a downstream resync.
-func (o *Server) dryResync(ctx context.Context, force bool) (*weftv1.ResyncReply, error) {
+func (o *Server) dryResync(ctx context.Context, force bool) (*operatorv1.ResyncReply, error) {
 	rec, err := o.config.Scheduler.Resync(ctx, kvscheduler.ResyncOpt{DryRun: true, Force: force})
-	reply := &weftv1.ResyncReply{Error: textOf(err)}
+	reply := &operatorv1.ResyncReply{Error: textOf(err)}
 	if rec != nil {
 		for _, op := range rec.Ops {
 			reply.Operations = append(reply.Operations, op.Verb+" "+op.Ref+" ("+op.Why+")")
@@ -265,16 +266,16 @@ func (o *Server) dryResync(ctx context.Context, force bool) (*weftv1.ResyncReply
 }
 
 // Configure replaces the external configuration of a source.
-func (o *Server) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*weftv1.ConfigureReply, error) {
+func (o *Server) Configure(ctx context.Context, req *operatorv1.ConfigureRequest) (*operatorv1.ConfigureReply, error) {
 	if req.Source == "" {
-		return &weftv1.ConfigureReply{Error: "the name of the source is empty"}, nil
+		return &operatorv1.ConfigureReply{Error: "the name of the source is empty"}, nil
 	}
 	values, err := external.Parse(req.Document)
 	if err != nil {
-		return &weftv1.ConfigureReply{Error: err.Error()}, nil //nolint:nilerr // an error of the request, not of the call
+		return &operatorv1.ConfigureReply{Error: err.Error()}, nil //nolint:nilerr // an error of the request, not of the call
 	}
 	rec, err := o.config.Loop.SetExternal(ctx, req.Source, values)
-	reply := &weftv1.ConfigureReply{Error: textOf(err)}
+	reply := &operatorv1.ConfigureReply{Error: textOf(err)}
 	if rec != nil {
 		reply.Event, reply.Dropped = rec.Seq, droppedOf(rec, req.Source)
 		o.addUnsettled(reply, values)
@@ -283,7 +284,7 @@ func (o *Server) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*
 }
 
 // addUnsettled adds the pending and failed values to a reply.
-func (o *Server) addUnsettled(reply *weftv1.ConfigureReply, values map[string][]byte) {
+func (o *Server) addUnsettled(reply *operatorv1.ConfigureReply, values map[string][]byte) {
 	view := o.config.Scheduler.View()
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		ref, err := kvscheduler.ParseRef(key)
@@ -337,34 +338,34 @@ func document(record any) []byte {
 }
 
 // Counters reads the counters of the dataplane.
-func (o *Server) Counters(ctx context.Context, _ *weftv1.CountersRequest) (*weftv1.CountersReply, error) {
+func (o *Server) Counters(ctx context.Context, _ *operatorv1.CountersRequest) (*operatorv1.CountersReply, error) {
 	c, err := o.config.Counters.Read(ctx)
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	reply := &weftv1.CountersReply{}
+	reply := &operatorv1.CountersReply{}
 	for _, i := range southbound.PodCounters(o.config.Pods.Attachments(), c) {
-		reply.Interfaces = append(reply.Interfaces, &weftv1.InterfaceCounters{
+		reply.Interfaces = append(reply.Interfaces, &operatorv1.InterfaceCounters{
 			Attachment: attachmentOf(i.At.Key), Pod: podOf(i.At.Pod), Interface: i.Name, Type: i.Type, Object: i.Object,
 			RxPackets: i.RxPackets, RxBytes: i.RxBytes, RxDrops: i.RxDrops,
 			TxPackets: i.TxPackets, TxBytes: i.TxBytes, TxDrops: i.TxDrops, Connected: i.Connected,
 		})
 	}
 	for _, e := range slices.Concat(c.Errors, c.Refused) {
-		reply.Errors = append(reply.Errors, &weftv1.ErrorCounter{Node: e.Node, Reason: e.Reason, Count: e.Count})
+		reply.Errors = append(reply.Errors, &operatorv1.ErrorCounter{Node: e.Node, Reason: e.Reason, Count: e.Count})
 	}
 	return reply, nil
 }
 
 // Devices lists the allocations.
-func (o *Server) Devices(context.Context, *weftv1.DevicesRequest) (*weftv1.DevicesReply, error) {
+func (o *Server) Devices(context.Context, *operatorv1.DevicesRequest) (*operatorv1.DevicesReply, error) {
 	if o.config.Devices == nil {
-		return &weftv1.DevicesReply{}, nil
+		return &operatorv1.DevicesReply{}, nil
 	}
 	stats := o.config.Devices.Stats()
-	reply := &weftv1.DevicesReply{Registered: stats.Registered, Free: uint32(stats.Devices["free"])}
+	reply := &operatorv1.DevicesReply{Registered: stats.Registered, Free: uint32(stats.Devices["free"])}
 	for _, a := range o.config.Devices.Allocations() {
-		row := &weftv1.Allocation{
+		row := &operatorv1.Allocation{
 			Id: a.ID, Socket: a.Socket, Devices: a.Devices, Directory: a.Directory, Created: stamp(a.Created), Container: a.Container,
 		}
 		if !a.Pod.IsZero() {
@@ -379,14 +380,14 @@ func (o *Server) Devices(context.Context, *weftv1.DevicesRequest) (*weftv1.Devic
 const reasonForced = "forced by weftctl gc"
 
 // CollectGarbage lists attachments whose sandboxes may be deleted, and deletes those with sufficient evidence.
-func (o *Server) CollectGarbage(ctx context.Context, req *weftv1.CollectGarbageRequest) (*weftv1.CollectGarbageReply, error) {
+func (o *Server) CollectGarbage(ctx context.Context, req *operatorv1.CollectGarbageRequest) (*operatorv1.CollectGarbageReply, error) {
 	found, err := o.garbage(ctx, req.Force)
 	if err != nil {
 		return nil, err
 	}
-	reply := &weftv1.CollectGarbageReply{}
+	reply := &operatorv1.CollectGarbageReply{}
 	for _, f := range found {
-		g := &weftv1.Garbage{
+		g := &operatorv1.Garbage{
 			Key: f.At.Key.String(), Pod: podOf(f.At.Pod), Netns: f.At.Netns.Path, Reason: f.Reason, Lacks: f.Lacks,
 		}
 		if f.Lacks == "" && !req.DryRun {
@@ -415,10 +416,10 @@ func (o *Server) garbage(ctx context.Context, keys []string) (found []garbage.Fi
 }
 
 // Quarantine lists suspected and quarantined attachments.
-func (o *Server) Quarantine(context.Context, *weftv1.QuarantineRequest) (*weftv1.QuarantineReply, error) {
-	reply := &weftv1.QuarantineReply{}
+func (o *Server) Quarantine(context.Context, *operatorv1.QuarantineRequest) (*operatorv1.QuarantineReply, error) {
+	reply := &operatorv1.QuarantineReply{}
 	for _, s := range o.config.Quarantine.All() {
-		reply.Entries = append(reply.Entries, &weftv1.QuarantineEntry{
+		reply.Entries = append(reply.Entries, &operatorv1.QuarantineEntry{
 			Attachment: attachmentOf(s.Key), Pod: podOf(s.Pod), State: s.State, Crashes: uint32(s.Crashes), Since: stamp(s.Since), Reason: s.Reason,
 		})
 	}
@@ -426,7 +427,7 @@ func (o *Server) Quarantine(context.Context, *weftv1.QuarantineRequest) (*weftv1
 }
 
 // Release ends the quarantine of attachments.
-func (o *Server) Release(ctx context.Context, req *weftv1.ReleaseRequest) (*weftv1.ReleaseReply, error) {
+func (o *Server) Release(ctx context.Context, req *operatorv1.ReleaseRequest) (*operatorv1.ReleaseReply, error) {
 	n, err := o.config.Replayer.Release(ctx, req.Name)
-	return &weftv1.ReleaseReply{Released: uint32(n), Error: textOf(err)}, nil
+	return &operatorv1.ReleaseReply{Released: uint32(n), Error: textOf(err)}, nil
 }

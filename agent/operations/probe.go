@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -39,8 +40,8 @@ func checkHealth(ctx context.Context, socket string) (*grpc_health_v1.HealthChec
 
 // UnmetConditions returns the conditions of the agent at the socket that do not hold, as "NAME: REASON".
 func UnmetConditions(ctx context.Context, socket string) ([]string, error) {
-	reply, err := call(ctx, socket, func(ctx context.Context, conn *grpc.ClientConn) (*weftv1.StateReply, error) {
-		return weftv1.NewOperationsClient(conn).State(ctx, &weftv1.StateRequest{})
+	reply, err := call(ctx, socket, func(ctx context.Context, conn *grpc.ClientConn) (*operatorv1.StateReply, error) {
+		return operatorv1.NewOperationsClient(conn).State(ctx, &operatorv1.StateRequest{})
 	})
 	var unmet []string
 	for _, c := range reply.GetConditions() {
@@ -53,8 +54,8 @@ func UnmetConditions(ctx context.Context, socket string) ([]string, error) {
 
 // AttachedPods returns the pods with attachments of the agent at the socket: NAMESPACE/NAME, or the ID of a container without a pod.
 func AttachedPods(ctx context.Context, socket string) ([]string, error) {
-	reply, err := call(ctx, socket, func(ctx context.Context, conn *grpc.ClientConn) (*weftv1.AttachmentsReply, error) {
-		return weftv1.NewOperationsClient(conn).Attachments(ctx, &weftv1.AttachmentsRequest{})
+	reply, err := call(ctx, socket, func(ctx context.Context, conn *grpc.ClientConn) (*operatorv1.AttachmentsReply, error) {
+		return operatorv1.NewOperationsClient(conn).Attachments(ctx, &operatorv1.AttachmentsRequest{})
 	})
 	var pods []string
 	for _, a := range reply.GetAttachments() {

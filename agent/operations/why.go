@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/kvscheduler"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // Why explains the object with the requested key, or, of the objects with that prefix, those that are not in sync. Each explanation ends
 // with the last operation on the object.
-func (o *Server) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.WhyReply, error) {
+func (o *Server) Why(_ context.Context, req *operatorv1.WhyRequest) (*operatorv1.WhyReply, error) {
 	view := o.config.Scheduler.View()
 	refs := matching(view, req.Ref)
-	reply := &weftv1.WhyReply{Found: len(refs) > 0}
+	reply := &operatorv1.WhyReply{Found: len(refs) > 0}
 	if exact, err := kvscheduler.ParseRef(req.Ref); err == nil && (len(refs) == 0 || slices.Contains(refs, exact)) {
 		refs = []kvscheduler.Ref{exact}
 	}

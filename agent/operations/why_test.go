@@ -6,7 +6,7 @@ import (
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func TestWhyExplainsObjects(t *testing.T) {
@@ -25,7 +25,7 @@ func TestWhyExplainsObjects(t *testing.T) {
 		"vpp.route/x":    {"vpp.route/x: no object of that name was seen or is desired"},
 		"x":              {`no objects with prefix "x"; weftctl objects lists all`},
 	} {
-		reply, err := (New(Config{Scheduler: s})).Why(t.Context(), &weftv1.WhyRequest{Ref: ref})
+		reply, err := (New(Config{Scheduler: s})).Why(t.Context(), &operatorv1.WhyRequest{Ref: ref})
 		if err != nil || !slices.Equal(reply.GetLines(), want) {
 			t.Errorf("%s: %q, %v, want %q", ref, reply.GetLines(), err, want)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/memif"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 const (
@@ -44,7 +44,7 @@ var directions = map[string]vpp.Directions{
 	"tx":   {FromPod: true},
 }
 
-func limitsOf(req *weftv1.CaptureRequest) (l captureLimits, err error) {
+func limitsOf(req *operatorv1.CaptureRequest) (l captureLimits, err error) {
 	d, known := directions[req.Direction]
 	if !known {
 		return l, status.Errorf(codes.InvalidArgument, "direction %q: must be rx, tx or both", req.Direction)
@@ -66,7 +66,7 @@ func limitsOf(req *weftv1.CaptureRequest) (l captureLimits, err error) {
 }
 
 // Capture streams the packets of a pod's interface.
-func (s *Server) Capture(req *weftv1.CaptureRequest, stream grpc.ServerStreamingServer[weftv1.CaptureReply]) error {
+func (s *Server) Capture(req *operatorv1.CaptureRequest, stream grpc.ServerStreamingServer[operatorv1.CaptureReply]) error {
 	limits, err := limitsOf(req)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ const (
 	lastWords = 10 * time.Second
 )
 
-type captureStream = grpc.ServerStreamingServer[weftv1.CaptureReply]
+type captureStream = grpc.ServerStreamingServer[operatorv1.CaptureReply]
 
 // capture is a running capture. One goroutine moves packets from the memif to the ring and never waits for the client, another one
 // sends them to the client. The mirror is removed as soon as the first one ends.
@@ -214,13 +214,13 @@ func (c *capture) remove() {
 // statsAge is the age that the counters of weft-vswitch may have.
 const statsAge = 1100 * time.Millisecond
 
-func (c *capture) start(object string) *weftv1.CaptureStart {
+func (c *capture) start(object string) *operatorv1.CaptureStart {
 	link := "ethernet"
 	if c.source.Bare {
 		link = "ip"
 	}
 	now := time.Now()
-	return &weftv1.CaptureStart{Object: object, LinkType: link, SnapLength: uint32(c.limits.snap),
+	return &operatorv1.CaptureStart{Object: object, LinkType: link, SnapLength: uint32(c.limits.snap),
 		Started: timestamppb.New(now), Deadline: timestamppb.New(now.Add(c.limits.duration))}
 }
 
@@ -282,7 +282,7 @@ func (c *capture) receive(ctx context.Context, client *memif.Client) error {
 			if !c.ring.room(len(data)) {
 				continue
 			}
-			c.ring.put(&weftv1.CapturedPacket{Time: now, Length: uint32(len(p)), Data: append([]byte(nil), data...)})
+			c.ring.put(&operatorv1.CapturedPacket{Time: now, Length: uint32(len(p)), Data: append([]byte(nil), data...)})
 			if taken++; c.limits.count != 0 && taken == c.limits.count {
 				return errCount
 			}
@@ -292,7 +292,7 @@ func (c *capture) receive(ctx context.Context, client *memif.Client) error {
 
 // forward sends the start, packets from the ring, and the end.
 func (c *capture) forward(stream captureStream, object string) error {
-	if err := stream.Send(&weftv1.CaptureReply{Part: &weftv1.CaptureReply_Start{Start: c.start(object)}}); err != nil {
+	if err := stream.Send(&operatorv1.CaptureReply{Part: &operatorv1.CaptureReply_Start{Start: c.start(object)}}); err != nil {
 		return err
 	}
 	for running := true; running; {
@@ -302,16 +302,16 @@ func (c *capture) forward(stream captureStream, object string) error {
 			running = false
 		}
 		for packets := c.ring.take(); len(packets) > 0; packets = c.ring.take() {
-			part := &weftv1.CaptureReply_Packets{Packets: &weftv1.CapturedPackets{Packets: packets, Lost: c.ring.losses()}}
-			if err := stream.Send(&weftv1.CaptureReply{Part: part}); err != nil {
+			part := &operatorv1.CaptureReply_Packets{Packets: &operatorv1.CapturedPackets{Packets: packets, Lost: c.ring.losses()}}
+			if err := stream.Send(&operatorv1.CaptureReply{Part: part}); err != nil {
 				return err
 			}
 			c.sent.Add(uint64(len(packets)))
 		}
 	}
-	end := &weftv1.CaptureEnd{Reason: fmt.Sprint(c.why), Packets: c.sent.Load(), Lost: c.ring.losses()}
+	end := &operatorv1.CaptureEnd{Reason: fmt.Sprint(c.why), Packets: c.sent.Load(), Lost: c.ring.losses()}
 	if c.lost != nil {
 		end.LostInDataplane, end.LostInDataplaneKnown = *c.lost, true
 	}
-	return stream.Send(&weftv1.CaptureReply{Part: &weftv1.CaptureReply_End{End: end}})
+	return stream.Send(&operatorv1.CaptureReply{Part: &operatorv1.CaptureReply_End{End: end}})
 }

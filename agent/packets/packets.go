@@ -14,7 +14,7 @@ import (
 
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/pod"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // Config has the components that a Server uses.
@@ -27,7 +27,7 @@ type Config struct {
 
 // Server implements Packets.
 type Server struct {
-	weftv1.UnimplementedPacketsServer
+	operatorv1.UnimplementedPacketsServer
 
 	config   Config
 	captures places
@@ -41,7 +41,7 @@ const (
 	maxTraces = 1
 )
 
-// New returns a server for weftv1.RegisterPacketsServer.
+// New returns a server for operatorv1.RegisterPacketsServer.
 func New(c Config) *Server {
 	return &Server{config: c, captures: make(places, maxCaptures), traces: make(places, maxTraces)}
 }

@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // The format of VPP's trace: a line with time and name for each graph node, and indented lines with what it did.
@@ -31,15 +31,15 @@ const (
 )
 
 // parsePath splits the text of a trace into steps.
-func parsePath(text string) []*weftv1.TraceStep {
-	var steps []*weftv1.TraceStep
+func parsePath(text string) []*operatorv1.TraceStep {
+	var steps []*operatorv1.TraceStep
 	for line := range strings.Lines(text) {
 		line = strings.ToValidUTF8(strings.TrimRight(line, "\r\n\x00 "), "?")
 		if m := nodeLine.FindStringSubmatch(line); m != nil {
 			if len(steps) == maxPath {
 				break
 			}
-			steps = append(steps, &weftv1.TraceStep{Node: m[5], At: durationpb.New(traceTime(m[1:5]))})
+			steps = append(steps, &operatorv1.TraceStep{Node: m[5], At: durationpb.New(traceTime(m[1:5]))})
 		} else if line != "" && len(steps) > 0 {
 			s := steps[len(steps)-1]
 			if len(s.Text)+len(line) < maxText {
@@ -63,7 +63,7 @@ func traceTime(parts []string) time.Duration {
 type headers struct{ link, flow, ports, arp string }
 
 // summarise describes the packet of a path by its first headers.
-func summarise(steps []*weftv1.TraceStep) string {
+func summarise(steps []*operatorv1.TraceStep) string {
 	var h headers
 	for _, s := range steps {
 		for line := range strings.Lines(s.Text) {
@@ -126,7 +126,7 @@ func icmpName(s string) string {
 }
 
 // outcome tells from the last steps what became of the packet.
-func outcome(steps []*weftv1.TraceStep) (text string, dropped bool) {
+func outcome(steps []*operatorv1.TraceStep) (text string, dropped bool) {
 	for _, s := range slices.Backward(steps) {
 		detail := lastLine(s.Text)
 		switch {

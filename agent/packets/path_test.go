@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weftnet/weft/pod"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // tracesOfVPP are traces in VPP's format, as its documentation shows them, with their summaries and outcomes.
@@ -86,7 +86,7 @@ func FuzzPath(f *testing.F) {
 		if len(steps) > maxPath {
 			t.Fatalf("%d steps", len(steps))
 		}
-		packet := &weftv1.TracedPacket{Summary: summarise(steps), Steps: steps}
+		packet := &operatorv1.TracedPacket{Summary: summarise(steps), Steps: steps}
 		for _, s := range steps {
 			if len(s.Text) > 4*maxText {
 				t.Fatalf("a step of %d bytes", len(s.Text))
@@ -104,7 +104,7 @@ func TestRingIsBoundedAndCountsLosses(t *testing.T) {
 	r := newRing(10 * (1000 + overhead))
 	for range 25 {
 		if r.room(1000) {
-			r.put(&weftv1.CapturedPacket{Data: make([]byte, 1000)})
+			r.put(&operatorv1.CapturedPacket{Data: make([]byte, 1000)})
 		}
 	}
 	if got := r.take(); len(got) != 10 || r.losses() != 15 {
@@ -118,7 +118,7 @@ func TestRingIsBoundedAndCountsLosses(t *testing.T) {
 func TestMessagesToTheClientAreBounded(t *testing.T) {
 	r := newRing(maxRing)
 	for range 100 {
-		r.put(&weftv1.CapturedPacket{Data: make([]byte, 60000)})
+		r.put(&operatorv1.CapturedPacket{Data: make([]byte, 60000)})
 	}
 	total := 0
 	for got := r.take(); len(got) > 0; got = r.take() {
@@ -158,7 +158,7 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 			t.Errorf("unknown %s: %v", name, err)
 		}
 	}
-	for name, req := range map[string]*weftv1.CaptureRequest{
+	for name, req := range map[string]*operatorv1.CaptureRequest{
 		"direction": {Direction: "up"}, "small ring": {Ring: 1}, "large ring": {Ring: 1 << 40},
 		"long": {Duration: durationpb.New(2 * time.Hour)}, "negative": {Duration: durationpb.New(-1)},
 	} {

@@ -3,7 +3,7 @@ package packets
 import (
 	"sync"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // ring holds the packets that wait for the client, up to a number of bytes. Without room it loses the newest packets, so that a slow
@@ -13,7 +13,7 @@ type ring struct {
 	ready chan struct{} // has an element if packets wait
 
 	mu      sync.Mutex
-	packets []*weftv1.CapturedPacket
+	packets []*operatorv1.CapturedPacket
 	used    int
 	lost    uint64
 }
@@ -39,7 +39,7 @@ func (r *ring) room(n int) bool {
 }
 
 // put adds a packet for which there was room.
-func (r *ring) put(p *weftv1.CapturedPacket) {
+func (r *ring) put(p *operatorv1.CapturedPacket) {
 	r.mu.Lock()
 	r.packets = append(r.packets, p)
 	r.used += len(p.Data) + overhead
@@ -51,7 +51,7 @@ func (r *ring) put(p *weftv1.CapturedPacket) {
 }
 
 // take removes the oldest packets, as many as fit into a message.
-func (r *ring) take() []*weftv1.CapturedPacket {
+func (r *ring) take() []*operatorv1.CapturedPacket {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n, size := 0, 0

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/dataplane/vpp"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 )
 
 // Trace streams the paths of packets that a pod sends.
-func (s *Server) Trace(req *weftv1.TraceRequest, stream grpc.ServerStreamingServer[weftv1.TraceReply]) error {
+func (s *Server) Trace(req *operatorv1.TraceRequest, stream grpc.ServerStreamingServer[operatorv1.TraceReply]) error {
 	duration, err := within(req.Duration, defaultTrace, maxTrace)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ type trace struct {
 }
 
 // run sends paths until ctx ends or enough packets are sent.
-func (t *trace) run(ctx context.Context, stream grpc.ServerStreamingServer[weftv1.TraceReply], stopping <-chan struct{}) error {
+func (t *trace) run(ctx context.Context, stream grpc.ServerStreamingServer[operatorv1.TraceReply], stopping <-chan struct{}) error {
 	tick := time.NewTicker(traceInterval)
 	defer tick.Stop()
 	for {
@@ -119,21 +119,21 @@ func (t *trace) run(ctx context.Context, stream grpc.ServerStreamingServer[weftv
 			why = errCount
 		}
 		if why != nil {
-			end := &weftv1.TraceEnd{Reason: why.Error(), Packets: uint32(t.sent), Others: t.source.Others()}
-			return stream.Send(&weftv1.TraceReply{Part: &weftv1.TraceReply_End{End: end}})
+			end := &operatorv1.TraceEnd{Reason: why.Error(), Packets: uint32(t.sent), Others: t.source.Others()}
+			return stream.Send(&operatorv1.TraceReply{Part: &operatorv1.TraceReply_End{End: end}})
 		}
 	}
 }
 
 // read sends the new paths.
-func (t *trace) read(stream grpc.ServerStreamingServer[weftv1.TraceReply]) error {
+func (t *trace) read(stream grpc.ServerStreamingServer[operatorv1.TraceReply]) error {
 	paths, err := t.source.Read(stream.Context())
 	if err != nil {
 		return unavailable(errors.Join(errors.New("the dataplane ended the trace"), err))
 	}
 	for _, p := range paths[:min(len(paths), t.left)] {
 		packet := t.packet(p)
-		if err := stream.Send(&weftv1.TraceReply{Part: &weftv1.TraceReply_Packet{Packet: packet}}); err != nil {
+		if err := stream.Send(&operatorv1.TraceReply{Part: &operatorv1.TraceReply_Packet{Packet: packet}}); err != nil {
 			return err
 		}
 		t.sent++
@@ -143,9 +143,9 @@ func (t *trace) read(stream grpc.ServerStreamingServer[weftv1.TraceReply]) error
 }
 
 // packet decodes a path, and replaces the names of interfaces.
-func (t *trace) packet(p vpp.TracedPath) *weftv1.TracedPacket {
+func (t *trace) packet(p vpp.TracedPath) *operatorv1.TracedPacket {
 	steps := parsePath(p.Text)
-	packet := &weftv1.TracedPacket{Interface: t.names[p.Source], Summary: summarise(steps), Steps: steps}
+	packet := &operatorv1.TracedPacket{Interface: t.names[p.Source], Summary: summarise(steps), Steps: steps}
 	for _, s := range steps {
 		s.Node, s.Text = t.replace.replace(s.Node), t.replace.replace(s.Text)
 	}

@@ -5,23 +5,23 @@ import (
 	"strings"
 
 	"github.com/weftnet/weft/agent/config"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // followed is the only setting that the agent follows while it runs.
 const followed = "networks"
 
 // PlanConfig plans a start of the agent with another configuration file.
-func (s *Server) PlanConfig(ctx context.Context, req *weftv1.PlanConfigRequest) (*weftv1.PlanReply, error) {
+func (s *Server) PlanConfig(ctx context.Context, req *operatorv1.PlanConfigRequest) (*operatorv1.PlanReply, error) {
 	now := s.config.Settings()
 	if now.Parse == nil {
-		return &weftv1.PlanReply{Error: "this agent cannot read another configuration"}, nil
+		return &operatorv1.PlanReply{Error: "this agent cannot read another configuration"}, nil
 	}
 	next, err := now.Parse([]byte(req.Document))
 	if err != nil {
-		return &weftv1.PlanReply{Error: strings.ReplaceAll(err.Error(), "\n", "; ")}, nil
+		return &operatorv1.PlanReply{Error: strings.ReplaceAll(err.Error(), "\n", "; ")}, nil
 	}
-	reply := &weftv1.PlanReply{Settings: settingsOf(now.Changes(next))}
+	reply := &operatorv1.PlanReply{Settings: settingsOf(now.Changes(next))}
 	if isStarting, refusal := s.config.Served(); isStarting {
 		reply.Notes = append(reply.Notes, "objects are not planned: "+startingText(refusal))
 		return reply, nil
@@ -46,10 +46,10 @@ func (s *Server) PlanConfig(ctx context.Context, req *weftv1.PlanConfigRequest) 
 	return reply, nil
 }
 
-func settingsOf(changes []config.Changed) []*weftv1.SettingChange {
-	var out []*weftv1.SettingChange
+func settingsOf(changes []config.Changed) []*operatorv1.SettingChange {
+	var out []*operatorv1.SettingChange
 	for _, c := range changes {
-		out = append(out, &weftv1.SettingChange{Key: c.Key, Old: c.Old, New: c.New, Restart: c.Key != followed})
+		out = append(out, &operatorv1.SettingChange{Key: c.Key, Old: c.Old, New: c.New, Restart: c.Key != followed})
 	}
 	return out
 }

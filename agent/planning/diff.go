@@ -10,14 +10,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/kvscheduler"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // readTime bounds the reads of one Diff. An audit of a node with 1,000 pods takes about a second.
 const readTime = 15 * time.Second
 
 // Diff reads the selected objects back and lists those with a difference between desired, applied and machine.
-func (s *Server) Diff(ctx context.Context, req *weftv1.DiffRequest) (*weftv1.DiffReply, error) {
+func (s *Server) Diff(ctx context.Context, req *operatorv1.DiffRequest) (*operatorv1.DiffReply, error) {
 	var refs []kvscheduler.Ref
 	if req.Selector != "" {
 		var err error
@@ -37,7 +37,7 @@ func (s *Server) Diff(ctx context.Context, req *weftv1.DiffRequest) (*weftv1.Dif
 	if found == nil && err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
-	reply := &weftv1.DiffReply{Compared: uint32(len(found)), Unread: linesOf(err)}
+	reply := &operatorv1.DiffReply{Compared: uint32(len(found)), Unread: linesOf(err)}
 	if note := s.lastKnown("its objects were not read"); note != "" {
 		reply.Unread = append([]string{note}, withoutDown(err)...)
 	}
@@ -47,7 +47,7 @@ func (s *Server) Diff(ctx context.Context, req *weftv1.DiffRequest) (*weftv1.Dif
 			reply.Moving = append(reply.Moving, c.Ref.String())
 			continue
 		}
-		d := &weftv1.ObjectDiff{
+		d := &operatorv1.ObjectDiff{
 			Ref: c.Ref.String(), Phase: s.phaseOf(view, c.Ref), Reason: c.Reason, Unread: c.Unread,
 		}
 		if d.Reason == "" && c.Want == nil { // observed, or a third party's

@@ -8,26 +8,26 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/agent/external"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // PlanExternal plans the replacement of one source of external configuration.
-func (s *Server) PlanExternal(ctx context.Context, req *weftv1.PlanExternalRequest) (*weftv1.PlanReply, error) {
+func (s *Server) PlanExternal(ctx context.Context, req *operatorv1.PlanExternalRequest) (*operatorv1.PlanReply, error) {
 	if req.Source == "" {
 		return nil, status.Error(codes.InvalidArgument, "the name of the source is empty")
 	}
 	if isStarting, refusal := s.config.Served(); isStarting {
-		return &weftv1.PlanReply{Error: startingText(refusal)}, nil
+		return &operatorv1.PlanReply{Error: startingText(refusal)}, nil
 	}
 	values, err := external.Parse(req.Document)
 	if err != nil {
-		return &weftv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // an error of the request, not of the call
+		return &operatorv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // an error of the request, not of the call
 	}
 	planned, err := s.config.Loop.PlanExternal(ctx, req.Source, values)
 	if err != nil {
-		return &weftv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // an answer: the change would be refused
+		return &operatorv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // an answer: the change would be refused
 	}
-	reply := &weftv1.PlanReply{}
+	reply := &operatorv1.PlanReply{}
 	for _, d := range planned.Record.Drops {
 		if d.Source == req.Source {
 			reply.Skipped = append(reply.Skipped, d.Key+": "+d.Reason)
@@ -51,7 +51,7 @@ func startingText(refusal error) string {
 }
 
 // noteDown notes that the plan is made without the dataplane.
-func (s *Server) noteDown(reply *weftv1.PlanReply) {
+func (s *Server) noteDown(reply *operatorv1.PlanReply) {
 	if note := s.lastKnown("the plan is made from its last known state"); note != "" {
 		reply.Notes = append(reply.Notes, note)
 	}

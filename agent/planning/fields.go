@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // present is the value of the whole object, path "", where the object exists.
@@ -23,7 +23,7 @@ const (
 
 // fieldsOf lists the fields in which the values of an object differ, by path. A nil value is an absent object. Fields are compared between
 // the values that exist. If isUnread is set, machine is left out.
-func fieldsOf(values [sides]any, isUnread bool) []*weftv1.FieldDiff {
+func fieldsOf(values [sides]any, isUnread bool) []*operatorv1.FieldDiff {
 	compared := []int{desired, applied, machine}
 	if isUnread {
 		compared = compared[:machine]
@@ -39,7 +39,7 @@ func fieldsOf(values [sides]any, isUnread bool) []*weftv1.FieldDiff {
 		fields[side] = flat(values[side])
 		existing = append(existing, side)
 	}
-	var out []*weftv1.FieldDiff
+	var out []*operatorv1.FieldDiff
 	if 0 < len(existing) && len(existing) < len(compared) {
 		out = append(out, fieldDiff("", whole))
 	}
@@ -63,8 +63,8 @@ func fieldsOf(values [sides]any, isUnread bool) []*weftv1.FieldDiff {
 	return out
 }
 
-func fieldDiff(path string, row [sides]string) *weftv1.FieldDiff {
-	return &weftv1.FieldDiff{Path: path, Desired: row[desired], Applied: row[applied], Machine: row[machine]}
+func fieldDiff(path string, row [sides]string) *operatorv1.FieldDiff {
+	return &operatorv1.FieldDiff{Path: path, Desired: row[desired], Applied: row[applied], Machine: row[machine]}
 }
 
 // flat returns the fields of a value as JSON, by path: the names of nested fields joined by dots, elements of lists by index. Fields with zero

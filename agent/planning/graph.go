@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // Bounds of a graph: a larger one is no picture any more.
@@ -17,7 +17,7 @@ const (
 )
 
 // Graph returns the objects around the selected ones, with their relations. It reads the scheduler's last snapshot.
-func (s *Server) Graph(_ context.Context, req *weftv1.GraphRequest) (*weftv1.GraphReply, error) {
+func (s *Server) Graph(_ context.Context, req *operatorv1.GraphRequest) (*operatorv1.GraphReply, error) {
 	switch {
 	case req.Selector == "":
 		return nil, status.Error(codes.InvalidArgument, "the key of the graph is empty: name an object or NAMESPACE/NAME of a pod")
@@ -30,16 +30,16 @@ func (s *Server) Graph(_ context.Context, req *weftv1.GraphRequest) (*weftv1.Gra
 	}
 	view := s.config.Scheduler.View()
 	refs, relations, omitted := s.config.Scheduler.Neighbours(selected, int(req.Depth), maxNodes)
-	reply := &weftv1.GraphReply{Omitted: uint32(omitted)}
+	reply := &operatorv1.GraphReply{Omitted: uint32(omitted)}
 	for _, ref := range refs {
-		node := &weftv1.GraphNode{Ref: ref.String(), Phase: s.phaseOf(view, ref), Selected: slices.Contains(selected, ref)}
+		node := &operatorv1.GraphNode{Ref: ref.String(), Phase: s.phaseOf(view, ref), Selected: slices.Contains(selected, ref)}
 		if st, _ := view.Status(ref); st.Err != nil {
 			node.Error = st.Err.Error()
 		}
 		reply.Nodes = append(reply.Nodes, node)
 	}
 	for _, r := range relations {
-		reply.Edges = append(reply.Edges, &weftv1.GraphEdge{From: r.From.String(), To: r.To.String(), Label: r.Label, Derived: r.Derived, Met: r.Met})
+		reply.Edges = append(reply.Edges, &operatorv1.GraphEdge{From: r.From.String(), To: r.To.String(), Label: r.Label, Derived: r.Derived, Met: r.Met})
 	}
 	return reply, nil
 }

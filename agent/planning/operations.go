@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/weftnet/weft/kvscheduler"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // Transactions are the plans of one change, in the order in which they would be committed.
@@ -16,7 +16,7 @@ type Transactions struct {
 }
 
 // addTo adds the operations and the waiting objects of the plans to a reply.
-func (t *Transactions) addTo(reply *weftv1.PlanReply) {
+func (t *Transactions) addTo(reply *operatorv1.PlanReply) {
 	step := uint32(0)
 	for _, rec := range t.Records {
 		level := -1
@@ -24,7 +24,7 @@ func (t *Transactions) addTo(reply *weftv1.PlanReply) {
 			if op.Level != level {
 				step, level = step+1, op.Level
 			}
-			reply.Operations = append(reply.Operations, &weftv1.PlannedOperation{
+			reply.Operations = append(reply.Operations, &operatorv1.PlannedOperation{
 				Ref: op.Ref, Verb: op.Verb, Why: op.Why, Step: step, Fields: changesOf(op),
 			})
 		}
@@ -38,7 +38,7 @@ func (t *Transactions) addTo(reply *weftv1.PlanReply) {
 }
 
 // changesOf lists the fields that an update changes.
-func changesOf(op kvscheduler.OpRecord) []*weftv1.FieldDiff {
+func changesOf(op kvscheduler.OpRecord) []*operatorv1.FieldDiff {
 	if op.Old == nil || op.New == nil {
 		return nil
 	}

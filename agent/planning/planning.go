@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -42,13 +42,13 @@ type Config struct {
 
 // Server implements Planning.
 type Server struct {
-	weftv1.UnimplementedPlanningServer
+	operatorv1.UnimplementedPlanningServer
 
 	config  Config
 	reading chan struct{} // of capacity 1: the machine is read for one caller at a time
 }
 
-// New returns a server for weftv1.RegisterPlanningServer.
+// New returns a server for operatorv1.RegisterPlanningServer.
 func New(c Config) *Server { return &Server{config: c, reading: make(chan struct{}, 1)} }
 
 // selected returns the objects that a selector names, sorted by key: a key, a prefix of keys, or NAMESPACE/NAME of a pod. The objects of a

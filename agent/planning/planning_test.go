@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 	"github.com/weftnet/weft/pod"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -58,7 +58,7 @@ func TestSelectorIsAKeyAPrefixOrAPod(t *testing.T) {
 }
 
 func TestDiffListsObjectsWithADifference(t *testing.T) {
-	reply, err := server(t, nil).Diff(t.Context(), &weftv1.DiffRequest{})
+	reply, err := server(t, nil).Diff(t.Context(), &operatorv1.DiffRequest{})
 	if err != nil || len(reply.Objects) != 1 || reply.Compared != 3 || len(reply.Unread) > 0 {
 		t.Fatal(reply, err)
 	}
@@ -66,7 +66,7 @@ func TestDiffListsObjectsWithADifference(t *testing.T) {
 	if o.Ref != "vpp.route/far" || o.Reason != "not applied" || o.Phase != "Pending" || !o.Unread || len(o.Fields) != 1 || o.Fields[0].Desired != present {
 		t.Errorf("got %v", o)
 	}
-	reply, err = server(t, errors.New("lost")).Diff(t.Context(), &weftv1.DiffRequest{Selector: "shop/web"})
+	reply, err = server(t, errors.New("lost")).Diff(t.Context(), &operatorv1.DiffRequest{Selector: "shop/web"})
 	if err != nil || reply.Compared != 1 || len(reply.Unread) != 1 || !strings.Contains(reply.Unread[0], "not connected (lost)") {
 		t.Error(reply, err)
 	}
@@ -108,7 +108,7 @@ func TestFieldsAreThoseThatDiffer(t *testing.T) {
 
 func TestGraphShowsPhasesAndUnmetDependencies(t *testing.T) {
 	s := server(t, errors.New("lost"))
-	reply, err := s.Graph(t.Context(), &weftv1.GraphRequest{Selector: "vpp.route/", Depth: 1})
+	reply, err := s.Graph(t.Context(), &operatorv1.GraphRequest{Selector: "vpp.route/", Depth: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestGraphShowsPhasesAndUnmetDependencies(t *testing.T) {
 	if got != want {
 		t.Errorf("got %q", got)
 	}
-	for _, req := range []*weftv1.GraphRequest{{}, {Selector: "vpp.", Depth: maxDepth + 1}} {
+	for _, req := range []*operatorv1.GraphRequest{{}, {Selector: "vpp.", Depth: maxDepth + 1}} {
 		if _, err := s.Graph(t.Context(), req); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%v: %v", req, err)
 		}

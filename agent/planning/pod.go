@@ -10,20 +10,20 @@ import (
 
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // PlanPod plans the ADD of a pod with this manifest on this node.
-func (s *Server) PlanPod(ctx context.Context, req *weftv1.PlanPodRequest) (*weftv1.PlanReply, error) {
+func (s *Server) PlanPod(ctx context.Context, req *operatorv1.PlanPodRequest) (*operatorv1.PlanReply, error) {
 	m, err := parseManifest(req.Manifest)
 	if err != nil {
-		return &weftv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // an error of the request, not of the call
+		return &operatorv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // an error of the request, not of the call
 	}
 	grants, err := m.grants()
 	if err != nil {
-		return &weftv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // as above
+		return &operatorv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // as above
 	}
-	reply := &weftv1.PlanReply{}
+	reply := &operatorv1.PlanReply{}
 	isStarting, refusal := s.config.Served()
 	if refusal != nil {
 		refuse(reply, refusal, false)
@@ -48,7 +48,7 @@ func (s *Server) PlanPod(ctx context.Context, req *weftv1.PlanPodRequest) (*weft
 }
 
 // refuse sets the error with which the ADD would fail. The first one counts: an ADD does not come to the second.
-func refuse(reply *weftv1.PlanReply, err error, isCommit bool) {
+func refuse(reply *operatorv1.PlanReply, err error, isCommit bool) {
 	if reply.Error != "" {
 		reply.Notes = append(reply.Notes, "after that the ADD would fail: "+podmanager.ErrorOf(err, isCommit).Msg)
 		return
@@ -58,11 +58,11 @@ func refuse(reply *weftv1.PlanReply, err error, isCommit bool) {
 }
 
 // describe adds the interfaces and devices of a planned attachment.
-func describe(reply *weftv1.PlanReply, a *pod.Attachment) {
+func describe(reply *operatorv1.PlanReply, a *pod.Attachment) {
 	devices := make(map[string]int)
 	var containers []string
 	for _, i := range a.Interfaces {
-		row := &weftv1.InterfaceInfo{Name: i.Name, Type: i.Type, Network: i.Network, Object: i.Object, Mac: i.MAC, Mtu: uint32(i.MTU)}
+		row := &operatorv1.InterfaceInfo{Name: i.Name, Type: i.Type, Network: i.Network, Object: i.Object, Mac: i.MAC, Mtu: uint32(i.MTU)}
 		for _, p := range i.Addresses {
 			row.Addresses = append(row.Addresses, p.String())
 		}
@@ -84,7 +84,7 @@ func describe(reply *weftv1.PlanReply, a *pod.Attachment) {
 }
 
 // suggest names the nearest network for each unknown one that the annotations request.
-func (s *Server) suggest(reply *weftv1.PlanReply, annotations map[string]string) {
+func (s *Server) suggest(reply *operatorv1.PlanReply, annotations map[string]string) {
 	if reply.Code != uint32(pod.CodeUnknownNetwork) {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 const manifestHead = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, annotations: {contivpp.io/custom-if: x1/tap/bleu}}\n"
@@ -83,7 +83,7 @@ func TestNearestNetworkIsNamed(t *testing.T) {
 }
 
 // planPod plans the ADD of manifestHead with an agent that answers like this.
-func planPod(t *testing.T, c Config, planErr, commitErr error) *weftv1.PlanReply {
+func planPod(t *testing.T, c Config, planErr, commitErr error) *operatorv1.PlanReply {
 	t.Helper()
 	s := server(t, nil)
 	c.Scheduler, c.Down = s.config.Scheduler, s.config.Down
@@ -95,7 +95,7 @@ func planPod(t *testing.T, c Config, planErr, commitErr error) *weftv1.PlanReply
 		return &podmanager.Planned{Attachment: &pod.Attachment{Interfaces: []pod.Interface{{Name: "eth0", Type: pod.TypeTap}}}}, planErr
 	}
 	c.Plan = func(context.Context, eventloop.Change) (Transactions, error) { return Transactions{}, commitErr }
-	reply, err := New(c).PlanPod(t.Context(), &weftv1.PlanPodRequest{Manifest: []byte(manifestHead)})
+	reply, err := New(c).PlanPod(t.Context(), &operatorv1.PlanPodRequest{Manifest: []byte(manifestHead)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,17 +6,17 @@ import (
 	"sort"
 
 	"github.com/weftnet/weft/proto/document"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // addresses lists pools and leases; leases have the pod that owns the address, and the pod's interface.
 func (a *API) addresses(w http.ResponseWriter, r *http.Request) {
-	all, err := a.Operations.Addresses(r.Context(), &weftv1.AddressesRequest{})
+	all, err := a.Operations.Addresses(r.Context(), &operatorv1.AddressesRequest{})
 	if err != nil {
 		reply(w, nil, err)
 		return
 	}
-	attached, err := a.Operations.Attachments(r.Context(), &weftv1.AttachmentsRequest{})
+	attached, err := a.Operations.Attachments(r.Context(), &operatorv1.AttachmentsRequest{})
 	if err != nil {
 		reply(w, nil, err)
 		return
@@ -49,7 +49,7 @@ type ownerKey struct{ network, address string }
 
 type owner struct{ pod, nic string }
 
-func ownersOf(attached []*weftv1.AttachmentInfo) map[ownerKey]owner {
+func ownersOf(attached []*operatorv1.AttachmentInfo) map[ownerKey]owner {
 	owners := map[ownerKey]owner{}
 	sort.SliceStable(attached, func(i, j int) bool {
 		return attached[i].Attachment.GetContainerId() < attached[j].Attachment.GetContainerId()

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weftnet/weft/proto/document"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -54,12 +55,12 @@ func message(w http.ResponseWriter, m proto.Message, err error) {
 }
 
 func (a *API) state(w http.ResponseWriter, r *http.Request) {
-	m, err := a.Operations.State(r.Context(), &weftv1.StateRequest{})
+	m, err := a.Operations.State(r.Context(), &operatorv1.StateRequest{})
 	message(w, m, err)
 }
 
 func (a *API) counters(w http.ResponseWriter, r *http.Request) {
-	m, err := a.Operations.Counters(r.Context(), &weftv1.CountersRequest{})
+	m, err := a.Operations.Counters(r.Context(), &operatorv1.CountersRequest{})
 	message(w, m, err)
 }
 
@@ -67,13 +68,13 @@ func (a *API) counters(w http.ResponseWriter, r *http.Request) {
 // that are not as desired.
 func (a *API) objects(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	all, err := a.Operations.Objects(r.Context(), &weftv1.ObjectsRequest{Prefix: query.Get("prefix")})
+	all, err := a.Operations.Objects(r.Context(), &operatorv1.ObjectsRequest{Prefix: query.Get("prefix")})
 	if err != nil {
 		reply(w, nil, err)
 		return
 	}
 	phases := map[string]int{}
-	found := slices.DeleteFunc(all.Objects, func(o *weftv1.Object) bool {
+	found := slices.DeleteFunc(all.Objects, func(o *operatorv1.Object) bool {
 		if !strings.Contains(strings.ToLower(o.Ref), strings.ToLower(query.Get("q"))) {
 			return true
 		}
@@ -92,17 +93,17 @@ func (a *API) objects(w http.ResponseWriter, r *http.Request) {
 // object returns one object with its values and its explanation.
 func (a *API) object(w http.ResponseWriter, r *http.Request) {
 	ref := r.URL.Query().Get("ref")
-	found, err := a.Operations.Objects(r.Context(), &weftv1.ObjectsRequest{Prefix: ref})
+	found, err := a.Operations.Objects(r.Context(), &operatorv1.ObjectsRequest{Prefix: ref})
 	if err != nil {
 		reply(w, nil, err)
 		return
 	}
-	i := slices.IndexFunc(found.Objects, func(o *weftv1.Object) bool { return o.Ref == ref })
+	i := slices.IndexFunc(found.Objects, func(o *operatorv1.Object) bool { return o.Ref == ref })
 	if i < 0 {
 		reply(w, nil, status.Errorf(codes.NotFound, "no object has the key %q; it may have been deleted", ref))
 		return
 	}
-	why, err := a.Operations.Why(r.Context(), &weftv1.WhyRequest{Ref: ref})
+	why, err := a.Operations.Why(r.Context(), &operatorv1.WhyRequest{Ref: ref})
 	if err != nil {
 		reply(w, nil, err)
 		return

@@ -11,23 +11,23 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/proto/document"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // eventStream passes the records of Operations.Events to a function.
 type eventStream struct {
 	grpc.ServerStream
 	ctx  context.Context
-	send func(*weftv1.EventRecord) error
+	send func(*operatorv1.EventRecord) error
 }
 
 // Context returns the context of the request.
 func (s *eventStream) Context() context.Context { return s.ctx }
 
 // Send passes a record on.
-func (s *eventStream) Send(e *weftv1.EventRecord) error { return s.send(e) }
+func (s *eventStream) Send(e *operatorv1.EventRecord) error { return s.send(e) }
 
-func row(e *weftv1.EventRecord) map[string]any { return document.Of(e.ProtoReflect()) }
+func row(e *operatorv1.EventRecord) map[string]any { return document.Of(e.ProtoReflect()) }
 
 // events lists the last events, oldest first.
 func (a *API) events(w http.ResponseWriter, r *http.Request) {
@@ -40,11 +40,11 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) {
 		last = maxEvents
 	}
 	rows := []any{}
-	collect := func(e *weftv1.EventRecord) error {
+	collect := func(e *operatorv1.EventRecord) error {
 		rows = append(rows, row(e))
 		return nil
 	}
-	err = a.Operations.Events(&weftv1.EventsRequest{Last: uint32(last)}, &eventStream{ctx: r.Context(), send: collect})
+	err = a.Operations.Events(&operatorv1.EventsRequest{Last: uint32(last)}, &eventStream{ctx: r.Context(), send: collect})
 	reply(w, map[string]any{"events": rows}, err)
 }
 
@@ -55,14 +55,14 @@ func (a *API) event(w http.ResponseWriter, r *http.Request) {
 		reply(w, nil, err)
 		return
 	}
-	var found *weftv1.EventRecord
-	pick := func(e *weftv1.EventRecord) error {
+	var found *operatorv1.EventRecord
+	pick := func(e *operatorv1.EventRecord) error {
 		if e.Seq == seq {
 			found = e
 		}
 		return nil
 	}
-	err = a.Operations.Events(&weftv1.EventsRequest{Since: seq}, &eventStream{ctx: r.Context(), send: pick})
+	err = a.Operations.Events(&operatorv1.EventsRequest{Since: seq}, &eventStream{ctx: r.Context(), send: pick})
 	if err == nil && found == nil {
 		err = status.Error(codes.NotFound, fmt.Sprintf("no recorded event has the number %d; the log holds only the last events", seq))
 	}
@@ -70,7 +70,7 @@ func (a *API) event(w http.ResponseWriter, r *http.Request) {
 		reply(w, nil, err)
 		return
 	}
-	all, err := a.Operations.Transactions(r.Context(), &weftv1.TransactionsRequest{})
+	all, err := a.Operations.Transactions(r.Context(), &operatorv1.TransactionsRequest{})
 	if err != nil {
 		reply(w, nil, err)
 		return
@@ -85,7 +85,7 @@ func (a *API) event(w http.ResponseWriter, r *http.Request) {
 }
 
 // isOf reports whether an event caused a transaction, or shares it with others.
-func isOf(t *weftv1.TransactionRecord, e *weftv1.EventRecord) bool {
+func isOf(t *operatorv1.TransactionRecord, e *operatorv1.EventRecord) bool {
 	if t.Event == e.Seq {
 		return true
 	}
@@ -112,11 +112,11 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	events := make(chan *weftv1.EventRecord)
+	events := make(chan *operatorv1.EventRecord)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = a.Operations.Events(&weftv1.EventsRequest{Since: since, Follow: true, Last: maxEvents}, &eventStream{ctx: ctx, send: func(e *weftv1.EventRecord) error {
+		_ = a.Operations.Events(&operatorv1.EventsRequest{Since: since, Follow: true, Last: maxEvents}, &eventStream{ctx: ctx, send: func(e *operatorv1.EventRecord) error {
 			select {
 			case events <- e:
 				return nil
@@ -132,7 +132,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 }
 
 // forward writes events until the client or the agent ends.
-func (a *API) forward(ctx context.Context, w http.ResponseWriter, events <-chan *weftv1.EventRecord, ended <-chan struct{}) {
+func (a *API) forward(ctx context.Context, w http.ResponseWriter, events <-chan *operatorv1.EventRecord, ended <-chan struct{}) {
 	out := sse{w: w, control: http.NewResponseController(w)}
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()

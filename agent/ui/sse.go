@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // sse writes server-sent events. JSON contains no line breaks, so an event is one line of data.
@@ -28,7 +28,7 @@ func (s sse) write(text string) error {
 // comment writes a line that clients ignore.
 func (s sse) comment() error { return s.write(":\n\n") }
 
-func (s sse) event(e *weftv1.EventRecord) error {
+func (s sse) event(e *operatorv1.EventRecord) error {
 	data, err := json.Marshal(row(e))
 	if err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"github.com/weftnet/weft/proto/document"
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // objectKinds are the kinds of the objects of networks and of links of the node.
@@ -23,7 +23,7 @@ type link struct {
 
 // topology returns attachments, devices, the objects of networks, and the dataplane's interfaces that belong to no pod.
 func (a *API) topology(w http.ResponseWriter, r *http.Request) {
-	attached, err := a.Operations.Attachments(r.Context(), &weftv1.AttachmentsRequest{})
+	attached, err := a.Operations.Attachments(r.Context(), &operatorv1.AttachmentsRequest{})
 	if err != nil {
 		reply(w, nil, err)
 		return
@@ -37,7 +37,7 @@ func (a *API) topology(w http.ResponseWriter, r *http.Request) {
 	}
 	var networks []any
 	for _, kind := range objectKinds {
-		found, err := a.Operations.Objects(r.Context(), &weftv1.ObjectsRequest{Prefix: kind})
+		found, err := a.Operations.Objects(r.Context(), &operatorv1.ObjectsRequest{Prefix: kind})
 		if err != nil {
 			reply(w, nil, err)
 			return
@@ -46,7 +46,7 @@ func (a *API) topology(w http.ResponseWriter, r *http.Request) {
 			networks = append(networks, document.Of(o.ProtoReflect()))
 		}
 	}
-	interfaces, err := a.Operations.Objects(r.Context(), &weftv1.ObjectsRequest{Prefix: "vpp.interface/"})
+	interfaces, err := a.Operations.Objects(r.Context(), &operatorv1.ObjectsRequest{Prefix: "vpp.interface/"})
 	if err != nil {
 		reply(w, nil, err)
 		return
@@ -56,7 +56,7 @@ func (a *API) topology(w http.ResponseWriter, r *http.Request) {
 }
 
 // linksOf returns the interfaces that belong to no pod: the host link, tunnels, the uplink.
-func linksOf(objects []*weftv1.Object, ofPods map[string]bool) []any {
+func linksOf(objects []*operatorv1.Object, ofPods map[string]bool) []any {
 	links := []any{}
 	for _, o := range objects {
 		name := o.Ref[len("vpp.interface/"):]

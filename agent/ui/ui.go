@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"net/http"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 //go:embed page
@@ -19,7 +19,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 
 // API answers the page's requests from the agent's state.
 type API struct {
-	Operations weftv1.OperationsServer
+	Operations operatorv1.OperationsServer
 	Stopping   <-chan struct{} // closed when the agent stops
 }
 

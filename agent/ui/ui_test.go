@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -31,37 +32,37 @@ const hostile = `</script><img src=x onerror=alert(1)>`
 
 // agent is an agent with one pod that has a hostile name.
 type agent struct {
-	weftv1.UnimplementedOperationsServer
+	operatorv1.UnimplementedOperationsServer
 	following chan struct{} // receives when a stream follows events
 }
 
-func (agent) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
-	return &weftv1.AttachmentsReply{Attachments: []*weftv1.AttachmentInfo{{
+func (agent) Attachments(context.Context, *operatorv1.AttachmentsRequest) (*operatorv1.AttachmentsReply, error) {
+	return &operatorv1.AttachmentsReply{Attachments: []*operatorv1.AttachmentInfo{{
 		Attachment: &weftv1.Attachment{ContainerId: "c"}, Pod: &weftv1.Pod{Namespace: "shop", Name: hostile},
-		Interfaces: []*weftv1.InterfaceInfo{{Name: "eth0", Addresses: []string{"10.1.0.2/32"}}, {Name: "blue0", Network: "blue", Addresses: []string{"10.1.0.9/24"}}},
+		Interfaces: []*operatorv1.InterfaceInfo{{Name: "eth0", Addresses: []string{"10.1.0.2/32"}}, {Name: "blue0", Network: "blue", Addresses: []string{"10.1.0.9/24"}}},
 	}}}, nil
 }
 
-func (agent) Addresses(context.Context, *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
-	return &weftv1.AddressesReply{Pools: []*weftv1.Pool{{Name: "pods", Prefix: "10.1.0.0/16"}}, Leases: []*weftv1.Lease{
+func (agent) Addresses(context.Context, *operatorv1.AddressesRequest) (*operatorv1.AddressesReply, error) {
+	return &operatorv1.AddressesReply{Pools: []*operatorv1.Pool{{Name: "pods", Prefix: "10.1.0.0/16"}}, Leases: []*operatorv1.Lease{
 		{Pool: "pods", Address: "10.1.0.2", State: "used"}, {Pool: "pods", Address: "10.1.1.0", State: "cooling"}, {Pool: "pods", Address: "10.1.0.9", State: "used"},
 	}}, nil
 }
 
-func (agent) Objects(_ context.Context, r *weftv1.ObjectsRequest) (*weftv1.ObjectsReply, error) {
-	reply := &weftv1.ObjectsReply{}
+func (agent) Objects(_ context.Context, r *operatorv1.ObjectsRequest) (*operatorv1.ObjectsReply, error) {
+	reply := &operatorv1.ObjectsReply{}
 	for range 600 {
-		reply.Objects = append(reply.Objects, &weftv1.Object{Ref: "vpp.route/x", Phase: "InSync", Desired: []byte(`{"a":1}`)})
+		reply.Objects = append(reply.Objects, &operatorv1.Object{Ref: "vpp.route/x", Phase: "InSync", Desired: []byte(`{"a":1}`)})
 	}
 	return reply, nil
 }
 
-func (agent) Counters(context.Context, *weftv1.CountersRequest) (*weftv1.CountersReply, error) {
+func (agent) Counters(context.Context, *operatorv1.CountersRequest) (*operatorv1.CountersReply, error) {
 	return nil, status.Error(codes.FailedPrecondition, "the dataplane is not connected")
 }
 
-func (a agent) Events(r *weftv1.EventsRequest, s grpc.ServerStreamingServer[weftv1.EventRecord]) error {
-	if err := s.Send(&weftv1.EventRecord{Seq: 1, Event: "add pod " + hostile + "\n\ndata: forged"}); err != nil || !r.Follow {
+func (a agent) Events(r *operatorv1.EventsRequest, s grpc.ServerStreamingServer[operatorv1.EventRecord]) error {
+	if err := s.Send(&operatorv1.EventRecord{Seq: 1, Event: "add pod " + hostile + "\n\ndata: forged"}); err != nil || !r.Follow {
 		return err
 	}
 	a.following <- struct{}{}

@@ -10,13 +10,14 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
 // fakeAgent is an agent with the attachments of some pods. The only pod "-" makes it not ready.
 type fakeAgent struct {
 	weftv1.UnimplementedRemoteCNIServer
-	weftv1.UnimplementedOperationsServer
+	operatorv1.UnimplementedOperationsServer
 	pods []string
 }
 
@@ -24,11 +25,11 @@ func (*fakeAgent) Status(context.Context, *weftv1.StatusRequest) (*weftv1.Status
 	return &weftv1.StatusReply{}, nil
 }
 
-func (a *fakeAgent) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
-	reply := &weftv1.AttachmentsReply{}
+func (a *fakeAgent) Attachments(context.Context, *operatorv1.AttachmentsRequest) (*operatorv1.AttachmentsReply, error) {
+	reply := &operatorv1.AttachmentsReply{}
 	for _, pod := range a.pods {
 		namespace, name, _ := strings.Cut(pod, "/")
-		reply.Attachments = append(reply.Attachments, &weftv1.AttachmentInfo{
+		reply.Attachments = append(reply.Attachments, &operatorv1.AttachmentInfo{
 			Attachment: &weftv1.Attachment{ContainerId: "c0ffee", IfName: "eth0"},
 			Pod:        &weftv1.Pod{Namespace: namespace, Name: name},
 		})
@@ -41,7 +42,7 @@ func startAgent(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	server, agent := grpc.NewServer(), &fakeAgent{pods: args}
 	weftv1.RegisterRemoteCNIServer(server, agent)
-	weftv1.RegisterOperationsServer(server, agent)
+	operatorv1.RegisterOperationsServer(server, agent)
 	checks := health.NewServer()
 	if len(args) == 1 && args[0] == "-" {
 		checks.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -19,23 +20,23 @@ func Sample(now time.Time) Replies {
 		Events:       sampleEvents(ago),
 		Transactions: sampleTransactions(ago),
 		Objects:      sampleObjects(ago),
-		Why:          &weftv1.WhyReply{Found: true, Lines: []string{"vpp.route/weft:pods/ip4/10.1.0.3/32: pending", "  waits for vpp.interface/weft-2-eth0"}},
+		Why:          &operatorv1.WhyReply{Found: true, Lines: []string{"vpp.route/weft:pods/ip4/10.1.0.3/32: pending", "  waits for vpp.interface/weft-2-eth0"}},
 		Addresses:    sampleAddresses(ago),
 		Devices:      sampleDevices(ago),
 		Counters:     sampleCounters(),
-		Settings:     &weftv1.SettingsReply{Yaml: "coolDown: 30s\nlog:\n  level: \"info\"\n"},
-		Resync:       &weftv1.ResyncReply{Event: 3},
+		Settings:     &operatorv1.SettingsReply{Yaml: "coolDown: 30s\nlog:\n  level: \"info\"\n"},
+		Resync:       &operatorv1.ResyncReply{Event: 3},
 		Garbage:      sampleGarbage(),
-		Configure:    &weftv1.ConfigureReply{Event: 4, Dropped: []string{"vpp.route/x: no such VRF"}},
+		Configure:    &operatorv1.ConfigureReply{Event: 4, Dropped: []string{"vpp.route/x: no such VRF"}},
 	}
 }
 
 type agoFunc func(time.Duration) *timestamppb.Timestamp
 
-func sampleState(ago agoFunc) *weftv1.StateReply {
-	return &weftv1.StateReply{
+func sampleState(ago agoFunc) *operatorv1.StateReply {
+	return &operatorv1.StateReply{
 		Version: "weft v0.1.0 (3f2a9c1d0b4e)", Started: ago(51*time.Hour + 20*time.Minute), Ready: true,
-		Conditions: []*weftv1.Condition{
+		Conditions: []*operatorv1.Condition{
 			{Name: "started", Ok: true, Message: "resynced"},
 			{Name: "dataplane", Ok: true, Message: "connected"},
 		},
@@ -44,17 +45,20 @@ func sampleState(ago agoFunc) *weftv1.StateReply {
 	}
 }
 
-func sampleAttachments(ago agoFunc) *weftv1.AttachmentsReply {
-	nic := &weftv1.InterfaceInfo{
+func sampleAttachments(ago agoFunc) *operatorv1.AttachmentsReply {
+	nic := &operatorv1.InterfaceInfo{
 		Name: "eth0", Type: "tap", Object: "weft-1-eth0", Mac: "02:00:00:00:00:01", Mtu: 1500,
 		Addresses: []string{"10.1.0.2/32", "2001:db8::2/128"},
 	}
-	extra := &weftv1.InterfaceInfo{Name: "memif1", Type: "memif", Network: "blue", Object: "weft-1-memif1"}
-	return &weftv1.AttachmentsReply{Attachments: []*weftv1.AttachmentInfo{
+	extra := &operatorv1.InterfaceInfo{Name: "memif1", Type: "memif", Network: "blue", Object: "weft-1-memif1"}
+	return &operatorv1.AttachmentsReply{Attachments: []*operatorv1.AttachmentInfo{
 		{
 			Attachment: &weftv1.Attachment{Network: "weft", ContainerId: "c0ffee000001aaaaaaaaaaaaaaaaaaaa", IfName: "eth0"},
 			Pod:        &weftv1.Pod{Namespace: "default", Name: "a", Uid: "uid-a"},
-			Netns:      "/run/netns/a", Created: ago(3*time.Minute + 5*time.Second), Interfaces: []*weftv1.InterfaceInfo{nic, extra},
+			Annotations: map[string]string{
+				"contivpp.io/custom-if": "memif1/memif/blue", "contivpp.io/ip-pools": "[\"a\",\n \"b\x1b[31m\"]",
+			},
+			AnnotationsFrom: "runtime", Netns: "/run/netns/a", Created: ago(3*time.Minute + 5*time.Second), Interfaces: []*operatorv1.InterfaceInfo{nic, extra},
 		},
 		{
 			Attachment:      &weftv1.Attachment{Network: "weft", ContainerId: "plain", IfName: "eth0"},
@@ -64,8 +68,8 @@ func sampleAttachments(ago agoFunc) *weftv1.AttachmentsReply {
 	}}
 }
 
-func sampleEvents(ago agoFunc) []*weftv1.EventRecord {
-	return []*weftv1.EventRecord{
+func sampleEvents(ago agoFunc) []*operatorv1.EventRecord {
+	return []*operatorv1.EventRecord{
 		{
 			Seq: 1, Event: "add pod default/a eth0 (weft, sandbox c0ffee000001)", Kind: "update", Arrived: ago(185 * time.Second),
 			Queued: durationpb.New(12 * time.Microsecond), Took: durationpb.New(3456 * time.Microsecond), Operations: 20,
@@ -74,11 +78,11 @@ func sampleEvents(ago agoFunc) []*weftv1.EventRecord {
 		{
 			Seq: 2, Cause: 1, Event: "add pod default/b eth0 (weft, sandbox c0ffee000002)", Kind: "update", Arrived: ago(61 * time.Second),
 			Queued: durationpb.New(0), Took: durationpb.New(1234 * time.Millisecond), Operations: 7, Undone: true, Transactions: []uint64{5},
-			Steps: []*weftv1.EventStep{
+			Steps: []*operatorv1.EventStep{
 				{Number: 5, Name: "handlers", Took: durationpb.New(200 * time.Microsecond)},
 				{Number: 9, Name: "commit", Took: durationpb.New(1200 * time.Millisecond), Error: "no such namespace"},
 			},
-			Handlers: []*weftv1.EventHandler{
+			Handlers: []*operatorv1.EventHandler{
 				{Name: "podmanager", Took: durationpb.New(12 * time.Microsecond)},
 				{Name: "ipnet", Took: durationpb.New(150 * time.Microsecond), Changes: []string{"put linux.netns//run/netns/b", "put vpp.interface/weft-2-eth0"}},
 			},
@@ -86,17 +90,18 @@ func sampleEvents(ago agoFunc) []*weftv1.EventRecord {
 		},
 		{
 			Seq: 3, Event: "add pod default/c eth0 (weft, sandbox c0ffee000003)", Arrived: ago(30 * time.Second), Queued: durationpb.New(0),
-			Took: durationpb.New(0), Refused: true, Repeats: 4, Error: "new pods are paused",
+			Request: map[string]string{"contivpp.io/custom-if": "tap1/tap, memif1/memif/red"},
+			Took:    durationpb.New(0), Refused: true, Repeats: 4, Error: "new pods are paused",
 		},
 	}
 }
 
-func sampleTransactions(ago agoFunc) []*weftv1.TransactionRecord {
+func sampleTransactions(ago agoFunc) []*operatorv1.TransactionRecord {
 	us := func(n int) *durationpb.Duration { return durationpb.New(time.Duration(n) * time.Microsecond) }
-	return []*weftv1.TransactionRecord{
+	return []*operatorv1.TransactionRecord{
 		{
 			Seq: 4, Event: 1, Origin: "update", Label: "add pod default/a", Start: ago(185 * time.Second), Took: us(2500),
-			Operations: []*weftv1.Operation{
+			Operations: []*operatorv1.Operation{
 				{Ref: "linux.netns//run/netns/a", Verb: "create", Why: "new", Took: us(40)},
 				{Ref: "vpp.interface/weft-1-eth0", Verb: "create", Why: "new", Level: 1, Batch: 1, At: us(45), Took: us(900)},
 			},
@@ -104,20 +109,20 @@ func sampleTransactions(ago agoFunc) []*weftv1.TransactionRecord {
 		{
 			Seq: 5, Event: 2, Origin: "update", Label: "add pod default/b", Start: ago(61 * time.Second), Took: us(1_200_000), Undone: true,
 			Error: "no such namespace",
-			Operations: []*weftv1.Operation{
+			Operations: []*operatorv1.Operation{
 				{Ref: "vpp.interface/weft-2-eth0", Verb: "create", Why: "new", Level: 1, At: us(20), Took: us(1_199_000), Error: "no such namespace"},
 				{Ref: "linux.netns//run/netns/b", Verb: "delete", Why: "undo", Level: 2, Batch: 1, At: us(1_199_100), Took: us(15)},
 			},
 		},
 		{
 			Seq: 6, Origin: "retry", Label: "retry", Start: ago(time.Second),
-			Waiting: []*weftv1.Waiting{{Ref: "vpp.route/weft:pods/ip4/10.1.0.3/32", Missing: []string{"vpp.interface/weft-2-eth0"}}},
+			Waiting: []*operatorv1.Waiting{{Ref: "vpp.route/weft:pods/ip4/10.1.0.3/32", Missing: []string{"vpp.interface/weft-2-eth0"}}},
 		},
 	}
 }
 
-func sampleObjects(ago agoFunc) *weftv1.ObjectsReply {
-	return &weftv1.ObjectsReply{Objects: []*weftv1.Object{
+func sampleObjects(ago agoFunc) *operatorv1.ObjectsReply {
+	return &operatorv1.ObjectsReply{Objects: []*operatorv1.Object{
 		{
 			Ref: "vpp.vrf/weft:pods/ip4", Phase: "applied", Since: ago(51 * time.Hour),
 			Desired: []byte(`{"id":1}`), Applied: []byte(`{"id":1}`),
@@ -132,13 +137,13 @@ func sampleObjects(ago agoFunc) *weftv1.ObjectsReply {
 	}}
 }
 
-func sampleAddresses(ago agoFunc) *weftv1.AddressesReply {
-	return &weftv1.AddressesReply{
-		Pools: []*weftv1.Pool{
+func sampleAddresses(ago agoFunc) *operatorv1.AddressesReply {
+	return &operatorv1.AddressesReply{
+		Pools: []*operatorv1.Pool{
 			{Name: "default4", Prefix: "10.1.0.0/24", Free: 250, Leased: 1, Used: 1, Cooling: 1},
 			{Name: "default6", Prefix: "2001:db8::/48", Free: math.MaxUint64},
 		},
-		Leases: []*weftv1.Lease{
+		Leases: []*operatorv1.Lease{
 			{Pool: "default4", Address: "10.1.0.1", State: "internal", Holder: "node", Since: ago(51 * time.Hour)},
 			{Pool: "default4", Address: "10.1.0.2", State: "used", Holder: "weft/c0ffee000001/eth0", Since: ago(185 * time.Second), Pod: &weftv1.Pod{Namespace: "default", Name: "a"}, Interface: "eth0"},
 			{Pool: "default4", Address: "10.1.0.4", State: "cooling", Holder: "weft/c0ffee000004/eth0", Since: ago(9 * time.Second), FreeAt: ago(-21 * time.Second)},
@@ -146,8 +151,8 @@ func sampleAddresses(ago agoFunc) *weftv1.AddressesReply {
 	}
 }
 
-func sampleDevices(ago agoFunc) *weftv1.DevicesReply {
-	return &weftv1.DevicesReply{Registered: true, Free: 97, Allocations: []*weftv1.Allocation{
+func sampleDevices(ago agoFunc) *operatorv1.DevicesReply {
+	return &operatorv1.DevicesReply{Registered: true, Free: 97, Allocations: []*operatorv1.Allocation{
 		{
 			Id: "k3Jd82hsQ01mPz7LwXyB", Socket: 1, Devices: []string{"memif-0", "memif-1"}, Directory: "/run/weft/memif/k3Jd82hsQ01mPz7LwXyB",
 			Created: ago(186 * time.Second), Pod: &weftv1.Pod{Namespace: "default", Name: "a", Uid: "uid-a"}, Container: "vnf",
@@ -159,26 +164,26 @@ func sampleDevices(ago agoFunc) *weftv1.DevicesReply {
 	}}
 }
 
-func sampleCounters() *weftv1.CountersReply {
+func sampleCounters() *operatorv1.CountersReply {
 	connected := true
 	at := &weftv1.Attachment{Network: "weft", ContainerId: "c0ffee000001aaaaaaaaaaaaaaaaaaaa", IfName: "eth0"}
 	pod := &weftv1.Pod{Namespace: "default", Name: "a", Uid: "uid-a"}
-	return &weftv1.CountersReply{
-		Interfaces: []*weftv1.InterfaceCounters{
+	return &operatorv1.CountersReply{
+		Interfaces: []*operatorv1.InterfaceCounters{
 			{Attachment: at, Pod: pod, Interface: "eth0", Type: "tap", Object: "weft-1-eth0",
 				RxPackets: 12, RxBytes: 1176, TxPackets: math.MaxUint64, TxBytes: 1078, TxDrops: 1},
 			{Attachment: at, Pod: pod, Interface: "memif1", Type: "memif", Object: "weft-1-memif1", Connected: &connected},
 			{Attachment: &weftv1.Attachment{Network: "weft", ContainerId: "plain", IfName: "eth0"}, Interface: "eth0", Type: "tap", Object: "weft-2-eth0"},
 		},
-		Errors: []*weftv1.ErrorCounter{
+		Errors: []*operatorv1.ErrorCounter{
 			{Node: "ip4-input", Reason: "time_expired", Count: 3}, {Node: "l2-fwd", Reason: "L2 forward misses", Count: 1},
 		},
 	}
 }
 
-func sampleGarbage() *weftv1.CollectGarbageReply {
+func sampleGarbage() *operatorv1.CollectGarbageReply {
 	a := &weftv1.Pod{Namespace: "default", Name: "a", Uid: "uid-a"}
-	return &weftv1.CollectGarbageReply{Garbage: []*weftv1.Garbage{
+	return &operatorv1.CollectGarbageReply{Garbage: []*operatorv1.Garbage{
 		{Key: "weft/c0ffee000001/eth0", Pod: a, Netns: "/run/netns/a", Reason: "network namespace is gone", Deleted: true},
 		{Key: "weft/c0ffee000002/eth0", Pod: a, Netns: "/run/netns/b", Reason: "pod is deleted", Lacks: "the container runtime still has the sandbox"},
 		{Key: "weft/plain/eth0", Netns: "/run/netns/plain", Reason: "network namespace is gone"},

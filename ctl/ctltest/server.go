@@ -12,34 +12,34 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // Replies are the replies of an [Agent].
 type Replies struct {
-	State        *weftv1.StateReply
-	Attachments  *weftv1.AttachmentsReply
-	Events       []*weftv1.EventRecord
-	Live         []*weftv1.EventRecord // sent after Events to clients that follow
-	Transactions []*weftv1.TransactionRecord
-	Objects      *weftv1.ObjectsReply
-	Why          *weftv1.WhyReply
-	Addresses    *weftv1.AddressesReply
-	Devices      *weftv1.DevicesReply
-	Counters     *weftv1.CountersReply
-	Settings     *weftv1.SettingsReply
-	Resync       *weftv1.ResyncReply
-	Configure    *weftv1.ConfigureReply
-	Garbage      *weftv1.CollectGarbageReply
+	State        *operatorv1.StateReply
+	Attachments  *operatorv1.AttachmentsReply
+	Events       []*operatorv1.EventRecord
+	Live         []*operatorv1.EventRecord // sent after Events to clients that follow
+	Transactions []*operatorv1.TransactionRecord
+	Objects      *operatorv1.ObjectsReply
+	Why          *operatorv1.WhyReply
+	Addresses    *operatorv1.AddressesReply
+	Devices      *operatorv1.DevicesReply
+	Counters     *operatorv1.CountersReply
+	Settings     *operatorv1.SettingsReply
+	Resync       *operatorv1.ResyncReply
+	Configure    *operatorv1.ConfigureReply
+	Garbage      *operatorv1.CollectGarbageReply
 
 	Err    error // fails every request
 	Silent bool  // requests block until the client gives up
 	Stops  bool  // ends a followed stream of events
 }
 
-// Agent serves weft.v1.Operations and records the requests.
+// Agent serves weft.operator.v1.Operations and records the requests.
 type Agent struct {
-	weftv1.UnimplementedOperationsServer
+	operatorv1.UnimplementedOperationsServer
 	replies Replies
 
 	mu       sync.Mutex
@@ -54,7 +54,7 @@ func Serve(socket string, replies Replies) (agent *Agent, stop func(), err error
 	}
 	agent = &Agent{replies: replies}
 	server := grpc.NewServer(grpc.UnaryInterceptor(agent.intercept))
-	weftv1.RegisterOperationsServer(server, agent)
+	operatorv1.RegisterOperationsServer(server, agent)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -88,43 +88,43 @@ func (a *Agent) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
 		return nil, err
 	}
 	switch req := req.(type) {
-	case *weftv1.StateRequest:
+	case *operatorv1.StateRequest:
 		return a.replies.State, nil
-	case *weftv1.AttachmentsRequest:
+	case *operatorv1.AttachmentsRequest:
 		return a.replies.Attachments, nil
-	case *weftv1.TransactionsRequest:
-		selected := slices.DeleteFunc(slices.Clone(a.replies.Transactions), func(t *weftv1.TransactionRecord) bool {
+	case *operatorv1.TransactionsRequest:
+		selected := slices.DeleteFunc(slices.Clone(a.replies.Transactions), func(t *operatorv1.TransactionRecord) bool {
 			return t.Seq < req.Since || req.Through != 0 && t.Seq > req.Through
 		})
-		return &weftv1.TransactionsReply{Transactions: last(selected, req.Last)}, nil
-	case *weftv1.ObjectsRequest:
+		return &operatorv1.TransactionsReply{Transactions: last(selected, req.Last)}, nil
+	case *operatorv1.ObjectsRequest:
 		return a.replies.Objects, nil
-	case *weftv1.WhyRequest:
+	case *operatorv1.WhyRequest:
 		return a.replies.Why, nil
-	case *weftv1.AddressesRequest:
+	case *operatorv1.AddressesRequest:
 		return a.replies.Addresses, nil
-	case *weftv1.DevicesRequest:
+	case *operatorv1.DevicesRequest:
 		return a.replies.Devices, nil
-	case *weftv1.CountersRequest:
+	case *operatorv1.CountersRequest:
 		return a.replies.Counters, nil
-	case *weftv1.SettingsRequest:
+	case *operatorv1.SettingsRequest:
 		return a.replies.Settings, nil
-	case *weftv1.ConfigureRequest:
+	case *operatorv1.ConfigureRequest:
 		return a.replies.Configure, nil
-	case *weftv1.ResyncRequest:
+	case *operatorv1.ResyncRequest:
 		return a.replies.Resync, nil
-	case *weftv1.CollectGarbageRequest:
+	case *operatorv1.CollectGarbageRequest:
 		return a.replies.Garbage, nil
 	}
 	return handler(ctx, req) // which is not implemented
 }
 
 // Events streams the recorded events, then the live ones if the client follows.
-func (a *Agent) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingServer[weftv1.EventRecord]) error {
+func (a *Agent) Events(req *operatorv1.EventsRequest, stream grpc.ServerStreamingServer[operatorv1.EventRecord]) error {
 	if err := a.record(stream.Context(), req); err != nil {
 		return err
 	}
-	recorded := slices.DeleteFunc(slices.Clone(a.replies.Events), func(e *weftv1.EventRecord) bool { return e.Seq < req.Since })
+	recorded := slices.DeleteFunc(slices.Clone(a.replies.Events), func(e *operatorv1.EventRecord) bool { return e.Seq < req.Since })
 	events := last(recorded, req.Last)
 	if req.Follow {
 		events = slices.Concat(events, a.replies.Live)

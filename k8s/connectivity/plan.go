@@ -14,8 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weftnet/weft/internal/probe"
-	"github.com/weftnet/weft/k8s/exec"
-	"github.com/weftnet/weft/k8s/fleet"
 )
 
 // kubeletPort is a TCP port on which each node answers, at least by a refusal.
@@ -60,44 +58,11 @@ func (t *test) send(ctx context.Context, plan []planned, probes []probe.Probe) e
 	}
 	limit, cancel := context.WithTimeout(ctx, time.Duration(len(probes))*t.Probe+cleanupLimit)
 	defer cancel()
-	seen := 0
-	lines := &outcomes{report: func(o probe.Outcome) {
-		if o.ID < 0 || o.ID >= len(plan) {
-			return
-		}
-		seen++
-		t.Report(t.resultOf(ctx, plan[o.ID], o))
-	}}
-	in := exec.Container{Namespace: t.name, Pod: clientPod, Name: container}
-	var failures outcomes
-	program := exec.Program{Container: in, Command: []string{fleet.WeftctlPath, "probe", "send", string(document)}}
-	err = exec.Run(limit, t.Client, program, exec.Streams{Out: lines, Err: &failures})
-	if err == nil && seen < len(plan) {
-		err = fmt.Errorf("the client pod reported %d of %d probes", seen, len(plan))
+	lines := newOutcomes(len(plan), func(o probe.Outcome) { t.Report(t.resultOf(ctx, plan[o.ID], o)) })
+	if err := t.run(limit, clientPod, []string{"send", string(document)}, lines); err != nil {
+		return err
 	}
-	return err
-}
-
-// outcomes reads one outcome a line.
-type outcomes struct {
-	begun  []byte
-	report func(probe.Outcome)
-}
-
-// Write never fails; a line that is no outcome is skipped, and missed at the end.
-func (o *outcomes) Write(p []byte) (int, error) {
-	o.begun = append(o.begun, p...)
-	for {
-		end := slices.Index(o.begun, '\n')
-		if end < 0 {
-			return len(p), nil
-		}
-		var one probe.Outcome
-		if json.Unmarshal(o.begun[:end], &one) == nil && o.report != nil {
-			o.report(one)
-		}
-		o.begun = o.begun[end+1:]
-	}
+	return lines.complete()
 }
 
 func (t *test) resultOf(ctx context.Context, p planned, o probe.Outcome) Result {

@@ -3,9 +3,9 @@ package connectivity
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -174,11 +174,11 @@ func (t *test) obstacle(ctx context.Context, p *probePod, o *corev1.Pod) string 
 }
 
 // run runs weftctl probe in a pod.
-func (t *test) run(ctx context.Context, pod string, arguments []string, out *bytes.Buffer) error {
+func (t *test) run(ctx context.Context, pod string, arguments []string, out io.Writer) error {
 	var failures bytes.Buffer
 	in := exec.Container{Namespace: t.name, Pod: pod, Name: container}
 	program := exec.Program{Container: in, Command: append([]string{fleet.WeftctlPath, "probe"}, arguments...)}
-	err := exec.Run(ctx, t.Client, program, exec.Streams{Out: out, Err: &failures})
+	err := exec.Run(ctx, t.Client, program, exec.Streams{Out: out, Err: bounded(&failures, maxFailure)})
 	if errors.As(err, new(exec.ExitError)) {
 		return fmt.Errorf("weftctl probe in pod %s: %w: %s", pod, err, strings.TrimSpace(failures.String()))
 	}
@@ -186,13 +186,19 @@ func (t *test) run(ctx context.Context, pod string, arguments []string, out *byt
 }
 
 func (t *test) readInterfaces(ctx context.Context, p *probePod) error {
-	var out bytes.Buffer
-	if err := t.run(ctx, p.name, []string{"interfaces"}, &out); err != nil {
+	var text bytes.Buffer
+	out := bounded(&text, maxInterfaces)
+	if err := t.run(ctx, p.name, []string{"interfaces"}, out); err != nil {
 		return err
 	}
-	if err := json.Unmarshal(out.Bytes(), &p.interfaces); err != nil {
+	if out.Cut {
+		return fmt.Errorf("interfaces of pod %s: more than %d KiB", p.name, maxInterfaces>>10)
+	}
+	interfaces, err := parseInterfaces(text.Bytes())
+	if err != nil {
 		return fmt.Errorf("interfaces of pod %s: %w", p.name, err)
 	}
+	p.interfaces = interfaces
 	return nil
 }
 

@@ -151,6 +151,22 @@ func (f *Fleet) NodeOf(ctx context.Context, namespace, name string) (string, err
 	return p.Spec.NodeName, nil
 }
 
+// PodNames lists pods as NAMESPACE/NAME, by name: those of one namespace, or of all for "". A cluster may have very many: a part is enough for
+// a completion.
+func (f *Fleet) PodNames(ctx context.Context, namespace string) ([]string, error) {
+	const most = 1000
+	list, err := f.client.Pods(namespace).List(ctx, metav1.ListOptions{Limit: most})
+	if err != nil {
+		return nil, f.client.ListError(ctx, "pods", err)
+	}
+	names := []string{}
+	for i := range list.Items {
+		names = append(names, list.Items[i].Namespace+"/"+list.Items[i].Name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 // Weftctl runs weftctl with the arguments beside the agent of a node.
 func (f *Fleet) Weftctl(ctx context.Context, node Node, arguments []string, s exec.Streams) error {
 	if node.Agent == "" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gorilla/websocket"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
 // Exec is a program that a client runs in a container.
@@ -29,7 +30,8 @@ const (
 	channelEnd    = 255 // of the channel in the second byte
 )
 
-// OnExec makes the subresource exec of pods call run, which returns the exit code of the program. Only WebSocket is served.
+// OnExec makes the subresource exec of pods call run, which returns the exit code of the program. WebSocket is
+// served, and after OnlySPDY only SPDY.
 func (s *Server) OnExec(run func(Exec) int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,13 +40,17 @@ func (s *Server) OnExec(run func(Exec) int) {
 
 func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, t target) {
 	s.mu.Lock()
-	run, there := s.exec, s.objects[t.key()] != nil
+	run, there, onlySPDY := s.exec, s.objects[t.key()] != nil, s.onlySPDY
 	s.mu.Unlock()
 	switch {
 	case !there:
 		reject(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("pods %q not found", t.name))
 		return
-	case run == nil || !websocket.IsWebSocketUpgrade(r):
+	case run != nil && onlySPDY && r.Header.Get("Upgrade") == spdy.HeaderSpdy31:
+		query := r.URL.Query()
+		s.serveSPDY(w, r, run, Exec{Namespace: t.namespace, Pod: t.name, Container: query.Get("container"), Command: query["command"]})
+		return
+	case run == nil || onlySPDY || !websocket.IsWebSocketUpgrade(r):
 		reject(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "Upgrade request required")
 		return
 	}

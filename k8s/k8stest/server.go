@@ -37,6 +37,7 @@ type Server struct {
 	requests    []string
 	fail        func(r *http.Request) int
 	exec        func(Exec) int
+	onlySPDY    bool
 }
 
 type object = *unstructured.Unstructured

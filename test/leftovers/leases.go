@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 // addLeases records the agent's addresses that are not free.
@@ -17,7 +17,7 @@ func (s *Snapshot) addLeases(ctx context.Context, socket string) error {
 		return fmt.Errorf("read leases: %w", err)
 	}
 	defer conn.Close()
-	reply, err := weftv1.NewOperationsClient(conn).Addresses(ctx, &weftv1.AddressesRequest{})
+	reply, err := operatorv1.NewOperationsClient(conn).Addresses(ctx, &operatorv1.AddressesRequest{})
 	if err != nil {
 		return fmt.Errorf("read leases: %w", err)
 	}

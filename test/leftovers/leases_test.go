@@ -9,19 +9,19 @@ import (
 
 	"google.golang.org/grpc"
 
-	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/must"
 )
 
 // agent serves the list of leases.
 type agent struct {
-	weftv1.UnimplementedOperationsServer
-	leases []*weftv1.Lease
+	operatorv1.UnimplementedOperationsServer
+	leases []*operatorv1.Lease
 }
 
-func (a *agent) Addresses(context.Context, *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
-	return &weftv1.AddressesReply{Leases: a.leases}, nil
+func (a *agent) Addresses(context.Context, *operatorv1.AddressesRequest) (*operatorv1.AddressesReply, error) {
+	return &operatorv1.AddressesReply{Leases: a.leases}, nil
 }
 
 func (a *agent) serve(t *testing.T) (socket string) {
@@ -30,7 +30,7 @@ func (a *agent) serve(t *testing.T) (socket string) {
 	listener, err := net.Listen("unix", socket)
 	must.Succeed(t, err)
 	server := grpc.NewServer()
-	weftv1.RegisterOperationsServer(server, a)
+	operatorv1.RegisterOperationsServer(server, a)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	t.Cleanup(func() { server.Stop(); must.Succeed(t, <-done) })
@@ -38,13 +38,13 @@ func (a *agent) serve(t *testing.T) (socket string) {
 }
 
 func TestSnapshotShowsLeasesExceptCoolingOnes(t *testing.T) {
-	a := &agent{leases: []*weftv1.Lease{{Pool: "pods4", Address: "10.1.0.2", State: "internal"}}}
+	a := &agent{leases: []*operatorv1.Lease{{Pool: "pods4", Address: "10.1.0.2", State: "internal"}}}
 	places := leftovers.Places{Agent: a.serve(t)}
 	before, err := leftovers.Take(t.Context(), places)
 	must.Succeed(t, err)
 	a.leases = append(a.leases,
-		&weftv1.Lease{Pool: "pods4", Address: "10.1.0.3", State: "used", Holder: "net/c/eth0"},
-		&weftv1.Lease{Pool: "pods4", Address: "10.1.0.4", State: "cooling"})
+		&operatorv1.Lease{Pool: "pods4", Address: "10.1.0.3", State: "used", Holder: "net/c/eth0"},
+		&operatorv1.Lease{Pool: "pods4", Address: "10.1.0.4", State: "cooling"})
 	after, err := leftovers.Take(t.Context(), places)
 	must.Succeed(t, err)
 	if lines := after.Since(before); !slices.Equal(lines, []string{"+ lease pods4 10.1.0.3 used net/c/eth0"}) {

@@ -1,4 +1,5 @@
-// Package weftv1 is the gRPC API of the agent's socket: RemoteCNI for the CNI plugin and Operations for weftctl.
+// Package weftv1 is the gRPC API of the agent's socket for the CNI plugin. The services for operators are in operatorv1: a program
+// registers all messages of the packages that it imports at each start, and the plugin starts several times for each pod.
 package weftv1
 
 import (

@@ -2,11 +2,11 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             (unknown)
-// source: weft/v1/dataplane.proto
+// source: weft/operator/v1/dataplane.proto
 
 // The dataplane as it is, for operators.
 
-package weftv1
+package operatorv1
 
 import (
 	context "context"
@@ -21,13 +21,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Dataplane_Interfaces_FullMethodName = "/weft.v1.Dataplane/Interfaces"
-	Dataplane_Memifs_FullMethodName     = "/weft.v1.Dataplane/Memifs"
-	Dataplane_Drops_FullMethodName      = "/weft.v1.Dataplane/Drops"
-	Dataplane_FIB_FullMethodName        = "/weft.v1.Dataplane/FIB"
-	Dataplane_Bridges_FullMethodName    = "/weft.v1.Dataplane/Bridges"
-	Dataplane_Neighbours_FullMethodName = "/weft.v1.Dataplane/Neighbours"
-	Dataplane_Runtime_FullMethodName    = "/weft.v1.Dataplane/Runtime"
+	Dataplane_Interfaces_FullMethodName = "/weft.operator.v1.Dataplane/Interfaces"
+	Dataplane_Memifs_FullMethodName     = "/weft.operator.v1.Dataplane/Memifs"
+	Dataplane_Drops_FullMethodName      = "/weft.operator.v1.Dataplane/Drops"
+	Dataplane_FIB_FullMethodName        = "/weft.operator.v1.Dataplane/FIB"
+	Dataplane_Bridges_FullMethodName    = "/weft.operator.v1.Dataplane/Bridges"
+	Dataplane_Neighbours_FullMethodName = "/weft.operator.v1.Dataplane/Neighbours"
+	Dataplane_Runtime_FullMethodName    = "/weft.operator.v1.Dataplane/Runtime"
 )
 
 // DataplaneClient is the client API for Dataplane service.
@@ -334,7 +334,7 @@ func _Dataplane_Runtime_Handler(srv interface{}, ctx context.Context, dec func(i
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Dataplane_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "weft.v1.Dataplane",
+	ServiceName: "weft.operator.v1.Dataplane",
 	HandlerType: (*DataplaneServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
@@ -367,5 +367,5 @@ var Dataplane_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
-	Metadata: "weft/v1/dataplane.proto",
+	Metadata: "weft/operator/v1/dataplane.proto",
 }

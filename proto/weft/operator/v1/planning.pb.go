@@ -2,11 +2,11 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: weft/v1/planning.proto
+// source: weft/operator/v1/planning.proto
 
 // Comparison of objects with the machine, their graph, and plans of changes, for weftctl. The methods of this service change nothing.
 
-package weftv1
+package operatorv1
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -32,7 +32,7 @@ type DiffRequest struct {
 
 func (x *DiffRequest) Reset() {
 	*x = DiffRequest{}
-	mi := &file_weft_v1_planning_proto_msgTypes[0]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -44,7 +44,7 @@ func (x *DiffRequest) String() string {
 func (*DiffRequest) ProtoMessage() {}
 
 func (x *DiffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[0]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -57,7 +57,7 @@ func (x *DiffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffRequest.ProtoReflect.Descriptor instead.
 func (*DiffRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{0}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *DiffRequest) GetSelector() string {
@@ -79,7 +79,7 @@ type DiffReply struct {
 
 func (x *DiffReply) Reset() {
 	*x = DiffReply{}
-	mi := &file_weft_v1_planning_proto_msgTypes[1]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -91,7 +91,7 @@ func (x *DiffReply) String() string {
 func (*DiffReply) ProtoMessage() {}
 
 func (x *DiffReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[1]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -104,7 +104,7 @@ func (x *DiffReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffReply.ProtoReflect.Descriptor instead.
 func (*DiffReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{1}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *DiffReply) GetObjects() []*ObjectDiff {
@@ -148,7 +148,7 @@ type ObjectDiff struct {
 
 func (x *ObjectDiff) Reset() {
 	*x = ObjectDiff{}
-	mi := &file_weft_v1_planning_proto_msgTypes[2]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -160,7 +160,7 @@ func (x *ObjectDiff) String() string {
 func (*ObjectDiff) ProtoMessage() {}
 
 func (x *ObjectDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[2]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -173,7 +173,7 @@ func (x *ObjectDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectDiff.ProtoReflect.Descriptor instead.
 func (*ObjectDiff) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{2}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ObjectDiff) GetRef() string {
@@ -224,7 +224,7 @@ type FieldDiff struct {
 
 func (x *FieldDiff) Reset() {
 	*x = FieldDiff{}
-	mi := &file_weft_v1_planning_proto_msgTypes[3]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -236,7 +236,7 @@ func (x *FieldDiff) String() string {
 func (*FieldDiff) ProtoMessage() {}
 
 func (x *FieldDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[3]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -249,7 +249,7 @@ func (x *FieldDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldDiff.ProtoReflect.Descriptor instead.
 func (*FieldDiff) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{3}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FieldDiff) GetPath() string {
@@ -290,7 +290,7 @@ type GraphRequest struct {
 
 func (x *GraphRequest) Reset() {
 	*x = GraphRequest{}
-	mi := &file_weft_v1_planning_proto_msgTypes[4]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -302,7 +302,7 @@ func (x *GraphRequest) String() string {
 func (*GraphRequest) ProtoMessage() {}
 
 func (x *GraphRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[4]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -315,7 +315,7 @@ func (x *GraphRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphRequest.ProtoReflect.Descriptor instead.
 func (*GraphRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{4}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GraphRequest) GetSelector() string {
@@ -343,7 +343,7 @@ type GraphReply struct {
 
 func (x *GraphReply) Reset() {
 	*x = GraphReply{}
-	mi := &file_weft_v1_planning_proto_msgTypes[5]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +355,7 @@ func (x *GraphReply) String() string {
 func (*GraphReply) ProtoMessage() {}
 
 func (x *GraphReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[5]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +368,7 @@ func (x *GraphReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphReply.ProtoReflect.Descriptor instead.
 func (*GraphReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{5}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GraphReply) GetNodes() []*GraphNode {
@@ -404,7 +404,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_weft_v1_planning_proto_msgTypes[6]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -416,7 +416,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[6]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -429,7 +429,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{6}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GraphNode) GetRef() string {
@@ -473,7 +473,7 @@ type GraphEdge struct {
 
 func (x *GraphEdge) Reset() {
 	*x = GraphEdge{}
-	mi := &file_weft_v1_planning_proto_msgTypes[7]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +485,7 @@ func (x *GraphEdge) String() string {
 func (*GraphEdge) ProtoMessage() {}
 
 func (x *GraphEdge) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[7]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +498,7 @@ func (x *GraphEdge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphEdge.ProtoReflect.Descriptor instead.
 func (*GraphEdge) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{7}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GraphEdge) GetFrom() string {
@@ -546,7 +546,7 @@ type PlanExternalRequest struct {
 
 func (x *PlanExternalRequest) Reset() {
 	*x = PlanExternalRequest{}
-	mi := &file_weft_v1_planning_proto_msgTypes[8]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +558,7 @@ func (x *PlanExternalRequest) String() string {
 func (*PlanExternalRequest) ProtoMessage() {}
 
 func (x *PlanExternalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[8]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +571,7 @@ func (x *PlanExternalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanExternalRequest.ProtoReflect.Descriptor instead.
 func (*PlanExternalRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{8}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PlanExternalRequest) GetSource() string {
@@ -597,7 +597,7 @@ type PlanPodRequest struct {
 
 func (x *PlanPodRequest) Reset() {
 	*x = PlanPodRequest{}
-	mi := &file_weft_v1_planning_proto_msgTypes[9]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -609,7 +609,7 @@ func (x *PlanPodRequest) String() string {
 func (*PlanPodRequest) ProtoMessage() {}
 
 func (x *PlanPodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[9]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -622,7 +622,7 @@ func (x *PlanPodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanPodRequest.ProtoReflect.Descriptor instead.
 func (*PlanPodRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{9}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PlanPodRequest) GetManifest() []byte {
@@ -641,7 +641,7 @@ type PlanConfigRequest struct {
 
 func (x *PlanConfigRequest) Reset() {
 	*x = PlanConfigRequest{}
-	mi := &file_weft_v1_planning_proto_msgTypes[10]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +653,7 @@ func (x *PlanConfigRequest) String() string {
 func (*PlanConfigRequest) ProtoMessage() {}
 
 func (x *PlanConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[10]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +666,7 @@ func (x *PlanConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanConfigRequest.ProtoReflect.Descriptor instead.
 func (*PlanConfigRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{10}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PlanConfigRequest) GetDocument() string {
@@ -693,7 +693,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_weft_v1_planning_proto_msgTypes[11]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +705,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[11]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +718,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{11}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PlanReply) GetError() string {
@@ -797,7 +797,7 @@ type PlannedOperation struct {
 
 func (x *PlannedOperation) Reset() {
 	*x = PlannedOperation{}
-	mi := &file_weft_v1_planning_proto_msgTypes[12]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -809,7 +809,7 @@ func (x *PlannedOperation) String() string {
 func (*PlannedOperation) ProtoMessage() {}
 
 func (x *PlannedOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[12]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -822,7 +822,7 @@ func (x *PlannedOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedOperation.ProtoReflect.Descriptor instead.
 func (*PlannedOperation) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{12}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PlannedOperation) GetRef() string {
@@ -872,7 +872,7 @@ type SettingChange struct {
 
 func (x *SettingChange) Reset() {
 	*x = SettingChange{}
-	mi := &file_weft_v1_planning_proto_msgTypes[13]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +884,7 @@ func (x *SettingChange) String() string {
 func (*SettingChange) ProtoMessage() {}
 
 func (x *SettingChange) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_planning_proto_msgTypes[13]
+	mi := &file_weft_operator_v1_planning_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +897,7 @@ func (x *SettingChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingChange.ProtoReflect.Descriptor instead.
 func (*SettingChange) Descriptor() ([]byte, []int) {
-	return file_weft_v1_planning_proto_rawDescGZIP(), []int{13}
+	return file_weft_operator_v1_planning_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SettingChange) GetKey() string {
@@ -928,24 +928,24 @@ func (x *SettingChange) GetRestart() bool {
 	return false
 }
 
-var File_weft_v1_planning_proto protoreflect.FileDescriptor
+var File_weft_operator_v1_planning_proto protoreflect.FileDescriptor
 
-const file_weft_v1_planning_proto_rawDesc = "" +
+const file_weft_operator_v1_planning_proto_rawDesc = "" +
 	"\n" +
-	"\x16weft/v1/planning.proto\x12\aweft.v1\x1a\x18weft/v1/operations.proto\")\n" +
+	"\x1fweft/operator/v1/planning.proto\x12\x10weft.operator.v1\x1a!weft/operator/v1/operations.proto\")\n" +
 	"\vDiffRequest\x12\x1a\n" +
-	"\bselector\x18\x01 \x01(\tR\bselector\"\x86\x01\n" +
-	"\tDiffReply\x12-\n" +
-	"\aobjects\x18\x01 \x03(\v2\x13.weft.v1.ObjectDiffR\aobjects\x12\x1a\n" +
+	"\bselector\x18\x01 \x01(\tR\bselector\"\x8f\x01\n" +
+	"\tDiffReply\x126\n" +
+	"\aobjects\x18\x01 \x03(\v2\x1c.weft.operator.v1.ObjectDiffR\aobjects\x12\x1a\n" +
 	"\bcompared\x18\x02 \x01(\rR\bcompared\x12\x16\n" +
 	"\x06unread\x18\x03 \x03(\tR\x06unread\x12\x16\n" +
-	"\x06moving\x18\x04 \x03(\tR\x06moving\"\x90\x01\n" +
+	"\x06moving\x18\x04 \x03(\tR\x06moving\"\x99\x01\n" +
 	"\n" +
 	"ObjectDiff\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\x12*\n" +
-	"\x06fields\x18\x04 \x03(\v2\x12.weft.v1.FieldDiffR\x06fields\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x123\n" +
+	"\x06fields\x18\x04 \x03(\v2\x1b.weft.operator.v1.FieldDiffR\x06fields\x12\x16\n" +
 	"\x06unread\x18\x05 \x01(\bR\x06unread\"m\n" +
 	"\tFieldDiff\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
@@ -954,11 +954,11 @@ const file_weft_v1_planning_proto_rawDesc = "" +
 	"\amachine\x18\x04 \x01(\tR\amachine\"@\n" +
 	"\fGraphRequest\x12\x1a\n" +
 	"\bselector\x18\x01 \x01(\tR\bselector\x12\x14\n" +
-	"\x05depth\x18\x02 \x01(\rR\x05depth\"z\n" +
+	"\x05depth\x18\x02 \x01(\rR\x05depth\"\x8c\x01\n" +
 	"\n" +
-	"GraphReply\x12(\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x12.weft.v1.GraphNodeR\x05nodes\x12(\n" +
-	"\x05edges\x18\x02 \x03(\v2\x12.weft.v1.GraphEdgeR\x05edges\x12\x18\n" +
+	"GraphReply\x121\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x1b.weft.operator.v1.GraphNodeR\x05nodes\x121\n" +
+	"\x05edges\x18\x02 \x03(\v2\x1b.weft.operator.v1.GraphEdgeR\x05edges\x12\x18\n" +
 	"\aomitted\x18\x03 \x01(\rR\aomitted\"e\n" +
 	"\tGraphNode\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x14\n" +
@@ -977,89 +977,89 @@ const file_weft_v1_planning_proto_rawDesc = "" +
 	"\x0ePlanPodRequest\x12\x1a\n" +
 	"\bmanifest\x18\x01 \x01(\fR\bmanifest\"/\n" +
 	"\x11PlanConfigRequest\x12\x1a\n" +
-	"\bdocument\x18\x01 \x01(\tR\bdocument\"\xc0\x02\n" +
+	"\bdocument\x18\x01 \x01(\tR\bdocument\"\xdb\x02\n" +
 	"\tPlanReply\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x12\n" +
-	"\x04code\x18\x02 \x01(\rR\x04code\x129\n" +
+	"\x04code\x18\x02 \x01(\rR\x04code\x12B\n" +
 	"\n" +
-	"operations\x18\x03 \x03(\v2\x19.weft.v1.PlannedOperationR\n" +
+	"operations\x18\x03 \x03(\v2\".weft.operator.v1.PlannedOperationR\n" +
 	"operations\x12\x18\n" +
 	"\awaiting\x18\x04 \x03(\tR\awaiting\x12\x18\n" +
 	"\askipped\x18\x05 \x03(\tR\askipped\x12\x14\n" +
-	"\x05notes\x18\x06 \x03(\tR\x05notes\x126\n" +
+	"\x05notes\x18\x06 \x03(\tR\x05notes\x12?\n" +
 	"\n" +
-	"interfaces\x18\a \x03(\v2\x16.weft.v1.InterfaceInfoR\n" +
+	"interfaces\x18\a \x03(\v2\x1f.weft.operator.v1.InterfaceInfoR\n" +
 	"interfaces\x12\x18\n" +
-	"\adevices\x18\b \x03(\tR\adevices\x122\n" +
-	"\bsettings\x18\t \x03(\v2\x16.weft.v1.SettingChangeR\bsettings\"\x8a\x01\n" +
+	"\adevices\x18\b \x03(\tR\adevices\x12;\n" +
+	"\bsettings\x18\t \x03(\v2\x1f.weft.operator.v1.SettingChangeR\bsettings\"\x93\x01\n" +
 	"\x10PlannedOperation\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x12\n" +
 	"\x04verb\x18\x02 \x01(\tR\x04verb\x12\x10\n" +
 	"\x03why\x18\x03 \x01(\tR\x03why\x12\x12\n" +
-	"\x04step\x18\x04 \x01(\rR\x04step\x12*\n" +
-	"\x06fields\x18\x05 \x03(\v2\x12.weft.v1.FieldDiffR\x06fields\"_\n" +
+	"\x04step\x18\x04 \x01(\rR\x04step\x123\n" +
+	"\x06fields\x18\x05 \x03(\v2\x1b.weft.operator.v1.FieldDiffR\x06fields\"_\n" +
 	"\rSettingChange\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x10\n" +
 	"\x03old\x18\x02 \x01(\tR\x03old\x12\x10\n" +
 	"\x03new\x18\x03 \x01(\tR\x03new\x12\x18\n" +
-	"\arestart\x18\x04 \x01(\bR\arestart2\xa9\x02\n" +
-	"\bPlanning\x120\n" +
-	"\x04Diff\x12\x14.weft.v1.DiffRequest\x1a\x12.weft.v1.DiffReply\x123\n" +
-	"\x05Graph\x12\x15.weft.v1.GraphRequest\x1a\x13.weft.v1.GraphReply\x12@\n" +
-	"\fPlanExternal\x12\x1c.weft.v1.PlanExternalRequest\x1a\x12.weft.v1.PlanReply\x126\n" +
-	"\aPlanPod\x12\x17.weft.v1.PlanPodRequest\x1a\x12.weft.v1.PlanReply\x12<\n" +
+	"\arestart\x18\x04 \x01(\bR\arestart2\x83\x03\n" +
+	"\bPlanning\x12B\n" +
+	"\x04Diff\x12\x1d.weft.operator.v1.DiffRequest\x1a\x1b.weft.operator.v1.DiffReply\x12E\n" +
+	"\x05Graph\x12\x1e.weft.operator.v1.GraphRequest\x1a\x1c.weft.operator.v1.GraphReply\x12R\n" +
+	"\fPlanExternal\x12%.weft.operator.v1.PlanExternalRequest\x1a\x1b.weft.operator.v1.PlanReply\x12H\n" +
+	"\aPlanPod\x12 .weft.operator.v1.PlanPodRequest\x1a\x1b.weft.operator.v1.PlanReply\x12N\n" +
 	"\n" +
-	"PlanConfig\x12\x1a.weft.v1.PlanConfigRequest\x1a\x12.weft.v1.PlanReplyB.Z,github.com/weftnet/weft/proto/weft/v1;weftv1b\x06proto3"
+	"PlanConfig\x12#.weft.operator.v1.PlanConfigRequest\x1a\x1b.weft.operator.v1.PlanReplyB;Z9github.com/weftnet/weft/proto/weft/operator/v1;operatorv1b\x06proto3"
 
 var (
-	file_weft_v1_planning_proto_rawDescOnce sync.Once
-	file_weft_v1_planning_proto_rawDescData []byte
+	file_weft_operator_v1_planning_proto_rawDescOnce sync.Once
+	file_weft_operator_v1_planning_proto_rawDescData []byte
 )
 
-func file_weft_v1_planning_proto_rawDescGZIP() []byte {
-	file_weft_v1_planning_proto_rawDescOnce.Do(func() {
-		file_weft_v1_planning_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_weft_v1_planning_proto_rawDesc), len(file_weft_v1_planning_proto_rawDesc)))
+func file_weft_operator_v1_planning_proto_rawDescGZIP() []byte {
+	file_weft_operator_v1_planning_proto_rawDescOnce.Do(func() {
+		file_weft_operator_v1_planning_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_weft_operator_v1_planning_proto_rawDesc), len(file_weft_operator_v1_planning_proto_rawDesc)))
 	})
-	return file_weft_v1_planning_proto_rawDescData
+	return file_weft_operator_v1_planning_proto_rawDescData
 }
 
-var file_weft_v1_planning_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
-var file_weft_v1_planning_proto_goTypes = []any{
-	(*DiffRequest)(nil),         // 0: weft.v1.DiffRequest
-	(*DiffReply)(nil),           // 1: weft.v1.DiffReply
-	(*ObjectDiff)(nil),          // 2: weft.v1.ObjectDiff
-	(*FieldDiff)(nil),           // 3: weft.v1.FieldDiff
-	(*GraphRequest)(nil),        // 4: weft.v1.GraphRequest
-	(*GraphReply)(nil),          // 5: weft.v1.GraphReply
-	(*GraphNode)(nil),           // 6: weft.v1.GraphNode
-	(*GraphEdge)(nil),           // 7: weft.v1.GraphEdge
-	(*PlanExternalRequest)(nil), // 8: weft.v1.PlanExternalRequest
-	(*PlanPodRequest)(nil),      // 9: weft.v1.PlanPodRequest
-	(*PlanConfigRequest)(nil),   // 10: weft.v1.PlanConfigRequest
-	(*PlanReply)(nil),           // 11: weft.v1.PlanReply
-	(*PlannedOperation)(nil),    // 12: weft.v1.PlannedOperation
-	(*SettingChange)(nil),       // 13: weft.v1.SettingChange
-	(*InterfaceInfo)(nil),       // 14: weft.v1.InterfaceInfo
+var file_weft_operator_v1_planning_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_weft_operator_v1_planning_proto_goTypes = []any{
+	(*DiffRequest)(nil),         // 0: weft.operator.v1.DiffRequest
+	(*DiffReply)(nil),           // 1: weft.operator.v1.DiffReply
+	(*ObjectDiff)(nil),          // 2: weft.operator.v1.ObjectDiff
+	(*FieldDiff)(nil),           // 3: weft.operator.v1.FieldDiff
+	(*GraphRequest)(nil),        // 4: weft.operator.v1.GraphRequest
+	(*GraphReply)(nil),          // 5: weft.operator.v1.GraphReply
+	(*GraphNode)(nil),           // 6: weft.operator.v1.GraphNode
+	(*GraphEdge)(nil),           // 7: weft.operator.v1.GraphEdge
+	(*PlanExternalRequest)(nil), // 8: weft.operator.v1.PlanExternalRequest
+	(*PlanPodRequest)(nil),      // 9: weft.operator.v1.PlanPodRequest
+	(*PlanConfigRequest)(nil),   // 10: weft.operator.v1.PlanConfigRequest
+	(*PlanReply)(nil),           // 11: weft.operator.v1.PlanReply
+	(*PlannedOperation)(nil),    // 12: weft.operator.v1.PlannedOperation
+	(*SettingChange)(nil),       // 13: weft.operator.v1.SettingChange
+	(*InterfaceInfo)(nil),       // 14: weft.operator.v1.InterfaceInfo
 }
-var file_weft_v1_planning_proto_depIdxs = []int32{
-	2,  // 0: weft.v1.DiffReply.objects:type_name -> weft.v1.ObjectDiff
-	3,  // 1: weft.v1.ObjectDiff.fields:type_name -> weft.v1.FieldDiff
-	6,  // 2: weft.v1.GraphReply.nodes:type_name -> weft.v1.GraphNode
-	7,  // 3: weft.v1.GraphReply.edges:type_name -> weft.v1.GraphEdge
-	12, // 4: weft.v1.PlanReply.operations:type_name -> weft.v1.PlannedOperation
-	14, // 5: weft.v1.PlanReply.interfaces:type_name -> weft.v1.InterfaceInfo
-	13, // 6: weft.v1.PlanReply.settings:type_name -> weft.v1.SettingChange
-	3,  // 7: weft.v1.PlannedOperation.fields:type_name -> weft.v1.FieldDiff
-	0,  // 8: weft.v1.Planning.Diff:input_type -> weft.v1.DiffRequest
-	4,  // 9: weft.v1.Planning.Graph:input_type -> weft.v1.GraphRequest
-	8,  // 10: weft.v1.Planning.PlanExternal:input_type -> weft.v1.PlanExternalRequest
-	9,  // 11: weft.v1.Planning.PlanPod:input_type -> weft.v1.PlanPodRequest
-	10, // 12: weft.v1.Planning.PlanConfig:input_type -> weft.v1.PlanConfigRequest
-	1,  // 13: weft.v1.Planning.Diff:output_type -> weft.v1.DiffReply
-	5,  // 14: weft.v1.Planning.Graph:output_type -> weft.v1.GraphReply
-	11, // 15: weft.v1.Planning.PlanExternal:output_type -> weft.v1.PlanReply
-	11, // 16: weft.v1.Planning.PlanPod:output_type -> weft.v1.PlanReply
-	11, // 17: weft.v1.Planning.PlanConfig:output_type -> weft.v1.PlanReply
+var file_weft_operator_v1_planning_proto_depIdxs = []int32{
+	2,  // 0: weft.operator.v1.DiffReply.objects:type_name -> weft.operator.v1.ObjectDiff
+	3,  // 1: weft.operator.v1.ObjectDiff.fields:type_name -> weft.operator.v1.FieldDiff
+	6,  // 2: weft.operator.v1.GraphReply.nodes:type_name -> weft.operator.v1.GraphNode
+	7,  // 3: weft.operator.v1.GraphReply.edges:type_name -> weft.operator.v1.GraphEdge
+	12, // 4: weft.operator.v1.PlanReply.operations:type_name -> weft.operator.v1.PlannedOperation
+	14, // 5: weft.operator.v1.PlanReply.interfaces:type_name -> weft.operator.v1.InterfaceInfo
+	13, // 6: weft.operator.v1.PlanReply.settings:type_name -> weft.operator.v1.SettingChange
+	3,  // 7: weft.operator.v1.PlannedOperation.fields:type_name -> weft.operator.v1.FieldDiff
+	0,  // 8: weft.operator.v1.Planning.Diff:input_type -> weft.operator.v1.DiffRequest
+	4,  // 9: weft.operator.v1.Planning.Graph:input_type -> weft.operator.v1.GraphRequest
+	8,  // 10: weft.operator.v1.Planning.PlanExternal:input_type -> weft.operator.v1.PlanExternalRequest
+	9,  // 11: weft.operator.v1.Planning.PlanPod:input_type -> weft.operator.v1.PlanPodRequest
+	10, // 12: weft.operator.v1.Planning.PlanConfig:input_type -> weft.operator.v1.PlanConfigRequest
+	1,  // 13: weft.operator.v1.Planning.Diff:output_type -> weft.operator.v1.DiffReply
+	5,  // 14: weft.operator.v1.Planning.Graph:output_type -> weft.operator.v1.GraphReply
+	11, // 15: weft.operator.v1.Planning.PlanExternal:output_type -> weft.operator.v1.PlanReply
+	11, // 16: weft.operator.v1.Planning.PlanPod:output_type -> weft.operator.v1.PlanReply
+	11, // 17: weft.operator.v1.Planning.PlanConfig:output_type -> weft.operator.v1.PlanReply
 	13, // [13:18] is the sub-list for method output_type
 	8,  // [8:13] is the sub-list for method input_type
 	8,  // [8:8] is the sub-list for extension type_name
@@ -1067,27 +1067,27 @@ var file_weft_v1_planning_proto_depIdxs = []int32{
 	0,  // [0:8] is the sub-list for field type_name
 }
 
-func init() { file_weft_v1_planning_proto_init() }
-func file_weft_v1_planning_proto_init() {
-	if File_weft_v1_planning_proto != nil {
+func init() { file_weft_operator_v1_planning_proto_init() }
+func file_weft_operator_v1_planning_proto_init() {
+	if File_weft_operator_v1_planning_proto != nil {
 		return
 	}
-	file_weft_v1_operations_proto_init()
+	file_weft_operator_v1_operations_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_planning_proto_rawDesc), len(file_weft_v1_planning_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_operator_v1_planning_proto_rawDesc), len(file_weft_operator_v1_planning_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_weft_v1_planning_proto_goTypes,
-		DependencyIndexes: file_weft_v1_planning_proto_depIdxs,
-		MessageInfos:      file_weft_v1_planning_proto_msgTypes,
+		GoTypes:           file_weft_operator_v1_planning_proto_goTypes,
+		DependencyIndexes: file_weft_operator_v1_planning_proto_depIdxs,
+		MessageInfos:      file_weft_operator_v1_planning_proto_msgTypes,
 	}.Build()
-	File_weft_v1_planning_proto = out.File
-	file_weft_v1_planning_proto_goTypes = nil
-	file_weft_v1_planning_proto_depIdxs = nil
+	File_weft_operator_v1_planning_proto = out.File
+	file_weft_operator_v1_planning_proto_goTypes = nil
+	file_weft_operator_v1_planning_proto_depIdxs = nil
 }

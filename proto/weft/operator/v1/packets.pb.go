@@ -2,11 +2,11 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: weft/v1/packets.proto
+// source: weft/operator/v1/packets.proto
 
 // Packets of pods' interfaces, for operators.
 
-package weftv1
+package operatorv1
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -41,7 +41,7 @@ type CaptureRequest struct {
 
 func (x *CaptureRequest) Reset() {
 	*x = CaptureRequest{}
-	mi := &file_weft_v1_packets_proto_msgTypes[0]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -53,7 +53,7 @@ func (x *CaptureRequest) String() string {
 func (*CaptureRequest) ProtoMessage() {}
 
 func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_packets_proto_msgTypes[0]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -66,7 +66,7 @@ func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
 func (*CaptureRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_packets_proto_rawDescGZIP(), []int{0}
+	return file_weft_operator_v1_packets_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *CaptureRequest) GetNamespace() string {
@@ -139,7 +139,7 @@ type CaptureReply struct {
 
 func (x *CaptureReply) Reset() {
 	*x = CaptureReply{}
-	mi := &file_weft_v1_packets_proto_msgTypes[1]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -151,7 +151,7 @@ func (x *CaptureReply) String() string {
 func (*CaptureReply) ProtoMessage() {}
 
 func (x *CaptureReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_packets_proto_msgTypes[1]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -164,7 +164,7 @@ func (x *CaptureReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureReply.ProtoReflect.Descriptor instead.
 func (*CaptureReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_packets_proto_rawDescGZIP(), []int{1}
+	return file_weft_operator_v1_packets_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *CaptureReply) GetPart() isCaptureReply_Part {
@@ -237,7 +237,7 @@ type CaptureStart struct {
 
 func (x *CaptureStart) Reset() {
 	*x = CaptureStart{}
-	mi := &file_weft_v1_packets_proto_msgTypes[2]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -249,7 +249,7 @@ func (x *CaptureStart) String() string {
 func (*CaptureStart) ProtoMessage() {}
 
 func (x *CaptureStart) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_packets_proto_msgTypes[2]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -262,7 +262,7 @@ func (x *CaptureStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureStart.ProtoReflect.Descriptor instead.
 func (*CaptureStart) Descriptor() ([]byte, []int) {
-	return file_weft_v1_packets_proto_rawDescGZIP(), []int{2}
+	return file_weft_operator_v1_packets_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CaptureStart) GetObject() string {
@@ -310,7 +310,7 @@ type CapturedPackets struct {
 
 func (x *CapturedPackets) Reset() {
 	*x = CapturedPackets{}
-	mi := &file_weft_v1_packets_proto_msgTypes[3]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -322,7 +322,7 @@ func (x *CapturedPackets) String() string {
 func (*CapturedPackets) ProtoMessage() {}
 
 func (x *CapturedPackets) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_packets_proto_msgTypes[3]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -335,7 +335,7 @@ func (x *CapturedPackets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPackets.ProtoReflect.Descriptor instead.
 func (*CapturedPackets) Descriptor() ([]byte, []int) {
-	return file_weft_v1_packets_proto_rawDescGZIP(), []int{3}
+	return file_weft_operator_v1_packets_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CapturedPackets) GetPackets() []*CapturedPacket {
@@ -363,7 +363,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_weft_v1_packets_proto_msgTypes[4]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -375,7 +375,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_packets_proto_msgTypes[4]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -388,7 +388,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_weft_v1_packets_proto_rawDescGZIP(), []int{4}
+	return file_weft_operator_v1_packets_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -426,7 +426,7 @@ type CaptureEnd struct {
 
 func (x *CaptureEnd) Reset() {
 	*x = CaptureEnd{}
-	mi := &file_weft_v1_packets_proto_msgTypes[5]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -438,7 +438,7 @@ func (x *CaptureEnd) String() string {
 func (*CaptureEnd) ProtoMessage() {}
 
 func (x *CaptureEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_packets_proto_msgTypes[5]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -451,7 +451,7 @@ func (x *CaptureEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureEnd.ProtoReflect.Descriptor instead.
 func (*CaptureEnd) Descriptor() ([]byte, []int) {
-	return file_weft_v1_packets_proto_rawDescGZIP(), []int{5}
+	return file_weft_operator_v1_packets_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CaptureEnd) GetReason() string {
@@ -502,7 +502,7 @@ type TraceRequest struct {
 
 func (x *TraceRequest) Reset() {
 	*x = TraceRequest{}
-	mi := &file_weft_v1_packets_proto_msgTypes[6]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +514,7 @@ func (x *TraceRequest) String() string {
 func (*TraceRequest) ProtoMessage() {}
 
 func (x *TraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_packets_proto_msgTypes[6]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +527,7 @@ func (x *TraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
 func (*TraceRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_packets_proto_rawDescGZIP(), []int{6}
+	return file_weft_operator_v1_packets_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TraceRequest) GetNamespace() string {
@@ -578,7 +578,7 @@ type TraceReply struct {
 
 func (x *TraceReply) Reset() {
 	*x = TraceReply{}
-	mi := &file_weft_v1_packets_proto_msgTypes[7]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -590,7 +590,7 @@ func (x *TraceReply) String() string {
 func (*TraceReply) ProtoMessage() {}
 
 func (x *TraceReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_packets_proto_msgTypes[7]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -603,7 +603,7 @@ func (x *TraceReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceReply.ProtoReflect.Descriptor instead.
 func (*TraceReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_packets_proto_rawDescGZIP(), []int{7}
+	return file_weft_operator_v1_packets_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TraceReply) GetPart() isTraceReply_Part {
@@ -661,7 +661,7 @@ type TracedPacket struct {
 
 func (x *TracedPacket) Reset() {
 	*x = TracedPacket{}
-	mi := &file_weft_v1_packets_proto_msgTypes[8]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +673,7 @@ func (x *TracedPacket) String() string {
 func (*TracedPacket) ProtoMessage() {}
 
 func (x *TracedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_packets_proto_msgTypes[8]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +686,7 @@ func (x *TracedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TracedPacket.ProtoReflect.Descriptor instead.
 func (*TracedPacket) Descriptor() ([]byte, []int) {
-	return file_weft_v1_packets_proto_rawDescGZIP(), []int{8}
+	return file_weft_operator_v1_packets_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TracedPacket) GetInterface() string {
@@ -736,7 +736,7 @@ type TraceStep struct {
 
 func (x *TraceStep) Reset() {
 	*x = TraceStep{}
-	mi := &file_weft_v1_packets_proto_msgTypes[9]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +748,7 @@ func (x *TraceStep) String() string {
 func (*TraceStep) ProtoMessage() {}
 
 func (x *TraceStep) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_packets_proto_msgTypes[9]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +761,7 @@ func (x *TraceStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceStep.ProtoReflect.Descriptor instead.
 func (*TraceStep) Descriptor() ([]byte, []int) {
-	return file_weft_v1_packets_proto_rawDescGZIP(), []int{9}
+	return file_weft_operator_v1_packets_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TraceStep) GetNode() string {
@@ -796,7 +796,7 @@ type TraceEnd struct {
 
 func (x *TraceEnd) Reset() {
 	*x = TraceEnd{}
-	mi := &file_weft_v1_packets_proto_msgTypes[10]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +808,7 @@ func (x *TraceEnd) String() string {
 func (*TraceEnd) ProtoMessage() {}
 
 func (x *TraceEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_packets_proto_msgTypes[10]
+	mi := &file_weft_operator_v1_packets_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +821,7 @@ func (x *TraceEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceEnd.ProtoReflect.Descriptor instead.
 func (*TraceEnd) Descriptor() ([]byte, []int) {
-	return file_weft_v1_packets_proto_rawDescGZIP(), []int{10}
+	return file_weft_operator_v1_packets_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TraceEnd) GetReason() string {
@@ -845,11 +845,11 @@ func (x *TraceEnd) GetOthers() uint64 {
 	return 0
 }
 
-var File_weft_v1_packets_proto protoreflect.FileDescriptor
+var File_weft_operator_v1_packets_proto protoreflect.FileDescriptor
 
-const file_weft_v1_packets_proto_rawDesc = "" +
+const file_weft_operator_v1_packets_proto_rawDesc = "" +
 	"\n" +
-	"\x15weft/v1/packets.proto\x12\aweft.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x80\x02\n" +
+	"\x1eweft/operator/v1/packets.proto\x12\x10weft.operator.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x80\x02\n" +
 	"\x0eCaptureRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
@@ -859,11 +859,11 @@ const file_weft_v1_packets_proto_rawDesc = "" +
 	"\bduration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1f\n" +
 	"\vsnap_length\x18\a \x01(\rR\n" +
 	"snapLength\x12\x12\n" +
-	"\x04ring\x18\b \x01(\x04R\x04ring\"\xa4\x01\n" +
-	"\fCaptureReply\x12-\n" +
-	"\x05start\x18\x01 \x01(\v2\x15.weft.v1.CaptureStartH\x00R\x05start\x124\n" +
-	"\apackets\x18\x02 \x01(\v2\x18.weft.v1.CapturedPacketsH\x00R\apackets\x12'\n" +
-	"\x03end\x18\x03 \x01(\v2\x13.weft.v1.CaptureEndH\x00R\x03endB\x06\n" +
+	"\x04ring\x18\b \x01(\x04R\x04ring\"\xbf\x01\n" +
+	"\fCaptureReply\x126\n" +
+	"\x05start\x18\x01 \x01(\v2\x1e.weft.operator.v1.CaptureStartH\x00R\x05start\x12=\n" +
+	"\apackets\x18\x02 \x01(\v2!.weft.operator.v1.CapturedPacketsH\x00R\apackets\x120\n" +
+	"\x03end\x18\x03 \x01(\v2\x1c.weft.operator.v1.CaptureEndH\x00R\x03endB\x06\n" +
 	"\x04part\"\xd2\x01\n" +
 	"\fCaptureStart\x12\x16\n" +
 	"\x06object\x18\x01 \x01(\tR\x06object\x12\x1b\n" +
@@ -871,9 +871,9 @@ const file_weft_v1_packets_proto_rawDesc = "" +
 	"\vsnap_length\x18\x03 \x01(\rR\n" +
 	"snapLength\x124\n" +
 	"\astarted\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x126\n" +
-	"\bdeadline\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\"X\n" +
-	"\x0fCapturedPackets\x121\n" +
-	"\apackets\x18\x01 \x03(\v2\x17.weft.v1.CapturedPacketR\apackets\x12\x12\n" +
+	"\bdeadline\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\"a\n" +
+	"\x0fCapturedPackets\x12:\n" +
+	"\apackets\x18\x01 \x03(\v2 .weft.operator.v1.CapturedPacketR\apackets\x12\x12\n" +
 	"\x04lost\x18\x02 \x01(\x04R\x04lost\"l\n" +
 	"\x0eCapturedPacket\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
@@ -891,18 +891,18 @@ const file_weft_v1_packets_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
 	"\tinterface\x18\x03 \x01(\tR\tinterface\x12\x14\n" +
 	"\x05count\x18\x04 \x01(\rR\x05count\x125\n" +
-	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"l\n" +
+	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"~\n" +
 	"\n" +
-	"TraceReply\x12/\n" +
-	"\x06packet\x18\x01 \x01(\v2\x15.weft.v1.TracedPacketH\x00R\x06packet\x12%\n" +
-	"\x03end\x18\x02 \x01(\v2\x11.weft.v1.TraceEndH\x00R\x03endB\x06\n" +
-	"\x04part\"\xa4\x01\n" +
+	"TraceReply\x128\n" +
+	"\x06packet\x18\x01 \x01(\v2\x1e.weft.operator.v1.TracedPacketH\x00R\x06packet\x12.\n" +
+	"\x03end\x18\x02 \x01(\v2\x1a.weft.operator.v1.TraceEndH\x00R\x03endB\x06\n" +
+	"\x04part\"\xad\x01\n" +
 	"\fTracedPacket\x12\x1c\n" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12\x18\n" +
 	"\aoutcome\x18\x03 \x01(\tR\aoutcome\x12\x18\n" +
-	"\adropped\x18\x04 \x01(\bR\adropped\x12(\n" +
-	"\x05steps\x18\x05 \x03(\v2\x12.weft.v1.TraceStepR\x05steps\"^\n" +
+	"\adropped\x18\x04 \x01(\bR\adropped\x121\n" +
+	"\x05steps\x18\x05 \x03(\v2\x1b.weft.operator.v1.TraceStepR\x05steps\"^\n" +
 	"\tTraceStep\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12)\n" +
@@ -910,57 +910,57 @@ const file_weft_v1_packets_proto_rawDesc = "" +
 	"\bTraceEnd\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\apackets\x18\x02 \x01(\rR\apackets\x12\x16\n" +
-	"\x06others\x18\x03 \x01(\x04R\x06others2}\n" +
-	"\aPackets\x12;\n" +
-	"\aCapture\x12\x17.weft.v1.CaptureRequest\x1a\x15.weft.v1.CaptureReply0\x01\x125\n" +
-	"\x05Trace\x12\x15.weft.v1.TraceRequest\x1a\x13.weft.v1.TraceReply0\x01B.Z,github.com/weftnet/weft/proto/weft/v1;weftv1b\x06proto3"
+	"\x06others\x18\x03 \x01(\x04R\x06others2\xa1\x01\n" +
+	"\aPackets\x12M\n" +
+	"\aCapture\x12 .weft.operator.v1.CaptureRequest\x1a\x1e.weft.operator.v1.CaptureReply0\x01\x12G\n" +
+	"\x05Trace\x12\x1e.weft.operator.v1.TraceRequest\x1a\x1c.weft.operator.v1.TraceReply0\x01B;Z9github.com/weftnet/weft/proto/weft/operator/v1;operatorv1b\x06proto3"
 
 var (
-	file_weft_v1_packets_proto_rawDescOnce sync.Once
-	file_weft_v1_packets_proto_rawDescData []byte
+	file_weft_operator_v1_packets_proto_rawDescOnce sync.Once
+	file_weft_operator_v1_packets_proto_rawDescData []byte
 )
 
-func file_weft_v1_packets_proto_rawDescGZIP() []byte {
-	file_weft_v1_packets_proto_rawDescOnce.Do(func() {
-		file_weft_v1_packets_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_weft_v1_packets_proto_rawDesc), len(file_weft_v1_packets_proto_rawDesc)))
+func file_weft_operator_v1_packets_proto_rawDescGZIP() []byte {
+	file_weft_operator_v1_packets_proto_rawDescOnce.Do(func() {
+		file_weft_operator_v1_packets_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_weft_operator_v1_packets_proto_rawDesc), len(file_weft_operator_v1_packets_proto_rawDesc)))
 	})
-	return file_weft_v1_packets_proto_rawDescData
+	return file_weft_operator_v1_packets_proto_rawDescData
 }
 
-var file_weft_v1_packets_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
-var file_weft_v1_packets_proto_goTypes = []any{
-	(*CaptureRequest)(nil),        // 0: weft.v1.CaptureRequest
-	(*CaptureReply)(nil),          // 1: weft.v1.CaptureReply
-	(*CaptureStart)(nil),          // 2: weft.v1.CaptureStart
-	(*CapturedPackets)(nil),       // 3: weft.v1.CapturedPackets
-	(*CapturedPacket)(nil),        // 4: weft.v1.CapturedPacket
-	(*CaptureEnd)(nil),            // 5: weft.v1.CaptureEnd
-	(*TraceRequest)(nil),          // 6: weft.v1.TraceRequest
-	(*TraceReply)(nil),            // 7: weft.v1.TraceReply
-	(*TracedPacket)(nil),          // 8: weft.v1.TracedPacket
-	(*TraceStep)(nil),             // 9: weft.v1.TraceStep
-	(*TraceEnd)(nil),              // 10: weft.v1.TraceEnd
+var file_weft_operator_v1_packets_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_weft_operator_v1_packets_proto_goTypes = []any{
+	(*CaptureRequest)(nil),        // 0: weft.operator.v1.CaptureRequest
+	(*CaptureReply)(nil),          // 1: weft.operator.v1.CaptureReply
+	(*CaptureStart)(nil),          // 2: weft.operator.v1.CaptureStart
+	(*CapturedPackets)(nil),       // 3: weft.operator.v1.CapturedPackets
+	(*CapturedPacket)(nil),        // 4: weft.operator.v1.CapturedPacket
+	(*CaptureEnd)(nil),            // 5: weft.operator.v1.CaptureEnd
+	(*TraceRequest)(nil),          // 6: weft.operator.v1.TraceRequest
+	(*TraceReply)(nil),            // 7: weft.operator.v1.TraceReply
+	(*TracedPacket)(nil),          // 8: weft.operator.v1.TracedPacket
+	(*TraceStep)(nil),             // 9: weft.operator.v1.TraceStep
+	(*TraceEnd)(nil),              // 10: weft.operator.v1.TraceEnd
 	(*durationpb.Duration)(nil),   // 11: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
 }
-var file_weft_v1_packets_proto_depIdxs = []int32{
-	11, // 0: weft.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	2,  // 1: weft.v1.CaptureReply.start:type_name -> weft.v1.CaptureStart
-	3,  // 2: weft.v1.CaptureReply.packets:type_name -> weft.v1.CapturedPackets
-	5,  // 3: weft.v1.CaptureReply.end:type_name -> weft.v1.CaptureEnd
-	12, // 4: weft.v1.CaptureStart.started:type_name -> google.protobuf.Timestamp
-	12, // 5: weft.v1.CaptureStart.deadline:type_name -> google.protobuf.Timestamp
-	4,  // 6: weft.v1.CapturedPackets.packets:type_name -> weft.v1.CapturedPacket
-	12, // 7: weft.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	11, // 8: weft.v1.TraceRequest.duration:type_name -> google.protobuf.Duration
-	8,  // 9: weft.v1.TraceReply.packet:type_name -> weft.v1.TracedPacket
-	10, // 10: weft.v1.TraceReply.end:type_name -> weft.v1.TraceEnd
-	9,  // 11: weft.v1.TracedPacket.steps:type_name -> weft.v1.TraceStep
-	11, // 12: weft.v1.TraceStep.at:type_name -> google.protobuf.Duration
-	0,  // 13: weft.v1.Packets.Capture:input_type -> weft.v1.CaptureRequest
-	6,  // 14: weft.v1.Packets.Trace:input_type -> weft.v1.TraceRequest
-	1,  // 15: weft.v1.Packets.Capture:output_type -> weft.v1.CaptureReply
-	7,  // 16: weft.v1.Packets.Trace:output_type -> weft.v1.TraceReply
+var file_weft_operator_v1_packets_proto_depIdxs = []int32{
+	11, // 0: weft.operator.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	2,  // 1: weft.operator.v1.CaptureReply.start:type_name -> weft.operator.v1.CaptureStart
+	3,  // 2: weft.operator.v1.CaptureReply.packets:type_name -> weft.operator.v1.CapturedPackets
+	5,  // 3: weft.operator.v1.CaptureReply.end:type_name -> weft.operator.v1.CaptureEnd
+	12, // 4: weft.operator.v1.CaptureStart.started:type_name -> google.protobuf.Timestamp
+	12, // 5: weft.operator.v1.CaptureStart.deadline:type_name -> google.protobuf.Timestamp
+	4,  // 6: weft.operator.v1.CapturedPackets.packets:type_name -> weft.operator.v1.CapturedPacket
+	12, // 7: weft.operator.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	11, // 8: weft.operator.v1.TraceRequest.duration:type_name -> google.protobuf.Duration
+	8,  // 9: weft.operator.v1.TraceReply.packet:type_name -> weft.operator.v1.TracedPacket
+	10, // 10: weft.operator.v1.TraceReply.end:type_name -> weft.operator.v1.TraceEnd
+	9,  // 11: weft.operator.v1.TracedPacket.steps:type_name -> weft.operator.v1.TraceStep
+	11, // 12: weft.operator.v1.TraceStep.at:type_name -> google.protobuf.Duration
+	0,  // 13: weft.operator.v1.Packets.Capture:input_type -> weft.operator.v1.CaptureRequest
+	6,  // 14: weft.operator.v1.Packets.Trace:input_type -> weft.operator.v1.TraceRequest
+	1,  // 15: weft.operator.v1.Packets.Capture:output_type -> weft.operator.v1.CaptureReply
+	7,  // 16: weft.operator.v1.Packets.Trace:output_type -> weft.operator.v1.TraceReply
 	15, // [15:17] is the sub-list for method output_type
 	13, // [13:15] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
@@ -968,17 +968,17 @@ var file_weft_v1_packets_proto_depIdxs = []int32{
 	0,  // [0:13] is the sub-list for field type_name
 }
 
-func init() { file_weft_v1_packets_proto_init() }
-func file_weft_v1_packets_proto_init() {
-	if File_weft_v1_packets_proto != nil {
+func init() { file_weft_operator_v1_packets_proto_init() }
+func file_weft_operator_v1_packets_proto_init() {
+	if File_weft_operator_v1_packets_proto != nil {
 		return
 	}
-	file_weft_v1_packets_proto_msgTypes[1].OneofWrappers = []any{
+	file_weft_operator_v1_packets_proto_msgTypes[1].OneofWrappers = []any{
 		(*CaptureReply_Start)(nil),
 		(*CaptureReply_Packets)(nil),
 		(*CaptureReply_End)(nil),
 	}
-	file_weft_v1_packets_proto_msgTypes[7].OneofWrappers = []any{
+	file_weft_operator_v1_packets_proto_msgTypes[7].OneofWrappers = []any{
 		(*TraceReply_Packet)(nil),
 		(*TraceReply_End)(nil),
 	}
@@ -986,17 +986,17 @@ func file_weft_v1_packets_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_packets_proto_rawDesc), len(file_weft_v1_packets_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_operator_v1_packets_proto_rawDesc), len(file_weft_operator_v1_packets_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_weft_v1_packets_proto_goTypes,
-		DependencyIndexes: file_weft_v1_packets_proto_depIdxs,
-		MessageInfos:      file_weft_v1_packets_proto_msgTypes,
+		GoTypes:           file_weft_operator_v1_packets_proto_goTypes,
+		DependencyIndexes: file_weft_operator_v1_packets_proto_depIdxs,
+		MessageInfos:      file_weft_operator_v1_packets_proto_msgTypes,
 	}.Build()
-	File_weft_v1_packets_proto = out.File
-	file_weft_v1_packets_proto_goTypes = nil
-	file_weft_v1_packets_proto_depIdxs = nil
+	File_weft_operator_v1_packets_proto = out.File
+	file_weft_operator_v1_packets_proto_goTypes = nil
+	file_weft_operator_v1_packets_proto_depIdxs = nil
 }

@@ -2,11 +2,11 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             (unknown)
-// source: weft/v1/operations.proto
+// source: weft/operator/v1/operations.proto
 
 // The API of the agent for operators.
 
-package weftv1
+package operatorv1
 
 import (
 	context "context"
@@ -21,23 +21,23 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Operations_State_FullMethodName          = "/weft.v1.Operations/State"
-	Operations_Attachments_FullMethodName    = "/weft.v1.Operations/Attachments"
-	Operations_Events_FullMethodName         = "/weft.v1.Operations/Events"
-	Operations_Transactions_FullMethodName   = "/weft.v1.Operations/Transactions"
-	Operations_Objects_FullMethodName        = "/weft.v1.Operations/Objects"
-	Operations_Why_FullMethodName            = "/weft.v1.Operations/Why"
-	Operations_Addresses_FullMethodName      = "/weft.v1.Operations/Addresses"
-	Operations_Devices_FullMethodName        = "/weft.v1.Operations/Devices"
-	Operations_Counters_FullMethodName       = "/weft.v1.Operations/Counters"
-	Operations_Configure_FullMethodName      = "/weft.v1.Operations/Configure"
-	Operations_Settings_FullMethodName       = "/weft.v1.Operations/Settings"
-	Operations_Resync_FullMethodName         = "/weft.v1.Operations/Resync"
-	Operations_Audit_FullMethodName          = "/weft.v1.Operations/Audit"
-	Operations_LogLevel_FullMethodName       = "/weft.v1.Operations/LogLevel"
-	Operations_Quarantine_FullMethodName     = "/weft.v1.Operations/Quarantine"
-	Operations_Release_FullMethodName        = "/weft.v1.Operations/Release"
-	Operations_CollectGarbage_FullMethodName = "/weft.v1.Operations/CollectGarbage"
+	Operations_State_FullMethodName          = "/weft.operator.v1.Operations/State"
+	Operations_Attachments_FullMethodName    = "/weft.operator.v1.Operations/Attachments"
+	Operations_Events_FullMethodName         = "/weft.operator.v1.Operations/Events"
+	Operations_Transactions_FullMethodName   = "/weft.operator.v1.Operations/Transactions"
+	Operations_Objects_FullMethodName        = "/weft.operator.v1.Operations/Objects"
+	Operations_Why_FullMethodName            = "/weft.operator.v1.Operations/Why"
+	Operations_Addresses_FullMethodName      = "/weft.operator.v1.Operations/Addresses"
+	Operations_Devices_FullMethodName        = "/weft.operator.v1.Operations/Devices"
+	Operations_Counters_FullMethodName       = "/weft.operator.v1.Operations/Counters"
+	Operations_Configure_FullMethodName      = "/weft.operator.v1.Operations/Configure"
+	Operations_Settings_FullMethodName       = "/weft.operator.v1.Operations/Settings"
+	Operations_Resync_FullMethodName         = "/weft.operator.v1.Operations/Resync"
+	Operations_Audit_FullMethodName          = "/weft.operator.v1.Operations/Audit"
+	Operations_LogLevel_FullMethodName       = "/weft.operator.v1.Operations/LogLevel"
+	Operations_Quarantine_FullMethodName     = "/weft.operator.v1.Operations/Quarantine"
+	Operations_Release_FullMethodName        = "/weft.operator.v1.Operations/Release"
+	Operations_CollectGarbage_FullMethodName = "/weft.operator.v1.Operations/CollectGarbage"
 )
 
 // OperationsClient is the client API for Operations service.
@@ -696,7 +696,7 @@ func _Operations_CollectGarbage_Handler(srv interface{}, ctx context.Context, de
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Operations_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "weft.v1.Operations",
+	ServiceName: "weft.operator.v1.Operations",
 	HandlerType: (*OperationsServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
@@ -771,5 +771,5 @@ var Operations_ServiceDesc = grpc.ServiceDesc{
 			ServerStreams: true,
 		},
 	},
-	Metadata: "weft/v1/operations.proto",
+	Metadata: "weft/operator/v1/operations.proto",
 }

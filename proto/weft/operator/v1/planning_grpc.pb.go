@@ -2,11 +2,11 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             (unknown)
-// source: weft/v1/planning.proto
+// source: weft/operator/v1/planning.proto
 
 // Comparison of objects with the machine, their graph, and plans of changes, for weftctl. The methods of this service change nothing.
 
-package weftv1
+package operatorv1
 
 import (
 	context "context"
@@ -21,11 +21,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Planning_Diff_FullMethodName         = "/weft.v1.Planning/Diff"
-	Planning_Graph_FullMethodName        = "/weft.v1.Planning/Graph"
-	Planning_PlanExternal_FullMethodName = "/weft.v1.Planning/PlanExternal"
-	Planning_PlanPod_FullMethodName      = "/weft.v1.Planning/PlanPod"
-	Planning_PlanConfig_FullMethodName   = "/weft.v1.Planning/PlanConfig"
+	Planning_Diff_FullMethodName         = "/weft.operator.v1.Planning/Diff"
+	Planning_Graph_FullMethodName        = "/weft.operator.v1.Planning/Graph"
+	Planning_PlanExternal_FullMethodName = "/weft.operator.v1.Planning/PlanExternal"
+	Planning_PlanPod_FullMethodName      = "/weft.operator.v1.Planning/PlanPod"
+	Planning_PlanConfig_FullMethodName   = "/weft.operator.v1.Planning/PlanConfig"
 )
 
 // PlanningClient is the client API for Planning service.
@@ -260,7 +260,7 @@ func _Planning_PlanConfig_Handler(srv interface{}, ctx context.Context, dec func
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Planning_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "weft.v1.Planning",
+	ServiceName: "weft.operator.v1.Planning",
 	HandlerType: (*PlanningServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
@@ -285,5 +285,5 @@ var Planning_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
-	Metadata: "weft/v1/planning.proto",
+	Metadata: "weft/operator/v1/planning.proto",
 }

@@ -2,13 +2,14 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: weft/v1/dataplane.proto
+// source: weft/operator/v1/dataplane.proto
 
 // The dataplane as it is, for operators.
 
-package weftv1
+package operatorv1
 
 import (
+	v1 "github.com/weftnet/weft/proto/weft/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -36,7 +37,7 @@ type DataplaneRequest struct {
 
 func (x *DataplaneRequest) Reset() {
 	*x = DataplaneRequest{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[0]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -48,7 +49,7 @@ func (x *DataplaneRequest) String() string {
 func (*DataplaneRequest) ProtoMessage() {}
 
 func (x *DataplaneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[0]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -61,7 +62,7 @@ func (x *DataplaneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneRequest.ProtoReflect.Descriptor instead.
 func (*DataplaneRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{0}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *DataplaneRequest) GetPod() string {
@@ -89,7 +90,7 @@ func (x *DataplaneRequest) GetAddress() string {
 type Owner struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Object        string                 `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`       // name of the dataplane's interface in Weft; empty for a foreign one
-	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`             // not set if the interface belongs to no pod
+	Pod           *v1.Pod                `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`             // not set if the interface belongs to no pod
 	Interface     string                 `protobuf:"bytes,3,opt,name=interface,proto3" json:"interface,omitempty"` // its name in the pod
 	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`           // the dataplane's name
 	unknownFields protoimpl.UnknownFields
@@ -98,7 +99,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[1]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -110,7 +111,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[1]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -123,7 +124,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{1}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Owner) GetObject() string {
@@ -133,7 +134,7 @@ func (x *Owner) GetObject() string {
 	return ""
 }
 
-func (x *Owner) GetPod() *Pod {
+func (x *Owner) GetPod() *v1.Pod {
 	if x != nil {
 		return x.Pod
 	}
@@ -163,7 +164,7 @@ type DataplaneInterfaces struct {
 
 func (x *DataplaneInterfaces) Reset() {
 	*x = DataplaneInterfaces{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[2]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -175,7 +176,7 @@ func (x *DataplaneInterfaces) String() string {
 func (*DataplaneInterfaces) ProtoMessage() {}
 
 func (x *DataplaneInterfaces) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[2]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -188,7 +189,7 @@ func (x *DataplaneInterfaces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneInterfaces.ProtoReflect.Descriptor instead.
 func (*DataplaneInterfaces) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{2}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *DataplaneInterfaces) GetInterfaces() []*DataplaneInterface {
@@ -215,7 +216,7 @@ type DataplaneInterface struct {
 
 func (x *DataplaneInterface) Reset() {
 	*x = DataplaneInterface{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[3]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -227,7 +228,7 @@ func (x *DataplaneInterface) String() string {
 func (*DataplaneInterface) ProtoMessage() {}
 
 func (x *DataplaneInterface) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[3]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -240,7 +241,7 @@ func (x *DataplaneInterface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneInterface.ProtoReflect.Descriptor instead.
 func (*DataplaneInterface) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{3}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *DataplaneInterface) GetOwner() *Owner {
@@ -315,7 +316,7 @@ type DataplaneMemifs struct {
 
 func (x *DataplaneMemifs) Reset() {
 	*x = DataplaneMemifs{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[4]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -327,7 +328,7 @@ func (x *DataplaneMemifs) String() string {
 func (*DataplaneMemifs) ProtoMessage() {}
 
 func (x *DataplaneMemifs) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[4]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -340,7 +341,7 @@ func (x *DataplaneMemifs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneMemifs.ProtoReflect.Descriptor instead.
 func (*DataplaneMemifs) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{4}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DataplaneMemifs) GetMemifs() []*DataplaneMemif {
@@ -366,7 +367,7 @@ type DataplaneMemif struct {
 
 func (x *DataplaneMemif) Reset() {
 	*x = DataplaneMemif{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[5]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +379,7 @@ func (x *DataplaneMemif) String() string {
 func (*DataplaneMemif) ProtoMessage() {}
 
 func (x *DataplaneMemif) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[5]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +392,7 @@ func (x *DataplaneMemif) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneMemif.ProtoReflect.Descriptor instead.
 func (*DataplaneMemif) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{5}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DataplaneMemif) GetOwner() *Owner {
@@ -460,7 +461,7 @@ type DataplaneDrops struct {
 
 func (x *DataplaneDrops) Reset() {
 	*x = DataplaneDrops{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[6]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -472,7 +473,7 @@ func (x *DataplaneDrops) String() string {
 func (*DataplaneDrops) ProtoMessage() {}
 
 func (x *DataplaneDrops) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[6]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -485,7 +486,7 @@ func (x *DataplaneDrops) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneDrops.ProtoReflect.Descriptor instead.
 func (*DataplaneDrops) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{6}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DataplaneDrops) GetInterfaces() []*InterfaceDrops {
@@ -513,7 +514,7 @@ type InterfaceDrops struct {
 
 func (x *InterfaceDrops) Reset() {
 	*x = InterfaceDrops{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[7]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +526,7 @@ func (x *InterfaceDrops) String() string {
 func (*InterfaceDrops) ProtoMessage() {}
 
 func (x *InterfaceDrops) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[7]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +539,7 @@ func (x *InterfaceDrops) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceDrops.ProtoReflect.Descriptor instead.
 func (*InterfaceDrops) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{7}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *InterfaceDrops) GetOwner() *Owner {
@@ -575,7 +576,7 @@ type DropReason struct {
 
 func (x *DropReason) Reset() {
 	*x = DropReason{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[8]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -587,7 +588,7 @@ func (x *DropReason) String() string {
 func (*DropReason) ProtoMessage() {}
 
 func (x *DropReason) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[8]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -600,7 +601,7 @@ func (x *DropReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropReason.ProtoReflect.Descriptor instead.
 func (*DropReason) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{8}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DropReason) GetNode() string {
@@ -647,7 +648,7 @@ type DataplaneFIB struct {
 
 func (x *DataplaneFIB) Reset() {
 	*x = DataplaneFIB{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[9]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +660,7 @@ func (x *DataplaneFIB) String() string {
 func (*DataplaneFIB) ProtoMessage() {}
 
 func (x *DataplaneFIB) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[9]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +673,7 @@ func (x *DataplaneFIB) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneFIB.ProtoReflect.Descriptor instead.
 func (*DataplaneFIB) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{9}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DataplaneFIB) GetRoutes() []*DataplaneRoute {
@@ -693,7 +694,7 @@ type DataplaneRoute struct {
 
 func (x *DataplaneRoute) Reset() {
 	*x = DataplaneRoute{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[10]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +706,7 @@ func (x *DataplaneRoute) String() string {
 func (*DataplaneRoute) ProtoMessage() {}
 
 func (x *DataplaneRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[10]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +719,7 @@ func (x *DataplaneRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneRoute.ProtoReflect.Descriptor instead.
 func (*DataplaneRoute) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{10}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DataplaneRoute) GetVrf() string {
@@ -754,7 +755,7 @@ type DataplanePath struct {
 
 func (x *DataplanePath) Reset() {
 	*x = DataplanePath{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[11]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +767,7 @@ func (x *DataplanePath) String() string {
 func (*DataplanePath) ProtoMessage() {}
 
 func (x *DataplanePath) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[11]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +780,7 @@ func (x *DataplanePath) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplanePath.ProtoReflect.Descriptor instead.
 func (*DataplanePath) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{11}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DataplanePath) GetOwner() *Owner {
@@ -819,7 +820,7 @@ type DataplaneBridges struct {
 
 func (x *DataplaneBridges) Reset() {
 	*x = DataplaneBridges{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[12]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +832,7 @@ func (x *DataplaneBridges) String() string {
 func (*DataplaneBridges) ProtoMessage() {}
 
 func (x *DataplaneBridges) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[12]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +845,7 @@ func (x *DataplaneBridges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneBridges.ProtoReflect.Descriptor instead.
 func (*DataplaneBridges) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{12}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DataplaneBridges) GetBridges() []*DataplaneBridge {
@@ -871,7 +872,7 @@ type DataplaneBridge struct {
 
 func (x *DataplaneBridge) Reset() {
 	*x = DataplaneBridge{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[13]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +884,7 @@ func (x *DataplaneBridge) String() string {
 func (*DataplaneBridge) ProtoMessage() {}
 
 func (x *DataplaneBridge) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[13]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +897,7 @@ func (x *DataplaneBridge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneBridge.ProtoReflect.Descriptor instead.
 func (*DataplaneBridge) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{13}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DataplaneBridge) GetId() uint32 {
@@ -973,7 +974,7 @@ type BridgeMember struct {
 
 func (x *BridgeMember) Reset() {
 	*x = BridgeMember{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[14]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +986,7 @@ func (x *BridgeMember) String() string {
 func (*BridgeMember) ProtoMessage() {}
 
 func (x *BridgeMember) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[14]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +999,7 @@ func (x *BridgeMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BridgeMember.ProtoReflect.Descriptor instead.
 func (*BridgeMember) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{14}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BridgeMember) GetOwner() *Owner {
@@ -1033,7 +1034,7 @@ type BridgeMAC struct {
 
 func (x *BridgeMAC) Reset() {
 	*x = BridgeMAC{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[15]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1046,7 @@ func (x *BridgeMAC) String() string {
 func (*BridgeMAC) ProtoMessage() {}
 
 func (x *BridgeMAC) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[15]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1059,7 @@ func (x *BridgeMAC) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BridgeMAC.ProtoReflect.Descriptor instead.
 func (*BridgeMAC) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{15}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BridgeMAC) GetMac() string {
@@ -1091,7 +1092,7 @@ type DataplaneNeighbours struct {
 
 func (x *DataplaneNeighbours) Reset() {
 	*x = DataplaneNeighbours{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[16]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1104,7 @@ func (x *DataplaneNeighbours) String() string {
 func (*DataplaneNeighbours) ProtoMessage() {}
 
 func (x *DataplaneNeighbours) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[16]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1117,7 @@ func (x *DataplaneNeighbours) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneNeighbours.ProtoReflect.Descriptor instead.
 func (*DataplaneNeighbours) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{16}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DataplaneNeighbours) GetNeighbours() []*DataplaneNeighbour {
@@ -1139,7 +1140,7 @@ type DataplaneNeighbour struct {
 
 func (x *DataplaneNeighbour) Reset() {
 	*x = DataplaneNeighbour{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[17]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1152,7 @@ func (x *DataplaneNeighbour) String() string {
 func (*DataplaneNeighbour) ProtoMessage() {}
 
 func (x *DataplaneNeighbour) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[17]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1165,7 @@ func (x *DataplaneNeighbour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneNeighbour.ProtoReflect.Descriptor instead.
 func (*DataplaneNeighbour) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{17}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DataplaneNeighbour) GetAddress() string {
@@ -1212,7 +1213,7 @@ type DataplaneRuntime struct {
 
 func (x *DataplaneRuntime) Reset() {
 	*x = DataplaneRuntime{}
-	mi := &file_weft_v1_dataplane_proto_msgTypes[18]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1225,7 @@ func (x *DataplaneRuntime) String() string {
 func (*DataplaneRuntime) ProtoMessage() {}
 
 func (x *DataplaneRuntime) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_dataplane_proto_msgTypes[18]
+	mi := &file_weft_operator_v1_dataplane_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1238,7 @@ func (x *DataplaneRuntime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneRuntime.ProtoReflect.Descriptor instead.
 func (*DataplaneRuntime) Descriptor() ([]byte, []int) {
-	return file_weft_v1_dataplane_proto_rawDescGZIP(), []int{18}
+	return file_weft_operator_v1_dataplane_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DataplaneRuntime) GetDataplane() string {
@@ -1254,11 +1255,11 @@ func (x *DataplaneRuntime) GetReport() string {
 	return ""
 }
 
-var File_weft_v1_dataplane_proto protoreflect.FileDescriptor
+var File_weft_operator_v1_dataplane_proto protoreflect.FileDescriptor
 
-const file_weft_v1_dataplane_proto_rawDesc = "" +
+const file_weft_operator_v1_dataplane_proto_rawDesc = "" +
 	"\n" +
-	"\x17weft/v1/dataplane.proto\x12\aweft.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11weft/v1/cni.proto\"X\n" +
+	" weft/operator/v1/dataplane.proto\x12\x10weft.operator.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11weft/v1/cni.proto\"X\n" +
 	"\x10DataplaneRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x18\n" +
@@ -1267,13 +1268,13 @@ const file_weft_v1_dataplane_proto_rawDesc = "" +
 	"\x06object\x18\x01 \x01(\tR\x06object\x12\x1e\n" +
 	"\x03pod\x18\x02 \x01(\v2\f.weft.v1.PodR\x03pod\x12\x1c\n" +
 	"\tinterface\x18\x03 \x01(\tR\tinterface\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"R\n" +
-	"\x13DataplaneInterfaces\x12;\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"[\n" +
+	"\x13DataplaneInterfaces\x12D\n" +
 	"\n" +
-	"interfaces\x18\x01 \x03(\v2\x1b.weft.v1.DataplaneInterfaceR\n" +
-	"interfaces\"\xea\x01\n" +
-	"\x12DataplaneInterface\x12$\n" +
-	"\x05owner\x18\x01 \x01(\v2\x0e.weft.v1.OwnerR\x05owner\x12\x14\n" +
+	"interfaces\x18\x01 \x03(\v2$.weft.operator.v1.DataplaneInterfaceR\n" +
+	"interfaces\"\xf3\x01\n" +
+	"\x12DataplaneInterface\x12-\n" +
+	"\x05owner\x18\x01 \x01(\v2\x17.weft.operator.v1.OwnerR\x05owner\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x12\n" +
 	"\x04type\x18\x03 \x01(\tR\x04type\x12\x10\n" +
 	"\x03mac\x18\x04 \x01(\tR\x03mac\x12\x10\n" +
@@ -1281,11 +1282,11 @@ const file_weft_v1_dataplane_proto_rawDesc = "" +
 	"\x02up\x18\x06 \x01(\bR\x02up\x12\x17\n" +
 	"\alink_up\x18\a \x01(\bR\x06linkUp\x12\x12\n" +
 	"\x04vrfs\x18\b \x03(\tR\x04vrfs\x12#\n" +
-	"\rbridge_domain\x18\t \x01(\tR\fbridgeDomain\"B\n" +
-	"\x0fDataplaneMemifs\x12/\n" +
-	"\x06memifs\x18\x01 \x03(\v2\x17.weft.v1.DataplaneMemifR\x06memifs\"\xe2\x01\n" +
-	"\x0eDataplaneMemif\x12$\n" +
-	"\x05owner\x18\x01 \x01(\v2\x0e.weft.v1.OwnerR\x05owner\x12\x0e\n" +
+	"\rbridge_domain\x18\t \x01(\tR\fbridgeDomain\"K\n" +
+	"\x0fDataplaneMemifs\x128\n" +
+	"\x06memifs\x18\x01 \x03(\v2 .weft.operator.v1.DataplaneMemifR\x06memifs\"\xeb\x01\n" +
+	"\x0eDataplaneMemif\x12-\n" +
+	"\x05owner\x18\x01 \x01(\v2\x17.weft.operator.v1.OwnerR\x05owner\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\rR\x02id\x12\x12\n" +
 	"\x04role\x18\x03 \x01(\tR\x04role\x12\x12\n" +
 	"\x04mode\x18\x04 \x01(\tR\x04mode\x12\x16\n" +
@@ -1293,14 +1294,14 @@ const file_weft_v1_dataplane_proto_rawDesc = "" +
 	"\tring_size\x18\x06 \x01(\rR\bringSize\x12\x1f\n" +
 	"\vbuffer_size\x18\a \x01(\rR\n" +
 	"bufferSize\x12\x1c\n" +
-	"\tconnected\x18\b \x01(\bR\tconnected\"x\n" +
-	"\x0eDataplaneDrops\x127\n" +
+	"\tconnected\x18\b \x01(\bR\tconnected\"\x8a\x01\n" +
+	"\x0eDataplaneDrops\x12@\n" +
 	"\n" +
-	"interfaces\x18\x01 \x03(\v2\x17.weft.v1.InterfaceDropsR\n" +
-	"interfaces\x12-\n" +
-	"\areasons\x18\x02 \x03(\v2\x13.weft.v1.DropReasonR\areasons\"h\n" +
-	"\x0eInterfaceDrops\x12$\n" +
-	"\x05owner\x18\x01 \x01(\v2\x0e.weft.v1.OwnerR\x05owner\x12\x19\n" +
+	"interfaces\x18\x01 \x03(\v2 .weft.operator.v1.InterfaceDropsR\n" +
+	"interfaces\x126\n" +
+	"\areasons\x18\x02 \x03(\v2\x1c.weft.operator.v1.DropReasonR\areasons\"q\n" +
+	"\x0eInterfaceDrops\x12-\n" +
+	"\x05owner\x18\x01 \x01(\v2\x17.weft.operator.v1.OwnerR\x05owner\x12\x19\n" +
 	"\bfrom_pod\x18\x02 \x01(\x04R\afromPod\x12\x15\n" +
 	"\x06to_pod\x18\x03 \x01(\x04R\x05toPod\"\x8e\x01\n" +
 	"\n" +
@@ -1309,20 +1310,20 @@ const file_weft_v1_dataplane_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x04R\x05count\x12 \n" +
 	"\vexplanation\x18\x04 \x01(\tR\vexplanation\x12\x1c\n" +
-	"\tstatistic\x18\x05 \x01(\bR\tstatistic\"?\n" +
-	"\fDataplaneFIB\x12/\n" +
-	"\x06routes\x18\x01 \x03(\v2\x17.weft.v1.DataplaneRouteR\x06routes\"h\n" +
+	"\tstatistic\x18\x05 \x01(\bR\tstatistic\"H\n" +
+	"\fDataplaneFIB\x128\n" +
+	"\x06routes\x18\x01 \x03(\v2 .weft.operator.v1.DataplaneRouteR\x06routes\"q\n" +
 	"\x0eDataplaneRoute\x12\x10\n" +
 	"\x03vrf\x18\x01 \x01(\tR\x03vrf\x12\x16\n" +
-	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12,\n" +
-	"\x05paths\x18\x03 \x03(\v2\x16.weft.v1.DataplanePathR\x05paths\"\x80\x01\n" +
-	"\rDataplanePath\x12$\n" +
-	"\x05owner\x18\x01 \x01(\v2\x0e.weft.v1.OwnerR\x05owner\x12\x19\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x125\n" +
+	"\x05paths\x18\x03 \x03(\v2\x1f.weft.operator.v1.DataplanePathR\x05paths\"\x89\x01\n" +
+	"\rDataplanePath\x12-\n" +
+	"\x05owner\x18\x01 \x01(\v2\x17.weft.operator.v1.OwnerR\x05owner\x12\x19\n" +
 	"\bnext_hop\x18\x02 \x01(\tR\anextHop\x12\x16\n" +
 	"\x06action\x18\x03 \x01(\tR\x06action\x12\x16\n" +
-	"\x06weight\x18\x04 \x01(\rR\x06weight\"F\n" +
-	"\x10DataplaneBridges\x122\n" +
-	"\abridges\x18\x01 \x03(\v2\x18.weft.v1.DataplaneBridgeR\abridges\"\xb5\x02\n" +
+	"\x06weight\x18\x04 \x01(\rR\x06weight\"O\n" +
+	"\x10DataplaneBridges\x12;\n" +
+	"\abridges\x18\x01 \x03(\v2!.weft.operator.v1.DataplaneBridgeR\abridges\"\xc7\x02\n" +
 	"\x0fDataplaneBridge\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1330,112 +1331,112 @@ const file_weft_v1_dataplane_proto_rawDesc = "" +
 	"\x05flood\x18\x04 \x01(\bR\x05flood\x12\x18\n" +
 	"\aforward\x18\x05 \x01(\bR\aforward\x122\n" +
 	"\x15unknown_unicast_flood\x18\x06 \x01(\bR\x13unknownUnicastFlood\x12+\n" +
-	"\x03age\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03age\x12/\n" +
-	"\amembers\x18\b \x03(\v2\x15.weft.v1.BridgeMemberR\amembers\x12&\n" +
-	"\x04macs\x18\t \x03(\v2\x12.weft.v1.BridgeMACR\x04macs\"v\n" +
-	"\fBridgeMember\x12$\n" +
-	"\x05owner\x18\x01 \x01(\v2\x0e.weft.v1.OwnerR\x05owner\x12\x10\n" +
+	"\x03age\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03age\x128\n" +
+	"\amembers\x18\b \x03(\v2\x1e.weft.operator.v1.BridgeMemberR\amembers\x12/\n" +
+	"\x04macs\x18\t \x03(\v2\x1b.weft.operator.v1.BridgeMACR\x04macs\"\x7f\n" +
+	"\fBridgeMember\x12-\n" +
+	"\x05owner\x18\x01 \x01(\v2\x17.weft.operator.v1.OwnerR\x05owner\x12\x10\n" +
 	"\x03bvi\x18\x02 \x01(\bR\x03bvi\x12.\n" +
-	"\x13split_horizon_group\x18\x03 \x01(\rR\x11splitHorizonGroup\"[\n" +
+	"\x13split_horizon_group\x18\x03 \x01(\rR\x11splitHorizonGroup\"d\n" +
 	"\tBridgeMAC\x12\x10\n" +
-	"\x03mac\x18\x01 \x01(\tR\x03mac\x12$\n" +
-	"\x05owner\x18\x02 \x01(\v2\x0e.weft.v1.OwnerR\x05owner\x12\x16\n" +
-	"\x06static\x18\x03 \x01(\bR\x06static\"R\n" +
-	"\x13DataplaneNeighbours\x12;\n" +
+	"\x03mac\x18\x01 \x01(\tR\x03mac\x12-\n" +
+	"\x05owner\x18\x02 \x01(\v2\x17.weft.operator.v1.OwnerR\x05owner\x12\x16\n" +
+	"\x06static\x18\x03 \x01(\bR\x06static\"[\n" +
+	"\x13DataplaneNeighbours\x12D\n" +
 	"\n" +
-	"neighbours\x18\x01 \x03(\v2\x1b.weft.v1.DataplaneNeighbourR\n" +
-	"neighbours\"\xab\x01\n" +
+	"neighbours\x18\x01 \x03(\v2$.weft.operator.v1.DataplaneNeighbourR\n" +
+	"neighbours\"\xb4\x01\n" +
 	"\x12DataplaneNeighbour\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x10\n" +
-	"\x03mac\x18\x02 \x01(\tR\x03mac\x12$\n" +
-	"\x05owner\x18\x03 \x01(\v2\x0e.weft.v1.OwnerR\x05owner\x12\x16\n" +
+	"\x03mac\x18\x02 \x01(\tR\x03mac\x12-\n" +
+	"\x05owner\x18\x03 \x01(\v2\x17.weft.operator.v1.OwnerR\x05owner\x12\x16\n" +
 	"\x06static\x18\x04 \x01(\bR\x06static\x12+\n" +
 	"\x03age\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03age\"H\n" +
 	"\x10DataplaneRuntime\x12\x1c\n" +
 	"\tdataplane\x18\x01 \x01(\tR\tdataplane\x12\x16\n" +
-	"\x06report\x18\x02 \x01(\tR\x06report2\xd0\x03\n" +
-	"\tDataplane\x12E\n" +
+	"\x06report\x18\x02 \x01(\tR\x06report2\xce\x04\n" +
+	"\tDataplane\x12W\n" +
 	"\n" +
-	"Interfaces\x12\x19.weft.v1.DataplaneRequest\x1a\x1c.weft.v1.DataplaneInterfaces\x12=\n" +
-	"\x06Memifs\x12\x19.weft.v1.DataplaneRequest\x1a\x18.weft.v1.DataplaneMemifs\x12;\n" +
-	"\x05Drops\x12\x19.weft.v1.DataplaneRequest\x1a\x17.weft.v1.DataplaneDrops\x127\n" +
-	"\x03FIB\x12\x19.weft.v1.DataplaneRequest\x1a\x15.weft.v1.DataplaneFIB\x12?\n" +
-	"\aBridges\x12\x19.weft.v1.DataplaneRequest\x1a\x19.weft.v1.DataplaneBridges\x12E\n" +
+	"Interfaces\x12\".weft.operator.v1.DataplaneRequest\x1a%.weft.operator.v1.DataplaneInterfaces\x12O\n" +
+	"\x06Memifs\x12\".weft.operator.v1.DataplaneRequest\x1a!.weft.operator.v1.DataplaneMemifs\x12M\n" +
+	"\x05Drops\x12\".weft.operator.v1.DataplaneRequest\x1a .weft.operator.v1.DataplaneDrops\x12I\n" +
+	"\x03FIB\x12\".weft.operator.v1.DataplaneRequest\x1a\x1e.weft.operator.v1.DataplaneFIB\x12Q\n" +
+	"\aBridges\x12\".weft.operator.v1.DataplaneRequest\x1a\".weft.operator.v1.DataplaneBridges\x12W\n" +
 	"\n" +
-	"Neighbours\x12\x19.weft.v1.DataplaneRequest\x1a\x1c.weft.v1.DataplaneNeighbours\x12?\n" +
-	"\aRuntime\x12\x19.weft.v1.DataplaneRequest\x1a\x19.weft.v1.DataplaneRuntimeB.Z,github.com/weftnet/weft/proto/weft/v1;weftv1b\x06proto3"
+	"Neighbours\x12\".weft.operator.v1.DataplaneRequest\x1a%.weft.operator.v1.DataplaneNeighbours\x12Q\n" +
+	"\aRuntime\x12\".weft.operator.v1.DataplaneRequest\x1a\".weft.operator.v1.DataplaneRuntimeB;Z9github.com/weftnet/weft/proto/weft/operator/v1;operatorv1b\x06proto3"
 
 var (
-	file_weft_v1_dataplane_proto_rawDescOnce sync.Once
-	file_weft_v1_dataplane_proto_rawDescData []byte
+	file_weft_operator_v1_dataplane_proto_rawDescOnce sync.Once
+	file_weft_operator_v1_dataplane_proto_rawDescData []byte
 )
 
-func file_weft_v1_dataplane_proto_rawDescGZIP() []byte {
-	file_weft_v1_dataplane_proto_rawDescOnce.Do(func() {
-		file_weft_v1_dataplane_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_weft_v1_dataplane_proto_rawDesc), len(file_weft_v1_dataplane_proto_rawDesc)))
+func file_weft_operator_v1_dataplane_proto_rawDescGZIP() []byte {
+	file_weft_operator_v1_dataplane_proto_rawDescOnce.Do(func() {
+		file_weft_operator_v1_dataplane_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_weft_operator_v1_dataplane_proto_rawDesc), len(file_weft_operator_v1_dataplane_proto_rawDesc)))
 	})
-	return file_weft_v1_dataplane_proto_rawDescData
+	return file_weft_operator_v1_dataplane_proto_rawDescData
 }
 
-var file_weft_v1_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
-var file_weft_v1_dataplane_proto_goTypes = []any{
-	(*DataplaneRequest)(nil),    // 0: weft.v1.DataplaneRequest
-	(*Owner)(nil),               // 1: weft.v1.Owner
-	(*DataplaneInterfaces)(nil), // 2: weft.v1.DataplaneInterfaces
-	(*DataplaneInterface)(nil),  // 3: weft.v1.DataplaneInterface
-	(*DataplaneMemifs)(nil),     // 4: weft.v1.DataplaneMemifs
-	(*DataplaneMemif)(nil),      // 5: weft.v1.DataplaneMemif
-	(*DataplaneDrops)(nil),      // 6: weft.v1.DataplaneDrops
-	(*InterfaceDrops)(nil),      // 7: weft.v1.InterfaceDrops
-	(*DropReason)(nil),          // 8: weft.v1.DropReason
-	(*DataplaneFIB)(nil),        // 9: weft.v1.DataplaneFIB
-	(*DataplaneRoute)(nil),      // 10: weft.v1.DataplaneRoute
-	(*DataplanePath)(nil),       // 11: weft.v1.DataplanePath
-	(*DataplaneBridges)(nil),    // 12: weft.v1.DataplaneBridges
-	(*DataplaneBridge)(nil),     // 13: weft.v1.DataplaneBridge
-	(*BridgeMember)(nil),        // 14: weft.v1.BridgeMember
-	(*BridgeMAC)(nil),           // 15: weft.v1.BridgeMAC
-	(*DataplaneNeighbours)(nil), // 16: weft.v1.DataplaneNeighbours
-	(*DataplaneNeighbour)(nil),  // 17: weft.v1.DataplaneNeighbour
-	(*DataplaneRuntime)(nil),    // 18: weft.v1.DataplaneRuntime
-	(*Pod)(nil),                 // 19: weft.v1.Pod
+var file_weft_operator_v1_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_weft_operator_v1_dataplane_proto_goTypes = []any{
+	(*DataplaneRequest)(nil),    // 0: weft.operator.v1.DataplaneRequest
+	(*Owner)(nil),               // 1: weft.operator.v1.Owner
+	(*DataplaneInterfaces)(nil), // 2: weft.operator.v1.DataplaneInterfaces
+	(*DataplaneInterface)(nil),  // 3: weft.operator.v1.DataplaneInterface
+	(*DataplaneMemifs)(nil),     // 4: weft.operator.v1.DataplaneMemifs
+	(*DataplaneMemif)(nil),      // 5: weft.operator.v1.DataplaneMemif
+	(*DataplaneDrops)(nil),      // 6: weft.operator.v1.DataplaneDrops
+	(*InterfaceDrops)(nil),      // 7: weft.operator.v1.InterfaceDrops
+	(*DropReason)(nil),          // 8: weft.operator.v1.DropReason
+	(*DataplaneFIB)(nil),        // 9: weft.operator.v1.DataplaneFIB
+	(*DataplaneRoute)(nil),      // 10: weft.operator.v1.DataplaneRoute
+	(*DataplanePath)(nil),       // 11: weft.operator.v1.DataplanePath
+	(*DataplaneBridges)(nil),    // 12: weft.operator.v1.DataplaneBridges
+	(*DataplaneBridge)(nil),     // 13: weft.operator.v1.DataplaneBridge
+	(*BridgeMember)(nil),        // 14: weft.operator.v1.BridgeMember
+	(*BridgeMAC)(nil),           // 15: weft.operator.v1.BridgeMAC
+	(*DataplaneNeighbours)(nil), // 16: weft.operator.v1.DataplaneNeighbours
+	(*DataplaneNeighbour)(nil),  // 17: weft.operator.v1.DataplaneNeighbour
+	(*DataplaneRuntime)(nil),    // 18: weft.operator.v1.DataplaneRuntime
+	(*v1.Pod)(nil),              // 19: weft.v1.Pod
 	(*durationpb.Duration)(nil), // 20: google.protobuf.Duration
 }
-var file_weft_v1_dataplane_proto_depIdxs = []int32{
-	19, // 0: weft.v1.Owner.pod:type_name -> weft.v1.Pod
-	3,  // 1: weft.v1.DataplaneInterfaces.interfaces:type_name -> weft.v1.DataplaneInterface
-	1,  // 2: weft.v1.DataplaneInterface.owner:type_name -> weft.v1.Owner
-	5,  // 3: weft.v1.DataplaneMemifs.memifs:type_name -> weft.v1.DataplaneMemif
-	1,  // 4: weft.v1.DataplaneMemif.owner:type_name -> weft.v1.Owner
-	7,  // 5: weft.v1.DataplaneDrops.interfaces:type_name -> weft.v1.InterfaceDrops
-	8,  // 6: weft.v1.DataplaneDrops.reasons:type_name -> weft.v1.DropReason
-	1,  // 7: weft.v1.InterfaceDrops.owner:type_name -> weft.v1.Owner
-	10, // 8: weft.v1.DataplaneFIB.routes:type_name -> weft.v1.DataplaneRoute
-	11, // 9: weft.v1.DataplaneRoute.paths:type_name -> weft.v1.DataplanePath
-	1,  // 10: weft.v1.DataplanePath.owner:type_name -> weft.v1.Owner
-	13, // 11: weft.v1.DataplaneBridges.bridges:type_name -> weft.v1.DataplaneBridge
-	20, // 12: weft.v1.DataplaneBridge.age:type_name -> google.protobuf.Duration
-	14, // 13: weft.v1.DataplaneBridge.members:type_name -> weft.v1.BridgeMember
-	15, // 14: weft.v1.DataplaneBridge.macs:type_name -> weft.v1.BridgeMAC
-	1,  // 15: weft.v1.BridgeMember.owner:type_name -> weft.v1.Owner
-	1,  // 16: weft.v1.BridgeMAC.owner:type_name -> weft.v1.Owner
-	17, // 17: weft.v1.DataplaneNeighbours.neighbours:type_name -> weft.v1.DataplaneNeighbour
-	1,  // 18: weft.v1.DataplaneNeighbour.owner:type_name -> weft.v1.Owner
-	20, // 19: weft.v1.DataplaneNeighbour.age:type_name -> google.protobuf.Duration
-	0,  // 20: weft.v1.Dataplane.Interfaces:input_type -> weft.v1.DataplaneRequest
-	0,  // 21: weft.v1.Dataplane.Memifs:input_type -> weft.v1.DataplaneRequest
-	0,  // 22: weft.v1.Dataplane.Drops:input_type -> weft.v1.DataplaneRequest
-	0,  // 23: weft.v1.Dataplane.FIB:input_type -> weft.v1.DataplaneRequest
-	0,  // 24: weft.v1.Dataplane.Bridges:input_type -> weft.v1.DataplaneRequest
-	0,  // 25: weft.v1.Dataplane.Neighbours:input_type -> weft.v1.DataplaneRequest
-	0,  // 26: weft.v1.Dataplane.Runtime:input_type -> weft.v1.DataplaneRequest
-	2,  // 27: weft.v1.Dataplane.Interfaces:output_type -> weft.v1.DataplaneInterfaces
-	4,  // 28: weft.v1.Dataplane.Memifs:output_type -> weft.v1.DataplaneMemifs
-	6,  // 29: weft.v1.Dataplane.Drops:output_type -> weft.v1.DataplaneDrops
-	9,  // 30: weft.v1.Dataplane.FIB:output_type -> weft.v1.DataplaneFIB
-	12, // 31: weft.v1.Dataplane.Bridges:output_type -> weft.v1.DataplaneBridges
-	16, // 32: weft.v1.Dataplane.Neighbours:output_type -> weft.v1.DataplaneNeighbours
-	18, // 33: weft.v1.Dataplane.Runtime:output_type -> weft.v1.DataplaneRuntime
+var file_weft_operator_v1_dataplane_proto_depIdxs = []int32{
+	19, // 0: weft.operator.v1.Owner.pod:type_name -> weft.v1.Pod
+	3,  // 1: weft.operator.v1.DataplaneInterfaces.interfaces:type_name -> weft.operator.v1.DataplaneInterface
+	1,  // 2: weft.operator.v1.DataplaneInterface.owner:type_name -> weft.operator.v1.Owner
+	5,  // 3: weft.operator.v1.DataplaneMemifs.memifs:type_name -> weft.operator.v1.DataplaneMemif
+	1,  // 4: weft.operator.v1.DataplaneMemif.owner:type_name -> weft.operator.v1.Owner
+	7,  // 5: weft.operator.v1.DataplaneDrops.interfaces:type_name -> weft.operator.v1.InterfaceDrops
+	8,  // 6: weft.operator.v1.DataplaneDrops.reasons:type_name -> weft.operator.v1.DropReason
+	1,  // 7: weft.operator.v1.InterfaceDrops.owner:type_name -> weft.operator.v1.Owner
+	10, // 8: weft.operator.v1.DataplaneFIB.routes:type_name -> weft.operator.v1.DataplaneRoute
+	11, // 9: weft.operator.v1.DataplaneRoute.paths:type_name -> weft.operator.v1.DataplanePath
+	1,  // 10: weft.operator.v1.DataplanePath.owner:type_name -> weft.operator.v1.Owner
+	13, // 11: weft.operator.v1.DataplaneBridges.bridges:type_name -> weft.operator.v1.DataplaneBridge
+	20, // 12: weft.operator.v1.DataplaneBridge.age:type_name -> google.protobuf.Duration
+	14, // 13: weft.operator.v1.DataplaneBridge.members:type_name -> weft.operator.v1.BridgeMember
+	15, // 14: weft.operator.v1.DataplaneBridge.macs:type_name -> weft.operator.v1.BridgeMAC
+	1,  // 15: weft.operator.v1.BridgeMember.owner:type_name -> weft.operator.v1.Owner
+	1,  // 16: weft.operator.v1.BridgeMAC.owner:type_name -> weft.operator.v1.Owner
+	17, // 17: weft.operator.v1.DataplaneNeighbours.neighbours:type_name -> weft.operator.v1.DataplaneNeighbour
+	1,  // 18: weft.operator.v1.DataplaneNeighbour.owner:type_name -> weft.operator.v1.Owner
+	20, // 19: weft.operator.v1.DataplaneNeighbour.age:type_name -> google.protobuf.Duration
+	0,  // 20: weft.operator.v1.Dataplane.Interfaces:input_type -> weft.operator.v1.DataplaneRequest
+	0,  // 21: weft.operator.v1.Dataplane.Memifs:input_type -> weft.operator.v1.DataplaneRequest
+	0,  // 22: weft.operator.v1.Dataplane.Drops:input_type -> weft.operator.v1.DataplaneRequest
+	0,  // 23: weft.operator.v1.Dataplane.FIB:input_type -> weft.operator.v1.DataplaneRequest
+	0,  // 24: weft.operator.v1.Dataplane.Bridges:input_type -> weft.operator.v1.DataplaneRequest
+	0,  // 25: weft.operator.v1.Dataplane.Neighbours:input_type -> weft.operator.v1.DataplaneRequest
+	0,  // 26: weft.operator.v1.Dataplane.Runtime:input_type -> weft.operator.v1.DataplaneRequest
+	2,  // 27: weft.operator.v1.Dataplane.Interfaces:output_type -> weft.operator.v1.DataplaneInterfaces
+	4,  // 28: weft.operator.v1.Dataplane.Memifs:output_type -> weft.operator.v1.DataplaneMemifs
+	6,  // 29: weft.operator.v1.Dataplane.Drops:output_type -> weft.operator.v1.DataplaneDrops
+	9,  // 30: weft.operator.v1.Dataplane.FIB:output_type -> weft.operator.v1.DataplaneFIB
+	12, // 31: weft.operator.v1.Dataplane.Bridges:output_type -> weft.operator.v1.DataplaneBridges
+	16, // 32: weft.operator.v1.Dataplane.Neighbours:output_type -> weft.operator.v1.DataplaneNeighbours
+	18, // 33: weft.operator.v1.Dataplane.Runtime:output_type -> weft.operator.v1.DataplaneRuntime
 	27, // [27:34] is the sub-list for method output_type
 	20, // [20:27] is the sub-list for method input_type
 	20, // [20:20] is the sub-list for extension type_name
@@ -1443,27 +1444,26 @@ var file_weft_v1_dataplane_proto_depIdxs = []int32{
 	0,  // [0:20] is the sub-list for field type_name
 }
 
-func init() { file_weft_v1_dataplane_proto_init() }
-func file_weft_v1_dataplane_proto_init() {
-	if File_weft_v1_dataplane_proto != nil {
+func init() { file_weft_operator_v1_dataplane_proto_init() }
+func file_weft_operator_v1_dataplane_proto_init() {
+	if File_weft_operator_v1_dataplane_proto != nil {
 		return
 	}
-	file_weft_v1_cni_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_dataplane_proto_rawDesc), len(file_weft_v1_dataplane_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_operator_v1_dataplane_proto_rawDesc), len(file_weft_operator_v1_dataplane_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_weft_v1_dataplane_proto_goTypes,
-		DependencyIndexes: file_weft_v1_dataplane_proto_depIdxs,
-		MessageInfos:      file_weft_v1_dataplane_proto_msgTypes,
+		GoTypes:           file_weft_operator_v1_dataplane_proto_goTypes,
+		DependencyIndexes: file_weft_operator_v1_dataplane_proto_depIdxs,
+		MessageInfos:      file_weft_operator_v1_dataplane_proto_msgTypes,
 	}.Build()
-	File_weft_v1_dataplane_proto = out.File
-	file_weft_v1_dataplane_proto_goTypes = nil
-	file_weft_v1_dataplane_proto_depIdxs = nil
+	File_weft_operator_v1_dataplane_proto = out.File
+	file_weft_operator_v1_dataplane_proto_goTypes = nil
+	file_weft_operator_v1_dataplane_proto_depIdxs = nil
 }

@@ -2,13 +2,14 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: weft/v1/operations.proto
+// source: weft/operator/v1/operations.proto
 
 // The API of the agent for operators.
 
-package weftv1
+package operatorv1
 
 import (
+	v1 "github.com/weftnet/weft/proto/weft/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -33,7 +34,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[0]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -45,7 +46,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[0]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -58,7 +59,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{0}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{0}
 }
 
 type StateReply struct {
@@ -79,7 +80,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[1]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -91,7 +92,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[1]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -104,7 +105,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{1}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *StateReply) GetVersion() string {
@@ -189,7 +190,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_weft_v1_operations_proto_msgTypes[2]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -201,7 +202,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[2]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -214,7 +215,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{2}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Condition) GetName() string {
@@ -247,7 +248,7 @@ type AttachmentsRequest struct {
 
 func (x *AttachmentsRequest) Reset() {
 	*x = AttachmentsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[3]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -259,7 +260,7 @@ func (x *AttachmentsRequest) String() string {
 func (*AttachmentsRequest) ProtoMessage() {}
 
 func (x *AttachmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[3]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -272,7 +273,7 @@ func (x *AttachmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentsRequest.ProtoReflect.Descriptor instead.
 func (*AttachmentsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{3}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AttachmentsRequest) GetPod() string {
@@ -291,7 +292,7 @@ type AttachmentsReply struct {
 
 func (x *AttachmentsReply) Reset() {
 	*x = AttachmentsReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[4]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -303,7 +304,7 @@ func (x *AttachmentsReply) String() string {
 func (*AttachmentsReply) ProtoMessage() {}
 
 func (x *AttachmentsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[4]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -316,7 +317,7 @@ func (x *AttachmentsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentsReply.ProtoReflect.Descriptor instead.
 func (*AttachmentsReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{4}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AttachmentsReply) GetAttachments() []*AttachmentInfo {
@@ -328,19 +329,20 @@ func (x *AttachmentsReply) GetAttachments() []*AttachmentInfo {
 
 type AttachmentInfo struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	Attachment      *Attachment            `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
-	Pod             *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	Attachment      *v1.Attachment         `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
+	Pod             *v1.Pod                `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
 	Netns           string                 `protobuf:"bytes,3,opt,name=netns,proto3" json:"netns,omitempty"`
 	Created         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
 	Interfaces      []*InterfaceInfo       `protobuf:"bytes,5,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
-	AnnotationsFrom string                 `protobuf:"bytes,6,opt,name=annotations_from,json=annotationsFrom,proto3" json:"annotations_from,omitempty"` // source of the annotations: runtime, cache, API server, or none
+	AnnotationsFrom string                 `protobuf:"bytes,6,opt,name=annotations_from,json=annotationsFrom,proto3" json:"annotations_from,omitempty"`                                            // source of the annotations: runtime, cache, API server, or none
+	Annotations     map[string]string      `protobuf:"bytes,7,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // that Weft reads
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *AttachmentInfo) Reset() {
 	*x = AttachmentInfo{}
-	mi := &file_weft_v1_operations_proto_msgTypes[5]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -352,7 +354,7 @@ func (x *AttachmentInfo) String() string {
 func (*AttachmentInfo) ProtoMessage() {}
 
 func (x *AttachmentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[5]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -365,17 +367,17 @@ func (x *AttachmentInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentInfo.ProtoReflect.Descriptor instead.
 func (*AttachmentInfo) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{5}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *AttachmentInfo) GetAttachment() *Attachment {
+func (x *AttachmentInfo) GetAttachment() *v1.Attachment {
 	if x != nil {
 		return x.Attachment
 	}
 	return nil
 }
 
-func (x *AttachmentInfo) GetPod() *Pod {
+func (x *AttachmentInfo) GetPod() *v1.Pod {
 	if x != nil {
 		return x.Pod
 	}
@@ -410,6 +412,13 @@ func (x *AttachmentInfo) GetAnnotationsFrom() string {
 	return ""
 }
 
+func (x *AttachmentInfo) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
 type InterfaceInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -425,7 +434,7 @@ type InterfaceInfo struct {
 
 func (x *InterfaceInfo) Reset() {
 	*x = InterfaceInfo{}
-	mi := &file_weft_v1_operations_proto_msgTypes[6]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -437,7 +446,7 @@ func (x *InterfaceInfo) String() string {
 func (*InterfaceInfo) ProtoMessage() {}
 
 func (x *InterfaceInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[6]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -450,7 +459,7 @@ func (x *InterfaceInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceInfo.ProtoReflect.Descriptor instead.
 func (*InterfaceInfo) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{6}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *InterfaceInfo) GetName() string {
@@ -519,7 +528,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[7]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +540,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[7]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +553,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{7}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EventsRequest) GetSince() uint64 {
@@ -603,7 +612,7 @@ func (x *EventsRequest) GetFailed() bool {
 	return false
 }
 
-// EventRecord has keys of values, never values.
+// EventRecord has keys of values, never values. Of an ADD it has the request.
 type EventRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -635,15 +644,16 @@ type EventRecord struct {
 	Stuck         []string               `protobuf:"bytes,28,rep,name=stuck,proto3" json:"stuck,omitempty"`     // keys and handlers that could not be applied or undone
 	Last          *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=last,proto3" json:"last,omitempty"`       // when the last repeat arrived
 	CancelledBy   string                 `protobuf:"bytes,30,opt,name=cancelled_by,json=cancelledBy,proto3" json:"cancelled_by,omitempty"`
-	Verify        []string               `protobuf:"bytes,31,rep,name=verify,proto3" json:"verify,omitempty"` // differences that verification found
-	Stack         string                 `protobuf:"bytes,32,opt,name=stack,proto3" json:"stack,omitempty"`   // of a panic
+	Verify        []string               `protobuf:"bytes,31,rep,name=verify,proto3" json:"verify,omitempty"`                                                                             // differences that verification found
+	Stack         string                 `protobuf:"bytes,32,opt,name=stack,proto3" json:"stack,omitempty"`                                                                               // of a panic
+	Request       map[string]string      `protobuf:"bytes,33,rep,name=request,proto3" json:"request,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of an ADD: the annotations of the pod that Weft reads; long ones are cut
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EventRecord) Reset() {
 	*x = EventRecord{}
-	mi := &file_weft_v1_operations_proto_msgTypes[8]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -655,7 +665,7 @@ func (x *EventRecord) String() string {
 func (*EventRecord) ProtoMessage() {}
 
 func (x *EventRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[8]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -668,7 +678,7 @@ func (x *EventRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventRecord.ProtoReflect.Descriptor instead.
 func (*EventRecord) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{8}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *EventRecord) GetSeq() uint64 {
@@ -888,6 +898,13 @@ func (x *EventRecord) GetStack() string {
 	return ""
 }
 
+func (x *EventRecord) GetRequest() map[string]string {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
 // EventStep is the time of a step of the event loop.
 type EventStep struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -901,7 +918,7 @@ type EventStep struct {
 
 func (x *EventStep) Reset() {
 	*x = EventStep{}
-	mi := &file_weft_v1_operations_proto_msgTypes[9]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +930,7 @@ func (x *EventStep) String() string {
 func (*EventStep) ProtoMessage() {}
 
 func (x *EventStep) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[9]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +943,7 @@ func (x *EventStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventStep.ProtoReflect.Descriptor instead.
 func (*EventStep) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{9}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *EventStep) GetNumber() uint32 {
@@ -970,7 +987,7 @@ type EventHandler struct {
 
 func (x *EventHandler) Reset() {
 	*x = EventHandler{}
-	mi := &file_weft_v1_operations_proto_msgTypes[10]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +999,7 @@ func (x *EventHandler) String() string {
 func (*EventHandler) ProtoMessage() {}
 
 func (x *EventHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[10]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1012,7 @@ func (x *EventHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventHandler.ProtoReflect.Descriptor instead.
 func (*EventHandler) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{10}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *EventHandler) GetName() string {
@@ -1038,7 +1055,7 @@ type EventDrop struct {
 
 func (x *EventDrop) Reset() {
 	*x = EventDrop{}
-	mi := &file_weft_v1_operations_proto_msgTypes[11]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1067,7 @@ func (x *EventDrop) String() string {
 func (*EventDrop) ProtoMessage() {}
 
 func (x *EventDrop) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[11]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1080,7 @@ func (x *EventDrop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventDrop.ProtoReflect.Descriptor instead.
 func (*EventDrop) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{11}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EventDrop) GetKey() string {
@@ -1098,7 +1115,7 @@ type TransactionsRequest struct {
 
 func (x *TransactionsRequest) Reset() {
 	*x = TransactionsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[12]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1127,7 @@ func (x *TransactionsRequest) String() string {
 func (*TransactionsRequest) ProtoMessage() {}
 
 func (x *TransactionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[12]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1140,7 @@ func (x *TransactionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsRequest.ProtoReflect.Descriptor instead.
 func (*TransactionsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{12}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TransactionsRequest) GetLast() uint32 {
@@ -1156,7 +1173,7 @@ type TransactionsReply struct {
 
 func (x *TransactionsReply) Reset() {
 	*x = TransactionsReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[13]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1185,7 @@ func (x *TransactionsReply) String() string {
 func (*TransactionsReply) ProtoMessage() {}
 
 func (x *TransactionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[13]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1198,7 @@ func (x *TransactionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsReply.ProtoReflect.Descriptor instead.
 func (*TransactionsReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{13}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TransactionsReply) GetTransactions() []*TransactionRecord {
@@ -1215,7 +1232,7 @@ type TransactionRecord struct {
 
 func (x *TransactionRecord) Reset() {
 	*x = TransactionRecord{}
-	mi := &file_weft_v1_operations_proto_msgTypes[14]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1244,7 @@ func (x *TransactionRecord) String() string {
 func (*TransactionRecord) ProtoMessage() {}
 
 func (x *TransactionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[14]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1257,7 @@ func (x *TransactionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionRecord.ProtoReflect.Descriptor instead.
 func (*TransactionRecord) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{14}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TransactionRecord) GetSeq() uint64 {
@@ -1376,7 +1393,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_weft_v1_operations_proto_msgTypes[15]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1405,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[15]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1418,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{15}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Operation) GetRef() string {
@@ -1499,7 +1516,7 @@ type Waiting struct {
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_weft_v1_operations_proto_msgTypes[16]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1528,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[16]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1541,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{16}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Waiting) GetRef() string {
@@ -1550,7 +1567,7 @@ type ObjectsRequest struct {
 
 func (x *ObjectsRequest) Reset() {
 	*x = ObjectsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[17]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1579,7 @@ func (x *ObjectsRequest) String() string {
 func (*ObjectsRequest) ProtoMessage() {}
 
 func (x *ObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[17]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1592,7 @@ func (x *ObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{17}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ObjectsRequest) GetPrefix() string {
@@ -1594,7 +1611,7 @@ type ObjectsReply struct {
 
 func (x *ObjectsReply) Reset() {
 	*x = ObjectsReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[18]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1623,7 @@ func (x *ObjectsReply) String() string {
 func (*ObjectsReply) ProtoMessage() {}
 
 func (x *ObjectsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[18]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1636,7 @@ func (x *ObjectsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectsReply.ProtoReflect.Descriptor instead.
 func (*ObjectsReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{18}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ObjectsReply) GetObjects() []*Object {
@@ -1646,7 +1663,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_weft_v1_operations_proto_msgTypes[19]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1675,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[19]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1688,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{19}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Object) GetRef() string {
@@ -1746,7 +1763,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[20]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1775,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[20]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1788,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{20}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WhyRequest) GetRef() string {
@@ -1791,7 +1808,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[21]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +1820,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[21]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +1833,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{21}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WhyReply) GetLines() []string {
@@ -1842,7 +1859,7 @@ type AddressesRequest struct {
 
 func (x *AddressesRequest) Reset() {
 	*x = AddressesRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[22]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +1871,7 @@ func (x *AddressesRequest) String() string {
 func (*AddressesRequest) ProtoMessage() {}
 
 func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[22]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +1884,7 @@ func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesRequest.ProtoReflect.Descriptor instead.
 func (*AddressesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{22}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AddressesRequest) GetAddress() string {
@@ -1887,7 +1904,7 @@ type AddressesReply struct {
 
 func (x *AddressesReply) Reset() {
 	*x = AddressesReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +1916,7 @@ func (x *AddressesReply) String() string {
 func (*AddressesReply) ProtoMessage() {}
 
 func (x *AddressesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +1929,7 @@ func (x *AddressesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesReply.ProtoReflect.Descriptor instead.
 func (*AddressesReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{23}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AddressesReply) GetPools() []*Pool {
@@ -1943,7 +1960,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1955,7 +1972,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1968,7 +1985,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{24}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Pool) GetName() string {
@@ -2021,7 +2038,7 @@ type Lease struct {
 	Holder        string                 `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
 	FreeAt        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=free_at,json=freeAt,proto3" json:"free_at,omitempty"` // for a cooling address
-	Pod           *Pod                   `protobuf:"bytes,7,opt,name=pod,proto3" json:"pod,omitempty"`                     // the pod with the address; not set if unknown
+	Pod           *v1.Pod                `protobuf:"bytes,7,opt,name=pod,proto3" json:"pod,omitempty"`                     // the pod with the address; not set if unknown
 	Interface     string                 `protobuf:"bytes,8,opt,name=interface,proto3" json:"interface,omitempty"`         // in the pod
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2029,7 +2046,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_weft_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2058,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2071,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{25}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Lease) GetPool() string {
@@ -2099,7 +2116,7 @@ func (x *Lease) GetFreeAt() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Lease) GetPod() *Pod {
+func (x *Lease) GetPod() *v1.Pod {
 	if x != nil {
 		return x.Pod
 	}
@@ -2121,7 +2138,7 @@ type DevicesRequest struct {
 
 func (x *DevicesRequest) Reset() {
 	*x = DevicesRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2150,7 @@ func (x *DevicesRequest) String() string {
 func (*DevicesRequest) ProtoMessage() {}
 
 func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2163,7 @@ func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesRequest.ProtoReflect.Descriptor instead.
 func (*DevicesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{26}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{26}
 }
 
 type DevicesReply struct {
@@ -2160,7 +2177,7 @@ type DevicesReply struct {
 
 func (x *DevicesReply) Reset() {
 	*x = DevicesReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2189,7 @@ func (x *DevicesReply) String() string {
 func (*DevicesReply) ProtoMessage() {}
 
 func (x *DevicesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2202,7 @@ func (x *DevicesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesReply.ProtoReflect.Descriptor instead.
 func (*DevicesReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{27}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DevicesReply) GetRegistered() bool {
@@ -2217,7 +2234,7 @@ type Allocation struct {
 	Devices       []string               `protobuf:"bytes,3,rep,name=devices,proto3" json:"devices,omitempty"`
 	Directory     string                 `protobuf:"bytes,4,opt,name=directory,proto3" json:"directory,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
-	Pod           *Pod                   `protobuf:"bytes,6,opt,name=pod,proto3" json:"pod,omitempty"` // not set before the pod's ADD
+	Pod           *v1.Pod                `protobuf:"bytes,6,opt,name=pod,proto3" json:"pod,omitempty"` // not set before the pod's ADD
 	Container     string                 `protobuf:"bytes,7,opt,name=container,proto3" json:"container,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2225,7 +2242,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2254,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2267,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{28}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Allocation) GetId() string {
@@ -2288,7 +2305,7 @@ func (x *Allocation) GetCreated() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Allocation) GetPod() *Pod {
+func (x *Allocation) GetPod() *v1.Pod {
 	if x != nil {
 		return x.Pod
 	}
@@ -2310,7 +2327,7 @@ type CountersRequest struct {
 
 func (x *CountersRequest) Reset() {
 	*x = CountersRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2339,7 @@ func (x *CountersRequest) String() string {
 func (*CountersRequest) ProtoMessage() {}
 
 func (x *CountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2352,7 @@ func (x *CountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersRequest.ProtoReflect.Descriptor instead.
 func (*CountersRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{29}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{29}
 }
 
 type CountersReply struct {
@@ -2348,7 +2365,7 @@ type CountersReply struct {
 
 func (x *CountersReply) Reset() {
 	*x = CountersReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +2377,7 @@ func (x *CountersReply) String() string {
 func (*CountersReply) ProtoMessage() {}
 
 func (x *CountersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +2390,7 @@ func (x *CountersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersReply.ProtoReflect.Descriptor instead.
 func (*CountersReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{30}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CountersReply) GetInterfaces() []*InterfaceCounters {
@@ -2393,8 +2410,8 @@ func (x *CountersReply) GetErrors() []*ErrorCounter {
 // InterfaceCounters are the counters of a pod's interface since its creation. rx and tx are from the pod's perspective.
 type InterfaceCounters struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Attachment    *Attachment            `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
-	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	Attachment    *v1.Attachment         `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
+	Pod           *v1.Pod                `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
 	Interface     string                 `protobuf:"bytes,3,opt,name=interface,proto3" json:"interface,omitempty"` // in the pod
 	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
 	Object        string                 `protobuf:"bytes,5,opt,name=object,proto3" json:"object,omitempty"`                         // name of the dataplane's interface
@@ -2411,7 +2428,7 @@ type InterfaceCounters struct {
 
 func (x *InterfaceCounters) Reset() {
 	*x = InterfaceCounters{}
-	mi := &file_weft_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +2440,7 @@ func (x *InterfaceCounters) String() string {
 func (*InterfaceCounters) ProtoMessage() {}
 
 func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,17 +2453,17 @@ func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceCounters.ProtoReflect.Descriptor instead.
 func (*InterfaceCounters) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{31}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{31}
 }
 
-func (x *InterfaceCounters) GetAttachment() *Attachment {
+func (x *InterfaceCounters) GetAttachment() *v1.Attachment {
 	if x != nil {
 		return x.Attachment
 	}
 	return nil
 }
 
-func (x *InterfaceCounters) GetPod() *Pod {
+func (x *InterfaceCounters) GetPod() *v1.Pod {
 	if x != nil {
 		return x.Pod
 	}
@@ -2535,7 +2552,7 @@ type ErrorCounter struct {
 
 func (x *ErrorCounter) Reset() {
 	*x = ErrorCounter{}
-	mi := &file_weft_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2547,7 +2564,7 @@ func (x *ErrorCounter) String() string {
 func (*ErrorCounter) ProtoMessage() {}
 
 func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2560,7 +2577,7 @@ func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorCounter.ProtoReflect.Descriptor instead.
 func (*ErrorCounter) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{32}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ErrorCounter) GetNode() string {
@@ -2594,7 +2611,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +2623,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +2636,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{33}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ConfigureRequest) GetSource() string {
@@ -2649,7 +2666,7 @@ type ConfigureReply struct {
 
 func (x *ConfigureReply) Reset() {
 	*x = ConfigureReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2678,7 @@ func (x *ConfigureReply) String() string {
 func (*ConfigureReply) ProtoMessage() {}
 
 func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2691,7 @@ func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureReply.ProtoReflect.Descriptor instead.
 func (*ConfigureReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{34}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ConfigureReply) GetEvent() uint64 {
@@ -2720,7 +2737,7 @@ type SettingsRequest struct {
 
 func (x *SettingsRequest) Reset() {
 	*x = SettingsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +2749,7 @@ func (x *SettingsRequest) String() string {
 func (*SettingsRequest) ProtoMessage() {}
 
 func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +2762,7 @@ func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
 func (*SettingsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{35}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{35}
 }
 
 type SettingsReply struct {
@@ -2757,7 +2774,7 @@ type SettingsReply struct {
 
 func (x *SettingsReply) Reset() {
 	*x = SettingsReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2786,7 @@ func (x *SettingsReply) String() string {
 func (*SettingsReply) ProtoMessage() {}
 
 func (x *SettingsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2799,7 @@ func (x *SettingsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsReply.ProtoReflect.Descriptor instead.
 func (*SettingsReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{36}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SettingsReply) GetYaml() string {
@@ -2804,7 +2821,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2833,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2846,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{37}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ResyncRequest) GetKind() string {
@@ -2871,7 +2888,7 @@ type ResyncReply struct {
 
 func (x *ResyncReply) Reset() {
 	*x = ResyncReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +2900,7 @@ func (x *ResyncReply) String() string {
 func (*ResyncReply) ProtoMessage() {}
 
 func (x *ResyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +2913,7 @@ func (x *ResyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncReply.ProtoReflect.Descriptor instead.
 func (*ResyncReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{38}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ResyncReply) GetEvent() uint64 {
@@ -2928,7 +2945,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +2957,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +2970,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{39}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{39}
 }
 
 type AuditReply struct {
@@ -2968,7 +2985,7 @@ type AuditReply struct {
 
 func (x *AuditReply) Reset() {
 	*x = AuditReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +2997,7 @@ func (x *AuditReply) String() string {
 func (*AuditReply) ProtoMessage() {}
 
 func (x *AuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3010,7 @@ func (x *AuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
 func (*AuditReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{40}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AuditReply) GetObjects() uint32 {
@@ -3035,7 +3052,7 @@ type Drift struct {
 
 func (x *Drift) Reset() {
 	*x = Drift{}
-	mi := &file_weft_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3047,7 +3064,7 @@ func (x *Drift) String() string {
 func (*Drift) ProtoMessage() {}
 
 func (x *Drift) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3060,7 +3077,7 @@ func (x *Drift) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drift.ProtoReflect.Descriptor instead.
 func (*Drift) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{41}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Drift) GetRef() string {
@@ -3087,7 +3104,7 @@ type LogLevelRequest struct {
 
 func (x *LogLevelRequest) Reset() {
 	*x = LogLevelRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3099,7 +3116,7 @@ func (x *LogLevelRequest) String() string {
 func (*LogLevelRequest) ProtoMessage() {}
 
 func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3112,7 +3129,7 @@ func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLevelRequest.ProtoReflect.Descriptor instead.
 func (*LogLevelRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{42}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *LogLevelRequest) GetLevel() string {
@@ -3140,7 +3157,7 @@ type LogLevelReply struct {
 
 func (x *LogLevelReply) Reset() {
 	*x = LogLevelReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3169,7 @@ func (x *LogLevelReply) String() string {
 func (*LogLevelReply) ProtoMessage() {}
 
 func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3182,7 @@ func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLevelReply.ProtoReflect.Descriptor instead.
 func (*LogLevelReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{43}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LogLevelReply) GetLevel() string {
@@ -3197,7 +3214,7 @@ type QuarantineRequest struct {
 
 func (x *QuarantineRequest) Reset() {
 	*x = QuarantineRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3209,7 +3226,7 @@ func (x *QuarantineRequest) String() string {
 func (*QuarantineRequest) ProtoMessage() {}
 
 func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3222,7 +3239,7 @@ func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineRequest.ProtoReflect.Descriptor instead.
 func (*QuarantineRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{44}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{44}
 }
 
 type QuarantineReply struct {
@@ -3234,7 +3251,7 @@ type QuarantineReply struct {
 
 func (x *QuarantineReply) Reset() {
 	*x = QuarantineReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3246,7 +3263,7 @@ func (x *QuarantineReply) String() string {
 func (*QuarantineReply) ProtoMessage() {}
 
 func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3259,7 +3276,7 @@ func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineReply.ProtoReflect.Descriptor instead.
 func (*QuarantineReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{45}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *QuarantineReply) GetEntries() []*QuarantineEntry {
@@ -3272,8 +3289,8 @@ func (x *QuarantineReply) GetEntries() []*QuarantineEntry {
 // QuarantineEntry is an attachment whose replay was in progress when the dataplane crashed.
 type QuarantineEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Attachment    *Attachment            `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
-	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	Attachment    *v1.Attachment         `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
+	Pod           *v1.Pod                `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
 	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`      // suspect or quarantined
 	Crashes       uint32                 `protobuf:"varint,4,opt,name=crashes,proto3" json:"crashes,omitempty"` // while it was replayed alone
 	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
@@ -3284,7 +3301,7 @@ type QuarantineEntry struct {
 
 func (x *QuarantineEntry) Reset() {
 	*x = QuarantineEntry{}
-	mi := &file_weft_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3313,7 @@ func (x *QuarantineEntry) String() string {
 func (*QuarantineEntry) ProtoMessage() {}
 
 func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,17 +3326,17 @@ func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineEntry.ProtoReflect.Descriptor instead.
 func (*QuarantineEntry) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{46}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{46}
 }
 
-func (x *QuarantineEntry) GetAttachment() *Attachment {
+func (x *QuarantineEntry) GetAttachment() *v1.Attachment {
 	if x != nil {
 		return x.Attachment
 	}
 	return nil
 }
 
-func (x *QuarantineEntry) GetPod() *Pod {
+func (x *QuarantineEntry) GetPod() *v1.Pod {
 	if x != nil {
 		return x.Pod
 	}
@@ -3363,7 +3380,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[47]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3375,7 +3392,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[47]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3388,7 +3405,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{47}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReleaseRequest) GetName() string {
@@ -3408,7 +3425,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[48]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3437,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[48]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3450,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{48}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReleaseReply) GetReleased() uint32 {
@@ -3460,7 +3477,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[49]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3472,7 +3489,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[49]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3485,7 +3502,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{49}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -3511,7 +3528,7 @@ type CollectGarbageReply struct {
 
 func (x *CollectGarbageReply) Reset() {
 	*x = CollectGarbageReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[50]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +3540,7 @@ func (x *CollectGarbageReply) String() string {
 func (*CollectGarbageReply) ProtoMessage() {}
 
 func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[50]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +3553,7 @@ func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageReply.ProtoReflect.Descriptor instead.
 func (*CollectGarbageReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{50}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CollectGarbageReply) GetGarbage() []*Garbage {
@@ -3550,7 +3567,7 @@ func (x *CollectGarbageReply) GetGarbage() []*Garbage {
 type Garbage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // NETWORK/CONTAINER/INTERFACE
-	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	Pod           *v1.Pod                `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
 	Netns         string                 `protobuf:"bytes,3,opt,name=netns,proto3" json:"netns,omitempty"`
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // why its sandbox may be deleted
 	Lacks         string                 `protobuf:"bytes,5,opt,name=lacks,proto3" json:"lacks,omitempty"`   // missing evidence; if empty the attachment may be deleted
@@ -3562,7 +3579,7 @@ type Garbage struct {
 
 func (x *Garbage) Reset() {
 	*x = Garbage{}
-	mi := &file_weft_v1_operations_proto_msgTypes[51]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3574,7 +3591,7 @@ func (x *Garbage) String() string {
 func (*Garbage) ProtoMessage() {}
 
 func (x *Garbage) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[51]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3587,7 +3604,7 @@ func (x *Garbage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Garbage.ProtoReflect.Descriptor instead.
 func (*Garbage) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{51}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Garbage) GetKey() string {
@@ -3597,7 +3614,7 @@ func (x *Garbage) GetKey() string {
 	return ""
 }
 
-func (x *Garbage) GetPod() *Pod {
+func (x *Garbage) GetPod() *v1.Pod {
 	if x != nil {
 		return x.Pod
 	}
@@ -3639,27 +3656,27 @@ func (x *Garbage) GetError() string {
 	return ""
 }
 
-var File_weft_v1_operations_proto protoreflect.FileDescriptor
+var File_weft_operator_v1_operations_proto protoreflect.FileDescriptor
 
-const file_weft_v1_operations_proto_rawDesc = "" +
+const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\n" +
-	"\x18weft/v1/operations.proto\x12\aweft.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11weft/v1/cni.proto\"\x0e\n" +
-	"\fStateRequest\"\xa6\x03\n" +
+	"!weft/operator/v1/operations.proto\x12\x10weft.operator.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11weft/v1/cni.proto\"\x0e\n" +
+	"\fStateRequest\"\xb8\x03\n" +
 	"\n" +
 	"StateReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x124\n" +
 	"\astarted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12\x14\n" +
-	"\x05ready\x18\x03 \x01(\bR\x05ready\x122\n" +
+	"\x05ready\x18\x03 \x01(\bR\x05ready\x12;\n" +
 	"\n" +
-	"conditions\x18\x04 \x03(\v2\x12.weft.v1.ConditionR\n" +
+	"conditions\x18\x04 \x03(\v2\x1b.weft.operator.v1.ConditionR\n" +
 	"conditions\x12 \n" +
 	"\vattachments\x18\x05 \x01(\rR\vattachments\x12\x16\n" +
 	"\x06events\x18\x06 \x01(\x04R\x06events\x12\x14\n" +
 	"\x05queue\x18\a \x01(\rR\x05queue\x12\x18\n" +
 	"\arunning\x18\b \x01(\tR\arunning\x12\x1c\n" +
-	"\tdataplane\x18\t \x01(\tR\tdataplane\x12:\n" +
+	"\tdataplane\x18\t \x01(\tR\tdataplane\x12C\n" +
 	"\aobjects\x18\n" +
-	" \x03(\v2 .weft.v1.StateReply.ObjectsEntryR\aobjects\x1a:\n" +
+	" \x03(\v2).weft.operator.v1.StateReply.ObjectsEntryR\aobjects\x1a:\n" +
 	"\fObjectsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"I\n" +
@@ -3668,20 +3685,24 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x02ok\x18\x02 \x01(\bR\x02ok\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\"&\n" +
 	"\x12AttachmentsRequest\x12\x10\n" +
-	"\x03pod\x18\x01 \x01(\tR\x03pod\"M\n" +
-	"\x10AttachmentsReply\x129\n" +
-	"\vattachments\x18\x01 \x03(\v2\x17.weft.v1.AttachmentInfoR\vattachments\"\x94\x02\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\"V\n" +
+	"\x10AttachmentsReply\x12B\n" +
+	"\vattachments\x18\x01 \x03(\v2 .weft.operator.v1.AttachmentInfoR\vattachments\"\xb2\x03\n" +
 	"\x0eAttachmentInfo\x123\n" +
 	"\n" +
 	"attachment\x18\x01 \x01(\v2\x13.weft.v1.AttachmentR\n" +
 	"attachment\x12\x1e\n" +
 	"\x03pod\x18\x02 \x01(\v2\f.weft.v1.PodR\x03pod\x12\x14\n" +
 	"\x05netns\x18\x03 \x01(\tR\x05netns\x124\n" +
-	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x126\n" +
+	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12?\n" +
 	"\n" +
-	"interfaces\x18\x05 \x03(\v2\x16.weft.v1.InterfaceInfoR\n" +
+	"interfaces\x18\x05 \x03(\v2\x1f.weft.operator.v1.InterfaceInfoR\n" +
 	"interfaces\x12)\n" +
-	"\x10annotations_from\x18\x06 \x01(\tR\x0fannotationsFrom\"\xab\x01\n" +
+	"\x10annotations_from\x18\x06 \x01(\tR\x0fannotationsFrom\x12S\n" +
+	"\vannotations\x18\a \x03(\v21.weft.operator.v1.AttachmentInfo.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xab\x01\n" +
 	"\rInterfaceInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -3698,7 +3719,7 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x05after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05after\x122\n" +
 	"\x06before\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\x12\x10\n" +
 	"\x03pod\x18\a \x01(\tR\x03pod\x12\x16\n" +
-	"\x06failed\x18\b \x01(\bR\x06failed\"\xe0\a\n" +
+	"\x06failed\x18\b \x01(\bR\x06failed\"\xfd\b\n" +
 	"\vEventRecord\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\x04R\x05cause\x12\x14\n" +
@@ -3722,18 +3743,22 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x05order\x18\x12 \x03(\tR\x05order\x12\x19\n" +
 	"\bleft_out\x18\x13 \x03(\tR\aleftOut\x12\x1c\n" +
 	"\tcoalesced\x18\x14 \x01(\rR\tcoalesced\x124\n" +
-	"\astarted\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12(\n" +
-	"\x05steps\x18\x16 \x03(\v2\x12.weft.v1.EventStepR\x05steps\x121\n" +
-	"\bhandlers\x18\x17 \x03(\v2\x15.weft.v1.EventHandlerR\bhandlers\x12\x18\n" +
+	"\astarted\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x121\n" +
+	"\x05steps\x18\x16 \x03(\v2\x1b.weft.operator.v1.EventStepR\x05steps\x12:\n" +
+	"\bhandlers\x18\x17 \x03(\v2\x1e.weft.operator.v1.EventHandlerR\bhandlers\x12\x18\n" +
 	"\achanges\x18\x18 \x01(\rR\achanges\x12\x1a\n" +
-	"\bexternal\x18\x19 \x01(\rR\bexternal\x12(\n" +
-	"\x05drops\x18\x1a \x03(\v2\x12.weft.v1.EventDropR\x05drops\x12\x18\n" +
+	"\bexternal\x18\x19 \x01(\rR\bexternal\x121\n" +
+	"\x05drops\x18\x1a \x03(\v2\x1b.weft.operator.v1.EventDropR\x05drops\x12\x18\n" +
 	"\apending\x18\x1b \x03(\tR\apending\x12\x14\n" +
 	"\x05stuck\x18\x1c \x03(\tR\x05stuck\x12.\n" +
 	"\x04last\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\x04last\x12!\n" +
 	"\fcancelled_by\x18\x1e \x01(\tR\vcancelledBy\x12\x16\n" +
 	"\x06verify\x18\x1f \x03(\tR\x06verify\x12\x14\n" +
-	"\x05stack\x18  \x01(\tR\x05stackJ\x04\b\f\x10\r\"|\n" +
+	"\x05stack\x18  \x01(\tR\x05stack\x12D\n" +
+	"\arequest\x18! \x03(\v2*.weft.operator.v1.EventRecord.RequestEntryR\arequest\x1a:\n" +
+	"\fRequestEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\f\x10\r\"|\n" +
 	"\tEventStep\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12-\n" +
@@ -3751,9 +3776,9 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x13TransactionsRequest\x12\x12\n" +
 	"\x04last\x18\x01 \x01(\rR\x04last\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x18\n" +
-	"\athrough\x18\x03 \x01(\x04R\athrough\"S\n" +
-	"\x11TransactionsReply\x12>\n" +
-	"\ftransactions\x18\x01 \x03(\v2\x1a.weft.v1.TransactionRecordR\ftransactions\"\xaf\x04\n" +
+	"\athrough\x18\x03 \x01(\x04R\athrough\"\\\n" +
+	"\x11TransactionsReply\x12G\n" +
+	"\ftransactions\x18\x01 \x03(\v2#.weft.operator.v1.TransactionRecordR\ftransactions\"\xc1\x04\n" +
 	"\x11TransactionRecord\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05event\x18\x02 \x01(\x04R\x05event\x12\x16\n" +
@@ -3761,11 +3786,11 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x05label\x18\x04 \x01(\tR\x05label\x120\n" +
 	"\x05start\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x121\n" +
 	"\x06queued\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x06queued\x12-\n" +
-	"\x04took\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04took\x122\n" +
+	"\x04took\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04took\x12;\n" +
 	"\n" +
-	"operations\x18\b \x03(\v2\x12.weft.v1.OperationR\n" +
-	"operations\x12*\n" +
-	"\awaiting\x18\t \x03(\v2\x10.weft.v1.WaitingR\awaiting\x12\x16\n" +
+	"operations\x18\b \x03(\v2\x1b.weft.operator.v1.OperationR\n" +
+	"operations\x123\n" +
+	"\awaiting\x18\t \x03(\v2\x19.weft.operator.v1.WaitingR\awaiting\x12\x16\n" +
 	"\x06undone\x18\n" +
 	" \x01(\bR\x06undone\x12\x14\n" +
 	"\x05error\x18\v \x01(\tR\x05error\x12\x16\n" +
@@ -3792,9 +3817,9 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x18\n" +
 	"\amissing\x18\x02 \x03(\tR\amissing\"(\n" +
 	"\x0eObjectsRequest\x12\x16\n" +
-	"\x06prefix\x18\x01 \x01(\tR\x06prefix\"9\n" +
-	"\fObjectsReply\x12)\n" +
-	"\aobjects\x18\x01 \x03(\v2\x0f.weft.v1.ObjectR\aobjects\"\x97\x02\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\"B\n" +
+	"\fObjectsReply\x122\n" +
+	"\aobjects\x18\x01 \x03(\v2\x18.weft.operator.v1.ObjectR\aobjects\"\x97\x02\n" +
 	"\x06Object\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x120\n" +
@@ -3812,10 +3837,10 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x05lines\x18\x01 \x03(\tR\x05lines\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\",\n" +
 	"\x10AddressesRequest\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"]\n" +
-	"\x0eAddressesReply\x12#\n" +
-	"\x05pools\x18\x01 \x03(\v2\r.weft.v1.PoolR\x05pools\x12&\n" +
-	"\x06leases\x18\x02 \x03(\v2\x0e.weft.v1.LeaseR\x06leases\"\x8c\x01\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"o\n" +
+	"\x0eAddressesReply\x12,\n" +
+	"\x05pools\x18\x01 \x03(\v2\x16.weft.operator.v1.PoolR\x05pools\x12/\n" +
+	"\x06leases\x18\x02 \x03(\v2\x17.weft.operator.v1.LeaseR\x06leases\"\x8c\x01\n" +
 	"\x04Pool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x12\n" +
@@ -3832,13 +3857,13 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\afree_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06freeAt\x12\x1e\n" +
 	"\x03pod\x18\a \x01(\v2\f.weft.v1.PodR\x03pod\x12\x1c\n" +
 	"\tinterface\x18\b \x01(\tR\tinterface\"\x10\n" +
-	"\x0eDevicesRequest\"y\n" +
+	"\x0eDevicesRequest\"\x82\x01\n" +
 	"\fDevicesReply\x12\x1e\n" +
 	"\n" +
 	"registered\x18\x01 \x01(\bR\n" +
 	"registered\x12\x12\n" +
-	"\x04free\x18\x02 \x01(\rR\x04free\x125\n" +
-	"\vallocations\x18\x03 \x03(\v2\x13.weft.v1.AllocationR\vallocations\"\xe0\x01\n" +
+	"\x04free\x18\x02 \x01(\rR\x04free\x12>\n" +
+	"\vallocations\x18\x03 \x03(\v2\x1c.weft.operator.v1.AllocationR\vallocations\"\xe0\x01\n" +
 	"\n" +
 	"Allocation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
@@ -3848,12 +3873,12 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\acreated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1e\n" +
 	"\x03pod\x18\x06 \x01(\v2\f.weft.v1.PodR\x03pod\x12\x1c\n" +
 	"\tcontainer\x18\a \x01(\tR\tcontainer\"\x11\n" +
-	"\x0fCountersRequest\"z\n" +
-	"\rCountersReply\x12:\n" +
+	"\x0fCountersRequest\"\x8c\x01\n" +
+	"\rCountersReply\x12C\n" +
 	"\n" +
-	"interfaces\x18\x01 \x03(\v2\x1a.weft.v1.InterfaceCountersR\n" +
-	"interfaces\x12-\n" +
-	"\x06errors\x18\x02 \x03(\v2\x15.weft.v1.ErrorCounterR\x06errors\"\x8d\x03\n" +
+	"interfaces\x18\x01 \x03(\v2#.weft.operator.v1.InterfaceCountersR\n" +
+	"interfaces\x126\n" +
+	"\x06errors\x18\x02 \x03(\v2\x1e.weft.operator.v1.ErrorCounterR\x06errors\"\x8d\x03\n" +
 	"\x11InterfaceCounters\x123\n" +
 	"\n" +
 	"attachment\x18\x01 \x01(\v2\x13.weft.v1.AttachmentR\n" +
@@ -3901,11 +3926,11 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\n" +
 	"operations\x18\x03 \x03(\tR\n" +
 	"operations\"\x0e\n" +
-	"\fAuditRequest\"~\n" +
+	"\fAuditRequest\"\x87\x01\n" +
 	"\n" +
 	"AuditReply\x12\x18\n" +
-	"\aobjects\x18\x01 \x01(\rR\aobjects\x12$\n" +
-	"\x05found\x18\x02 \x03(\v2\x0e.weft.v1.DriftR\x05found\x12\x1a\n" +
+	"\aobjects\x18\x01 \x01(\rR\aobjects\x12-\n" +
+	"\x05found\x18\x02 \x03(\v2\x17.weft.operator.v1.DriftR\x05found\x12\x1a\n" +
 	"\brepaired\x18\x03 \x01(\bR\brepaired\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\"-\n" +
 	"\x05Drift\x12\x10\n" +
@@ -3920,9 +3945,9 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"configured\x18\x02 \x01(\tR\n" +
 	"configured\x120\n" +
 	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x13\n" +
-	"\x11QuarantineRequest\"E\n" +
-	"\x0fQuarantineReply\x122\n" +
-	"\aentries\x18\x01 \x03(\v2\x18.weft.v1.QuarantineEntryR\aentries\"\xe0\x01\n" +
+	"\x11QuarantineRequest\"N\n" +
+	"\x0fQuarantineReply\x12;\n" +
+	"\aentries\x18\x01 \x03(\v2!.weft.operator.v1.QuarantineEntryR\aentries\"\xe0\x01\n" +
 	"\x0fQuarantineEntry\x123\n" +
 	"\n" +
 	"attachment\x18\x01 \x01(\v2\x13.weft.v1.AttachmentR\n" +
@@ -3939,9 +3964,9 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x05error\x18\x02 \x01(\tR\x05error\"F\n" +
 	"\x15CollectGarbageRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x14\n" +
-	"\x05force\x18\x02 \x03(\tR\x05force\"A\n" +
-	"\x13CollectGarbageReply\x12*\n" +
-	"\agarbage\x18\x01 \x03(\v2\x10.weft.v1.GarbageR\agarbage\"\xaf\x01\n" +
+	"\x05force\x18\x02 \x03(\tR\x05force\"J\n" +
+	"\x13CollectGarbageReply\x123\n" +
+	"\agarbage\x18\x01 \x03(\v2\x19.weft.operator.v1.GarbageR\agarbage\"\xaf\x01\n" +
 	"\aGarbage\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1e\n" +
 	"\x03pod\x18\x02 \x01(\v2\f.weft.v1.PodR\x03pod\x12\x14\n" +
@@ -3949,217 +3974,221 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05lacks\x18\x05 \x01(\tR\x05lacks\x12\x18\n" +
 	"\adeleted\x18\x06 \x01(\bR\adeleted\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error2\xa9\b\n" +
+	"\x05error\x18\a \x01(\tR\x05error2\xdb\n" +
 	"\n" +
-	"Operations\x123\n" +
-	"\x05State\x12\x15.weft.v1.StateRequest\x1a\x13.weft.v1.StateReply\x12E\n" +
-	"\vAttachments\x12\x1b.weft.v1.AttachmentsRequest\x1a\x19.weft.v1.AttachmentsReply\x128\n" +
-	"\x06Events\x12\x16.weft.v1.EventsRequest\x1a\x14.weft.v1.EventRecord0\x01\x12H\n" +
-	"\fTransactions\x12\x1c.weft.v1.TransactionsRequest\x1a\x1a.weft.v1.TransactionsReply\x129\n" +
-	"\aObjects\x12\x17.weft.v1.ObjectsRequest\x1a\x15.weft.v1.ObjectsReply\x12-\n" +
-	"\x03Why\x12\x13.weft.v1.WhyRequest\x1a\x11.weft.v1.WhyReply\x12?\n" +
-	"\tAddresses\x12\x19.weft.v1.AddressesRequest\x1a\x17.weft.v1.AddressesReply\x129\n" +
-	"\aDevices\x12\x17.weft.v1.DevicesRequest\x1a\x15.weft.v1.DevicesReply\x12<\n" +
-	"\bCounters\x12\x18.weft.v1.CountersRequest\x1a\x16.weft.v1.CountersReply\x12?\n" +
-	"\tConfigure\x12\x19.weft.v1.ConfigureRequest\x1a\x17.weft.v1.ConfigureReply\x12<\n" +
-	"\bSettings\x12\x18.weft.v1.SettingsRequest\x1a\x16.weft.v1.SettingsReply\x126\n" +
-	"\x06Resync\x12\x16.weft.v1.ResyncRequest\x1a\x14.weft.v1.ResyncReply\x123\n" +
-	"\x05Audit\x12\x15.weft.v1.AuditRequest\x1a\x13.weft.v1.AuditReply\x12<\n" +
-	"\bLogLevel\x12\x18.weft.v1.LogLevelRequest\x1a\x16.weft.v1.LogLevelReply\x12B\n" +
 	"\n" +
-	"Quarantine\x12\x1a.weft.v1.QuarantineRequest\x1a\x18.weft.v1.QuarantineReply\x129\n" +
-	"\aRelease\x12\x17.weft.v1.ReleaseRequest\x1a\x15.weft.v1.ReleaseReply\x12N\n" +
-	"\x0eCollectGarbage\x12\x1e.weft.v1.CollectGarbageRequest\x1a\x1c.weft.v1.CollectGarbageReplyB.Z,github.com/weftnet/weft/proto/weft/v1;weftv1b\x06proto3"
+	"Operations\x12E\n" +
+	"\x05State\x12\x1e.weft.operator.v1.StateRequest\x1a\x1c.weft.operator.v1.StateReply\x12W\n" +
+	"\vAttachments\x12$.weft.operator.v1.AttachmentsRequest\x1a\".weft.operator.v1.AttachmentsReply\x12J\n" +
+	"\x06Events\x12\x1f.weft.operator.v1.EventsRequest\x1a\x1d.weft.operator.v1.EventRecord0\x01\x12Z\n" +
+	"\fTransactions\x12%.weft.operator.v1.TransactionsRequest\x1a#.weft.operator.v1.TransactionsReply\x12K\n" +
+	"\aObjects\x12 .weft.operator.v1.ObjectsRequest\x1a\x1e.weft.operator.v1.ObjectsReply\x12?\n" +
+	"\x03Why\x12\x1c.weft.operator.v1.WhyRequest\x1a\x1a.weft.operator.v1.WhyReply\x12Q\n" +
+	"\tAddresses\x12\".weft.operator.v1.AddressesRequest\x1a .weft.operator.v1.AddressesReply\x12K\n" +
+	"\aDevices\x12 .weft.operator.v1.DevicesRequest\x1a\x1e.weft.operator.v1.DevicesReply\x12N\n" +
+	"\bCounters\x12!.weft.operator.v1.CountersRequest\x1a\x1f.weft.operator.v1.CountersReply\x12Q\n" +
+	"\tConfigure\x12\".weft.operator.v1.ConfigureRequest\x1a .weft.operator.v1.ConfigureReply\x12N\n" +
+	"\bSettings\x12!.weft.operator.v1.SettingsRequest\x1a\x1f.weft.operator.v1.SettingsReply\x12H\n" +
+	"\x06Resync\x12\x1f.weft.operator.v1.ResyncRequest\x1a\x1d.weft.operator.v1.ResyncReply\x12E\n" +
+	"\x05Audit\x12\x1e.weft.operator.v1.AuditRequest\x1a\x1c.weft.operator.v1.AuditReply\x12N\n" +
+	"\bLogLevel\x12!.weft.operator.v1.LogLevelRequest\x1a\x1f.weft.operator.v1.LogLevelReply\x12T\n" +
+	"\n" +
+	"Quarantine\x12#.weft.operator.v1.QuarantineRequest\x1a!.weft.operator.v1.QuarantineReply\x12K\n" +
+	"\aRelease\x12 .weft.operator.v1.ReleaseRequest\x1a\x1e.weft.operator.v1.ReleaseReply\x12`\n" +
+	"\x0eCollectGarbage\x12'.weft.operator.v1.CollectGarbageRequest\x1a%.weft.operator.v1.CollectGarbageReplyB;Z9github.com/weftnet/weft/proto/weft/operator/v1;operatorv1b\x06proto3"
 
 var (
-	file_weft_v1_operations_proto_rawDescOnce sync.Once
-	file_weft_v1_operations_proto_rawDescData []byte
+	file_weft_operator_v1_operations_proto_rawDescOnce sync.Once
+	file_weft_operator_v1_operations_proto_rawDescData []byte
 )
 
-func file_weft_v1_operations_proto_rawDescGZIP() []byte {
-	file_weft_v1_operations_proto_rawDescOnce.Do(func() {
-		file_weft_v1_operations_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_weft_v1_operations_proto_rawDesc), len(file_weft_v1_operations_proto_rawDesc)))
+func file_weft_operator_v1_operations_proto_rawDescGZIP() []byte {
+	file_weft_operator_v1_operations_proto_rawDescOnce.Do(func() {
+		file_weft_operator_v1_operations_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_weft_operator_v1_operations_proto_rawDesc), len(file_weft_operator_v1_operations_proto_rawDesc)))
 	})
-	return file_weft_v1_operations_proto_rawDescData
+	return file_weft_operator_v1_operations_proto_rawDescData
 }
 
-var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
-var file_weft_v1_operations_proto_goTypes = []any{
-	(*StateRequest)(nil),          // 0: weft.v1.StateRequest
-	(*StateReply)(nil),            // 1: weft.v1.StateReply
-	(*Condition)(nil),             // 2: weft.v1.Condition
-	(*AttachmentsRequest)(nil),    // 3: weft.v1.AttachmentsRequest
-	(*AttachmentsReply)(nil),      // 4: weft.v1.AttachmentsReply
-	(*AttachmentInfo)(nil),        // 5: weft.v1.AttachmentInfo
-	(*InterfaceInfo)(nil),         // 6: weft.v1.InterfaceInfo
-	(*EventsRequest)(nil),         // 7: weft.v1.EventsRequest
-	(*EventRecord)(nil),           // 8: weft.v1.EventRecord
-	(*EventStep)(nil),             // 9: weft.v1.EventStep
-	(*EventHandler)(nil),          // 10: weft.v1.EventHandler
-	(*EventDrop)(nil),             // 11: weft.v1.EventDrop
-	(*TransactionsRequest)(nil),   // 12: weft.v1.TransactionsRequest
-	(*TransactionsReply)(nil),     // 13: weft.v1.TransactionsReply
-	(*TransactionRecord)(nil),     // 14: weft.v1.TransactionRecord
-	(*Operation)(nil),             // 15: weft.v1.Operation
-	(*Waiting)(nil),               // 16: weft.v1.Waiting
-	(*ObjectsRequest)(nil),        // 17: weft.v1.ObjectsRequest
-	(*ObjectsReply)(nil),          // 18: weft.v1.ObjectsReply
-	(*Object)(nil),                // 19: weft.v1.Object
-	(*WhyRequest)(nil),            // 20: weft.v1.WhyRequest
-	(*WhyReply)(nil),              // 21: weft.v1.WhyReply
-	(*AddressesRequest)(nil),      // 22: weft.v1.AddressesRequest
-	(*AddressesReply)(nil),        // 23: weft.v1.AddressesReply
-	(*Pool)(nil),                  // 24: weft.v1.Pool
-	(*Lease)(nil),                 // 25: weft.v1.Lease
-	(*DevicesRequest)(nil),        // 26: weft.v1.DevicesRequest
-	(*DevicesReply)(nil),          // 27: weft.v1.DevicesReply
-	(*Allocation)(nil),            // 28: weft.v1.Allocation
-	(*CountersRequest)(nil),       // 29: weft.v1.CountersRequest
-	(*CountersReply)(nil),         // 30: weft.v1.CountersReply
-	(*InterfaceCounters)(nil),     // 31: weft.v1.InterfaceCounters
-	(*ErrorCounter)(nil),          // 32: weft.v1.ErrorCounter
-	(*ConfigureRequest)(nil),      // 33: weft.v1.ConfigureRequest
-	(*ConfigureReply)(nil),        // 34: weft.v1.ConfigureReply
-	(*SettingsRequest)(nil),       // 35: weft.v1.SettingsRequest
-	(*SettingsReply)(nil),         // 36: weft.v1.SettingsReply
-	(*ResyncRequest)(nil),         // 37: weft.v1.ResyncRequest
-	(*ResyncReply)(nil),           // 38: weft.v1.ResyncReply
-	(*AuditRequest)(nil),          // 39: weft.v1.AuditRequest
-	(*AuditReply)(nil),            // 40: weft.v1.AuditReply
-	(*Drift)(nil),                 // 41: weft.v1.Drift
-	(*LogLevelRequest)(nil),       // 42: weft.v1.LogLevelRequest
-	(*LogLevelReply)(nil),         // 43: weft.v1.LogLevelReply
-	(*QuarantineRequest)(nil),     // 44: weft.v1.QuarantineRequest
-	(*QuarantineReply)(nil),       // 45: weft.v1.QuarantineReply
-	(*QuarantineEntry)(nil),       // 46: weft.v1.QuarantineEntry
-	(*ReleaseRequest)(nil),        // 47: weft.v1.ReleaseRequest
-	(*ReleaseReply)(nil),          // 48: weft.v1.ReleaseReply
-	(*CollectGarbageRequest)(nil), // 49: weft.v1.CollectGarbageRequest
-	(*CollectGarbageReply)(nil),   // 50: weft.v1.CollectGarbageReply
-	(*Garbage)(nil),               // 51: weft.v1.Garbage
-	nil,                           // 52: weft.v1.StateReply.ObjectsEntry
-	(*timestamppb.Timestamp)(nil), // 53: google.protobuf.Timestamp
-	(*Attachment)(nil),            // 54: weft.v1.Attachment
-	(*Pod)(nil),                   // 55: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
+var file_weft_operator_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_weft_operator_v1_operations_proto_goTypes = []any{
+	(*StateRequest)(nil),          // 0: weft.operator.v1.StateRequest
+	(*StateReply)(nil),            // 1: weft.operator.v1.StateReply
+	(*Condition)(nil),             // 2: weft.operator.v1.Condition
+	(*AttachmentsRequest)(nil),    // 3: weft.operator.v1.AttachmentsRequest
+	(*AttachmentsReply)(nil),      // 4: weft.operator.v1.AttachmentsReply
+	(*AttachmentInfo)(nil),        // 5: weft.operator.v1.AttachmentInfo
+	(*InterfaceInfo)(nil),         // 6: weft.operator.v1.InterfaceInfo
+	(*EventsRequest)(nil),         // 7: weft.operator.v1.EventsRequest
+	(*EventRecord)(nil),           // 8: weft.operator.v1.EventRecord
+	(*EventStep)(nil),             // 9: weft.operator.v1.EventStep
+	(*EventHandler)(nil),          // 10: weft.operator.v1.EventHandler
+	(*EventDrop)(nil),             // 11: weft.operator.v1.EventDrop
+	(*TransactionsRequest)(nil),   // 12: weft.operator.v1.TransactionsRequest
+	(*TransactionsReply)(nil),     // 13: weft.operator.v1.TransactionsReply
+	(*TransactionRecord)(nil),     // 14: weft.operator.v1.TransactionRecord
+	(*Operation)(nil),             // 15: weft.operator.v1.Operation
+	(*Waiting)(nil),               // 16: weft.operator.v1.Waiting
+	(*ObjectsRequest)(nil),        // 17: weft.operator.v1.ObjectsRequest
+	(*ObjectsReply)(nil),          // 18: weft.operator.v1.ObjectsReply
+	(*Object)(nil),                // 19: weft.operator.v1.Object
+	(*WhyRequest)(nil),            // 20: weft.operator.v1.WhyRequest
+	(*WhyReply)(nil),              // 21: weft.operator.v1.WhyReply
+	(*AddressesRequest)(nil),      // 22: weft.operator.v1.AddressesRequest
+	(*AddressesReply)(nil),        // 23: weft.operator.v1.AddressesReply
+	(*Pool)(nil),                  // 24: weft.operator.v1.Pool
+	(*Lease)(nil),                 // 25: weft.operator.v1.Lease
+	(*DevicesRequest)(nil),        // 26: weft.operator.v1.DevicesRequest
+	(*DevicesReply)(nil),          // 27: weft.operator.v1.DevicesReply
+	(*Allocation)(nil),            // 28: weft.operator.v1.Allocation
+	(*CountersRequest)(nil),       // 29: weft.operator.v1.CountersRequest
+	(*CountersReply)(nil),         // 30: weft.operator.v1.CountersReply
+	(*InterfaceCounters)(nil),     // 31: weft.operator.v1.InterfaceCounters
+	(*ErrorCounter)(nil),          // 32: weft.operator.v1.ErrorCounter
+	(*ConfigureRequest)(nil),      // 33: weft.operator.v1.ConfigureRequest
+	(*ConfigureReply)(nil),        // 34: weft.operator.v1.ConfigureReply
+	(*SettingsRequest)(nil),       // 35: weft.operator.v1.SettingsRequest
+	(*SettingsReply)(nil),         // 36: weft.operator.v1.SettingsReply
+	(*ResyncRequest)(nil),         // 37: weft.operator.v1.ResyncRequest
+	(*ResyncReply)(nil),           // 38: weft.operator.v1.ResyncReply
+	(*AuditRequest)(nil),          // 39: weft.operator.v1.AuditRequest
+	(*AuditReply)(nil),            // 40: weft.operator.v1.AuditReply
+	(*Drift)(nil),                 // 41: weft.operator.v1.Drift
+	(*LogLevelRequest)(nil),       // 42: weft.operator.v1.LogLevelRequest
+	(*LogLevelReply)(nil),         // 43: weft.operator.v1.LogLevelReply
+	(*QuarantineRequest)(nil),     // 44: weft.operator.v1.QuarantineRequest
+	(*QuarantineReply)(nil),       // 45: weft.operator.v1.QuarantineReply
+	(*QuarantineEntry)(nil),       // 46: weft.operator.v1.QuarantineEntry
+	(*ReleaseRequest)(nil),        // 47: weft.operator.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 48: weft.operator.v1.ReleaseReply
+	(*CollectGarbageRequest)(nil), // 49: weft.operator.v1.CollectGarbageRequest
+	(*CollectGarbageReply)(nil),   // 50: weft.operator.v1.CollectGarbageReply
+	(*Garbage)(nil),               // 51: weft.operator.v1.Garbage
+	nil,                           // 52: weft.operator.v1.StateReply.ObjectsEntry
+	nil,                           // 53: weft.operator.v1.AttachmentInfo.AnnotationsEntry
+	nil,                           // 54: weft.operator.v1.EventRecord.RequestEntry
+	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
+	(*v1.Attachment)(nil),         // 56: weft.v1.Attachment
+	(*v1.Pod)(nil),                // 57: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
 }
-var file_weft_v1_operations_proto_depIdxs = []int32{
-	53, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
-	2,  // 1: weft.v1.StateReply.conditions:type_name -> weft.v1.Condition
-	52, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
-	5,  // 3: weft.v1.AttachmentsReply.attachments:type_name -> weft.v1.AttachmentInfo
-	54, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	55, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	53, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
-	6,  // 7: weft.v1.AttachmentInfo.interfaces:type_name -> weft.v1.InterfaceInfo
-	53, // 8: weft.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
-	53, // 9: weft.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
-	53, // 10: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	56, // 11: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	56, // 12: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
-	53, // 13: weft.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
-	9,  // 14: weft.v1.EventRecord.steps:type_name -> weft.v1.EventStep
-	10, // 15: weft.v1.EventRecord.handlers:type_name -> weft.v1.EventHandler
-	11, // 16: weft.v1.EventRecord.drops:type_name -> weft.v1.EventDrop
-	53, // 17: weft.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
-	56, // 18: weft.v1.EventStep.took:type_name -> google.protobuf.Duration
-	56, // 19: weft.v1.EventHandler.took:type_name -> google.protobuf.Duration
-	14, // 20: weft.v1.TransactionsReply.transactions:type_name -> weft.v1.TransactionRecord
-	53, // 21: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	56, // 22: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	56, // 23: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
-	15, // 24: weft.v1.TransactionRecord.operations:type_name -> weft.v1.Operation
-	16, // 25: weft.v1.TransactionRecord.waiting:type_name -> weft.v1.Waiting
-	56, // 26: weft.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
-	56, // 27: weft.v1.Operation.at:type_name -> google.protobuf.Duration
-	56, // 28: weft.v1.Operation.took:type_name -> google.protobuf.Duration
-	19, // 29: weft.v1.ObjectsReply.objects:type_name -> weft.v1.Object
-	53, // 30: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
-	53, // 31: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
-	24, // 32: weft.v1.AddressesReply.pools:type_name -> weft.v1.Pool
-	25, // 33: weft.v1.AddressesReply.leases:type_name -> weft.v1.Lease
-	53, // 34: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	53, // 35: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
-	55, // 36: weft.v1.Lease.pod:type_name -> weft.v1.Pod
-	28, // 37: weft.v1.DevicesReply.allocations:type_name -> weft.v1.Allocation
-	53, // 38: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	55, // 39: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
-	31, // 40: weft.v1.CountersReply.interfaces:type_name -> weft.v1.InterfaceCounters
-	32, // 41: weft.v1.CountersReply.errors:type_name -> weft.v1.ErrorCounter
-	54, // 42: weft.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
-	55, // 43: weft.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
-	41, // 44: weft.v1.AuditReply.found:type_name -> weft.v1.Drift
-	56, // 45: weft.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
-	53, // 46: weft.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
-	46, // 47: weft.v1.QuarantineReply.entries:type_name -> weft.v1.QuarantineEntry
-	54, // 48: weft.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
-	55, // 49: weft.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
-	53, // 50: weft.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
-	51, // 51: weft.v1.CollectGarbageReply.garbage:type_name -> weft.v1.Garbage
-	55, // 52: weft.v1.Garbage.pod:type_name -> weft.v1.Pod
-	0,  // 53: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
-	3,  // 54: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
-	7,  // 55: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
-	12, // 56: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
-	17, // 57: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
-	20, // 58: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
-	22, // 59: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
-	26, // 60: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
-	29, // 61: weft.v1.Operations.Counters:input_type -> weft.v1.CountersRequest
-	33, // 62: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
-	35, // 63: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
-	37, // 64: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
-	39, // 65: weft.v1.Operations.Audit:input_type -> weft.v1.AuditRequest
-	42, // 66: weft.v1.Operations.LogLevel:input_type -> weft.v1.LogLevelRequest
-	44, // 67: weft.v1.Operations.Quarantine:input_type -> weft.v1.QuarantineRequest
-	47, // 68: weft.v1.Operations.Release:input_type -> weft.v1.ReleaseRequest
-	49, // 69: weft.v1.Operations.CollectGarbage:input_type -> weft.v1.CollectGarbageRequest
-	1,  // 70: weft.v1.Operations.State:output_type -> weft.v1.StateReply
-	4,  // 71: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
-	8,  // 72: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
-	13, // 73: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
-	18, // 74: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
-	21, // 75: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
-	23, // 76: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
-	27, // 77: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
-	30, // 78: weft.v1.Operations.Counters:output_type -> weft.v1.CountersReply
-	34, // 79: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
-	36, // 80: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
-	38, // 81: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
-	40, // 82: weft.v1.Operations.Audit:output_type -> weft.v1.AuditReply
-	43, // 83: weft.v1.Operations.LogLevel:output_type -> weft.v1.LogLevelReply
-	45, // 84: weft.v1.Operations.Quarantine:output_type -> weft.v1.QuarantineReply
-	48, // 85: weft.v1.Operations.Release:output_type -> weft.v1.ReleaseReply
-	50, // 86: weft.v1.Operations.CollectGarbage:output_type -> weft.v1.CollectGarbageReply
-	70, // [70:87] is the sub-list for method output_type
-	53, // [53:70] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+var file_weft_operator_v1_operations_proto_depIdxs = []int32{
+	55, // 0: weft.operator.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	2,  // 1: weft.operator.v1.StateReply.conditions:type_name -> weft.operator.v1.Condition
+	52, // 2: weft.operator.v1.StateReply.objects:type_name -> weft.operator.v1.StateReply.ObjectsEntry
+	5,  // 3: weft.operator.v1.AttachmentsReply.attachments:type_name -> weft.operator.v1.AttachmentInfo
+	56, // 4: weft.operator.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	57, // 5: weft.operator.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	55, // 6: weft.operator.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	6,  // 7: weft.operator.v1.AttachmentInfo.interfaces:type_name -> weft.operator.v1.InterfaceInfo
+	53, // 8: weft.operator.v1.AttachmentInfo.annotations:type_name -> weft.operator.v1.AttachmentInfo.AnnotationsEntry
+	55, // 9: weft.operator.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
+	55, // 10: weft.operator.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
+	55, // 11: weft.operator.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	58, // 12: weft.operator.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	58, // 13: weft.operator.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	55, // 14: weft.operator.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
+	9,  // 15: weft.operator.v1.EventRecord.steps:type_name -> weft.operator.v1.EventStep
+	10, // 16: weft.operator.v1.EventRecord.handlers:type_name -> weft.operator.v1.EventHandler
+	11, // 17: weft.operator.v1.EventRecord.drops:type_name -> weft.operator.v1.EventDrop
+	55, // 18: weft.operator.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
+	54, // 19: weft.operator.v1.EventRecord.request:type_name -> weft.operator.v1.EventRecord.RequestEntry
+	58, // 20: weft.operator.v1.EventStep.took:type_name -> google.protobuf.Duration
+	58, // 21: weft.operator.v1.EventHandler.took:type_name -> google.protobuf.Duration
+	14, // 22: weft.operator.v1.TransactionsReply.transactions:type_name -> weft.operator.v1.TransactionRecord
+	55, // 23: weft.operator.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	58, // 24: weft.operator.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	58, // 25: weft.operator.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	15, // 26: weft.operator.v1.TransactionRecord.operations:type_name -> weft.operator.v1.Operation
+	16, // 27: weft.operator.v1.TransactionRecord.waiting:type_name -> weft.operator.v1.Waiting
+	58, // 28: weft.operator.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
+	58, // 29: weft.operator.v1.Operation.at:type_name -> google.protobuf.Duration
+	58, // 30: weft.operator.v1.Operation.took:type_name -> google.protobuf.Duration
+	19, // 31: weft.operator.v1.ObjectsReply.objects:type_name -> weft.operator.v1.Object
+	55, // 32: weft.operator.v1.Object.since:type_name -> google.protobuf.Timestamp
+	55, // 33: weft.operator.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	24, // 34: weft.operator.v1.AddressesReply.pools:type_name -> weft.operator.v1.Pool
+	25, // 35: weft.operator.v1.AddressesReply.leases:type_name -> weft.operator.v1.Lease
+	55, // 36: weft.operator.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	55, // 37: weft.operator.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	57, // 38: weft.operator.v1.Lease.pod:type_name -> weft.v1.Pod
+	28, // 39: weft.operator.v1.DevicesReply.allocations:type_name -> weft.operator.v1.Allocation
+	55, // 40: weft.operator.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	57, // 41: weft.operator.v1.Allocation.pod:type_name -> weft.v1.Pod
+	31, // 42: weft.operator.v1.CountersReply.interfaces:type_name -> weft.operator.v1.InterfaceCounters
+	32, // 43: weft.operator.v1.CountersReply.errors:type_name -> weft.operator.v1.ErrorCounter
+	56, // 44: weft.operator.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
+	57, // 45: weft.operator.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
+	41, // 46: weft.operator.v1.AuditReply.found:type_name -> weft.operator.v1.Drift
+	58, // 47: weft.operator.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
+	55, // 48: weft.operator.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
+	46, // 49: weft.operator.v1.QuarantineReply.entries:type_name -> weft.operator.v1.QuarantineEntry
+	56, // 50: weft.operator.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
+	57, // 51: weft.operator.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
+	55, // 52: weft.operator.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
+	51, // 53: weft.operator.v1.CollectGarbageReply.garbage:type_name -> weft.operator.v1.Garbage
+	57, // 54: weft.operator.v1.Garbage.pod:type_name -> weft.v1.Pod
+	0,  // 55: weft.operator.v1.Operations.State:input_type -> weft.operator.v1.StateRequest
+	3,  // 56: weft.operator.v1.Operations.Attachments:input_type -> weft.operator.v1.AttachmentsRequest
+	7,  // 57: weft.operator.v1.Operations.Events:input_type -> weft.operator.v1.EventsRequest
+	12, // 58: weft.operator.v1.Operations.Transactions:input_type -> weft.operator.v1.TransactionsRequest
+	17, // 59: weft.operator.v1.Operations.Objects:input_type -> weft.operator.v1.ObjectsRequest
+	20, // 60: weft.operator.v1.Operations.Why:input_type -> weft.operator.v1.WhyRequest
+	22, // 61: weft.operator.v1.Operations.Addresses:input_type -> weft.operator.v1.AddressesRequest
+	26, // 62: weft.operator.v1.Operations.Devices:input_type -> weft.operator.v1.DevicesRequest
+	29, // 63: weft.operator.v1.Operations.Counters:input_type -> weft.operator.v1.CountersRequest
+	33, // 64: weft.operator.v1.Operations.Configure:input_type -> weft.operator.v1.ConfigureRequest
+	35, // 65: weft.operator.v1.Operations.Settings:input_type -> weft.operator.v1.SettingsRequest
+	37, // 66: weft.operator.v1.Operations.Resync:input_type -> weft.operator.v1.ResyncRequest
+	39, // 67: weft.operator.v1.Operations.Audit:input_type -> weft.operator.v1.AuditRequest
+	42, // 68: weft.operator.v1.Operations.LogLevel:input_type -> weft.operator.v1.LogLevelRequest
+	44, // 69: weft.operator.v1.Operations.Quarantine:input_type -> weft.operator.v1.QuarantineRequest
+	47, // 70: weft.operator.v1.Operations.Release:input_type -> weft.operator.v1.ReleaseRequest
+	49, // 71: weft.operator.v1.Operations.CollectGarbage:input_type -> weft.operator.v1.CollectGarbageRequest
+	1,  // 72: weft.operator.v1.Operations.State:output_type -> weft.operator.v1.StateReply
+	4,  // 73: weft.operator.v1.Operations.Attachments:output_type -> weft.operator.v1.AttachmentsReply
+	8,  // 74: weft.operator.v1.Operations.Events:output_type -> weft.operator.v1.EventRecord
+	13, // 75: weft.operator.v1.Operations.Transactions:output_type -> weft.operator.v1.TransactionsReply
+	18, // 76: weft.operator.v1.Operations.Objects:output_type -> weft.operator.v1.ObjectsReply
+	21, // 77: weft.operator.v1.Operations.Why:output_type -> weft.operator.v1.WhyReply
+	23, // 78: weft.operator.v1.Operations.Addresses:output_type -> weft.operator.v1.AddressesReply
+	27, // 79: weft.operator.v1.Operations.Devices:output_type -> weft.operator.v1.DevicesReply
+	30, // 80: weft.operator.v1.Operations.Counters:output_type -> weft.operator.v1.CountersReply
+	34, // 81: weft.operator.v1.Operations.Configure:output_type -> weft.operator.v1.ConfigureReply
+	36, // 82: weft.operator.v1.Operations.Settings:output_type -> weft.operator.v1.SettingsReply
+	38, // 83: weft.operator.v1.Operations.Resync:output_type -> weft.operator.v1.ResyncReply
+	40, // 84: weft.operator.v1.Operations.Audit:output_type -> weft.operator.v1.AuditReply
+	43, // 85: weft.operator.v1.Operations.LogLevel:output_type -> weft.operator.v1.LogLevelReply
+	45, // 86: weft.operator.v1.Operations.Quarantine:output_type -> weft.operator.v1.QuarantineReply
+	48, // 87: weft.operator.v1.Operations.Release:output_type -> weft.operator.v1.ReleaseReply
+	50, // 88: weft.operator.v1.Operations.CollectGarbage:output_type -> weft.operator.v1.CollectGarbageReply
+	72, // [72:89] is the sub-list for method output_type
+	55, // [55:72] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
-func init() { file_weft_v1_operations_proto_init() }
-func file_weft_v1_operations_proto_init() {
-	if File_weft_v1_operations_proto != nil {
+func init() { file_weft_operator_v1_operations_proto_init() }
+func file_weft_operator_v1_operations_proto_init() {
+	if File_weft_operator_v1_operations_proto != nil {
 		return
 	}
-	file_weft_v1_cni_proto_init()
-	file_weft_v1_operations_proto_msgTypes[31].OneofWrappers = []any{}
+	file_weft_operator_v1_operations_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_operations_proto_rawDesc), len(file_weft_v1_operations_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_operator_v1_operations_proto_rawDesc), len(file_weft_operator_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   53,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_weft_v1_operations_proto_goTypes,
-		DependencyIndexes: file_weft_v1_operations_proto_depIdxs,
-		MessageInfos:      file_weft_v1_operations_proto_msgTypes,
+		GoTypes:           file_weft_operator_v1_operations_proto_goTypes,
+		DependencyIndexes: file_weft_operator_v1_operations_proto_depIdxs,
+		MessageInfos:      file_weft_operator_v1_operations_proto_msgTypes,
 	}.Build()
-	File_weft_v1_operations_proto = out.File
-	file_weft_v1_operations_proto_goTypes = nil
-	file_weft_v1_operations_proto_depIdxs = nil
+	File_weft_operator_v1_operations_proto = out.File
+	file_weft_operator_v1_operations_proto_goTypes = nil
+	file_weft_operator_v1_operations_proto_depIdxs = nil
 }

@@ -2,11 +2,11 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             (unknown)
-// source: weft/v1/packets.proto
+// source: weft/operator/v1/packets.proto
 
 // Packets of pods' interfaces, for operators.
 
-package weftv1
+package operatorv1
 
 import (
 	context "context"
@@ -21,8 +21,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Packets_Capture_FullMethodName = "/weft.v1.Packets/Capture"
-	Packets_Trace_FullMethodName   = "/weft.v1.Packets/Trace"
+	Packets_Capture_FullMethodName = "/weft.operator.v1.Packets/Capture"
+	Packets_Trace_FullMethodName   = "/weft.operator.v1.Packets/Trace"
 )
 
 // PacketsClient is the client API for Packets service.
@@ -158,7 +158,7 @@ type Packets_TraceServer = grpc.ServerStreamingServer[TraceReply]
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Packets_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "weft.v1.Packets",
+	ServiceName: "weft.operator.v1.Packets",
 	HandlerType: (*PacketsServer)(nil),
 	Methods:     []grpc.MethodDesc{},
 	Streams: []grpc.StreamDesc{
@@ -173,5 +173,5 @@ var Packets_ServiceDesc = grpc.ServiceDesc{
 			ServerStreams: true,
 		},
 	},
-	Metadata: "weft/v1/packets.proto",
+	Metadata: "weft/operator/v1/packets.proto",
 }
