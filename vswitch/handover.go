@@ -34,7 +34,7 @@ import (
 func HandoverPath(apiSocket string) string { return apiSocket + ".handover" }
 
 // handoverTimeout limits a handover from the last vector to ready. Packets wait in the kernel meanwhile.
-const handoverTimeout = 400 * time.Millisecond
+var handoverTimeout = 400 * time.Millisecond // changed by tests
 
 const (
 	greetingTimeout = time.Second
