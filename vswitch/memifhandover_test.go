@@ -5,11 +5,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	govpp "go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/l2"
 	binapi "go.fd.io/govpp/binapi/memif"
 
@@ -138,9 +144,8 @@ func (s *memifStreams) check(t *testing.T) {
 }
 
 // memifPairs makes pairs of memifs, each in a bridge domain of its own, and connects a client to each memif.
-func memifPairs(t *testing.T, r *running, pairs int) (conns [][2]*memif.Conn) {
+func memifPairs(t *testing.T, api govpp.Connection, pairs int) (conns [][2]*memif.Conn) {
 	t.Helper()
-	api := r.connect(t)
 	path := memifSocket(t, api, 3)
 	for n := range uint32(pairs) {
 		addBridge(t, api, n+1)
@@ -159,11 +164,13 @@ func memifPairs(t *testing.T, r *running, pairs int) (conns [][2]*memif.Conn) {
 	return conns
 }
 
-// patient gives handovers more time, because the machine may be busy and these tests make much load.
+// patience is the time that tests give a handover: the machine may be busy, and some of these tests make much load.
+const patience = 20 * time.Second
+
 func patient(t *testing.T) {
 	before := handoverTimeout
 	t.Cleanup(func() { handoverTimeout = before })
-	handoverTimeout = 20 * time.Second
+	handoverTimeout = patience
 }
 
 func checkConnected(t *testing.T, conns [][2]*memif.Conn) {
@@ -186,7 +193,7 @@ func TestHandoverKeepsMemifConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			patient(t)
 			active := start(t)
-			conns := memifPairs(t, active, c.pairs)
+			conns := memifPairs(t, active.connect(t), c.pairs)
 			for round := range 3 {
 				next := fmt.Sprintf("next%d", round)
 				standby := startHeir(t, active.socket, next)
@@ -204,4 +211,149 @@ func TestHandoverKeepsMemifConnections(t *testing.T) {
 			checkConnected(t, conns)
 		})
 	}
+}
+
+// dataplaneProcess is a dataplane with a memif broker in a process of its own.
+type dataplaneProcess struct {
+	*exec.Cmd
+	ended chan struct{}
+
+	mu  sync.Mutex
+	log []string
+}
+
+// startProcess starts a dataplane; with a name it is a standby.
+func startProcess(t *testing.T, socket, name string) *dataplaneProcess {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	p := &dataplaneProcess{Cmd: exec.Command(self), ended: make(chan struct{})}
+	p.Env = append(os.Environ(), apiSocketEnv+"="+socket, standbyEnv+"="+name, brokerEnv+"=1")
+	p.Stdout, p.Stderr = nil, writer(func(lines string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.log = append(p.log, strings.Split(strings.TrimSpace(lines), "\n")...)
+	})
+	must(t, p.Start())
+	go func() {
+		defer close(p.ended)
+		_ = p.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		<-p.ended
+		if t.Failed() {
+			t.Logf("%q:\n%s", name, strings.Join(p.log, "\n"))
+		}
+	})
+	return p
+}
+
+// says waits for a line of the log and returns it.
+func (p *dataplaneProcess) says(t *testing.T, text string) (line string) {
+	t.Helper()
+	eventually(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, line = range p.log {
+			if strings.Contains(line, text) {
+				return true
+			}
+		}
+		return false
+	})
+	return line
+}
+
+func connectTo(t *testing.T, socket string) govpp.Connection {
+	t.Helper()
+	return (&running{socket: socket}).connect(t)
+}
+
+// The same between processes, whose brokers hold the sockets of the clients.
+func TestHandoverBetweenProcessesKeepsMemifConnections(t *testing.T) {
+	netnstest.Require(t)
+	socket := t.TempDir() + "/api.sock"
+	active := startProcess(t, socket, "")
+	active.says(t, "dataplane ready")
+	const pairs = 25
+	conns := memifPairs(t, connectTo(t, socket), pairs)
+	for round := range 3 {
+		next := fmt.Sprintf("next%d", round)
+		standby := startProcess(t, socket, next)
+		standby.says(t, "ready for a handover")
+		var streams memifStreams
+		for _, pair := range conns {
+			streams.all = append(streams.all, &memifStream{from: pair[round%2], to: pair[(round+1)%2]})
+		}
+		streams.during(t, 5*time.Millisecond, func() {
+			must(t, active.Process.Signal(syscall.SIGTERM))
+			becomesActive(t, socket, next)
+			<-active.ended
+		})
+		streams.check(t)
+		t.Log(active.says(t, "handed over"))
+		active = standby
+	}
+	checkConnected(t, conns)
+	// The brokers that got the clients handed over serve them.
+	api := connectTo(t, socket)
+	connected := func() (n int) {
+		dump, err := binapi.NewServiceClient(api).MemifDump(t.Context(), &binapi.MemifDump{})
+		must(t, err)
+		for {
+			d, err := dump.Recv()
+			if err != nil {
+				return n
+			}
+			if d.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0 {
+				n++
+			}
+		}
+	}
+	if n := connected(); n != 2*pairs {
+		t.Errorf("%d memifs are connected", n)
+	}
+	conns[0][0].Close()
+	eventually(t, func() bool { return connected() == 2*pairs-1 })
+}
+
+// A standby that is killed when it has received everything, and before it can say so, takes the connections of memifs with it:
+// the clients are disconnected, and connect to the next dataplane.
+func TestMemifClientsReconnectIfTheStandbyIsKilledDuringTheHandover(t *testing.T) {
+	netnstest.Require(t)
+	socket := t.TempDir() + "/api.sock"
+	active := startProcess(t, socket, "")
+	active.says(t, "dataplane ready")
+	conns := memifPairs(t, connectTo(t, socket), 2)
+	standby := startProcess(t, socket, "next")
+	standby.says(t, "ready for a handover")
+	must(t, standby.Process.Signal(syscall.SIGSTOP))
+	must(t, active.Process.Signal(syscall.SIGTERM))
+	active.says(t, "dataplane stopping")
+	// The active dataplane waits for the standby.
+	select {
+	case <-active.ended:
+		t.Fatal("the dataplane does not wait")
+	case <-time.After(100 * time.Millisecond):
+	}
+	for _, pair := range conns {
+		if err := errors.Join(pair[0].Err(), pair[1].Err()); err != nil {
+			t.Error("disconnected before the standby ended:", err)
+		}
+	}
+	must(t, standby.Process.Kill())
+	active.says(t, "handover failed")
+	<-active.ended
+	for _, pair := range conns {
+		<-pair[0].Gone()
+		<-pair[1].Gone()
+	}
+	last := startProcess(t, socket, "")
+	last.says(t, "dataplane ready")
+	again := memifPairs(t, connectTo(t, socket), 1)
+	var streams memifStreams
+	streams.all = append(streams.all, &memifStream{from: again[0][0], to: again[0][1]})
+	streams.during(t, time.Millisecond, func() {})
+	streams.check(t)
 }
