@@ -116,6 +116,12 @@ func (d *desk) replace(standby *net.UnixConn) {
 	d.standby = standby
 }
 
+func (d *desk) hasStandby() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.standby != nil
+}
+
 // close closes the connection to the standby.
 func (d *desk) close() { d.replace(nil) }
 

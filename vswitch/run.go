@@ -146,7 +146,11 @@ func (d *dataplane) run(ctx context.Context, l *lock) error {
 	g.Go(func() error {
 		defer stopPath()
 		defer close(closed)
-		return d.serveAll(serveCtx, desk)
+		err := d.serveAll(serveCtx, desk)
+		if desk.hasStandby() && ctx.Err() != nil {
+			d.engine.Suspend()
+		}
+		return err
 	})
 	return g.Wait()
 }

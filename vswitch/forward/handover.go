@@ -94,9 +94,14 @@ func (s *supervisor) adopt(index uint32, passed bool, adopt, open func() (vector
 	return nil
 }
 
-// openPorts suspends the memifs and returns all that another process can adopt, after the end of the workers.
+// Suspend does the part of a handover for which packets need not wait, before the context of Run ends: no client of a memif is
+// accepted any more, and the ends of connections are not noticed.
+func (e *Engine) Suspend() { e.memifs.suspend() }
+
+// openPorts returns all that another process can adopt, after the end of the workers.
 func (e *Engine) openPorts() OpenPorts {
-	all := e.memifs.suspend()
+	e.memifs.suspend() // unless Suspend has
+	all := e.memifs.openPorts()
 	all.Ports = append(all.Ports, e.supervisor.openPorts()...)
 	return all
 }

@@ -63,16 +63,23 @@ func (m *memifs) resume() {
 	}
 }
 
-// suspend stops all sockets and connections, after the end of the workers, and returns them.
-func (m *memifs) suspend() OpenPorts {
+// suspend stops all but the rings: clients are not accepted, and their sockets not read.
+func (m *memifs) suspend() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stopped = true
+	for _, s := range m.sockets {
+		s.listener.Suspend()
+	}
+}
+
+// openPorts returns all sockets and connections, after suspend and the end of the workers.
+func (m *memifs) openPorts() OpenPorts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var all OpenPorts
 	for _, path := range slices.Sorted(maps.Keys(m.sockets)) {
-		listener := m.sockets[path].listener
-		listener.Suspend()
-		all.Sockets = append(all.Sockets, OpenSocket{Path: path, Descriptor: listener.Descriptor()})
+		all.Sockets = append(all.Sockets, OpenSocket{Path: path, Descriptor: m.sockets[path].listener.Descriptor()})
 	}
 	for _, index := range slices.Sorted(maps.Keys(m.served)) {
 		p := m.served[index].connection()
