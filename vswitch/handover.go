@@ -33,8 +33,9 @@ import (
 // HandoverPath returns the path of the socket on which a dataplane hands over to its standby.
 func HandoverPath(apiSocket string) string { return apiSocket + ".handover" }
 
-// handoverTimeout limits a handover from the last vector to ready. Packets wait in the kernel meanwhile.
-var handoverTimeout = 400 * time.Millisecond // changed by tests
+// handoverTimeout limits a handover from the last vector to ready. Packets wait in the kernel and in rings meanwhile. It is about the
+// time that a replay takes otherwise.
+var handoverTimeout = time.Second // changed by tests
 
 const (
 	greetingTimeout = time.Second
