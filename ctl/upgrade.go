@@ -32,7 +32,7 @@ type upgradePart struct {
 	Running    string   `json:"running"`             // version
 	Interrupts []string `json:"interrupts"`          // what an upgrade interrupts
 	Outage     string   `json:"outage,omitempty"`    // expected
-	Reconnect  int      `json:"reconnect,omitempty"` // clients of memifs that have to connect again
+	Reconnect  int      `json:"reconnect,omitempty"` // clients of memifs that have to connect again without a handover
 }
 
 func upgradeCommand(c *client) *cobra.Command {
@@ -148,14 +148,18 @@ func (n *node) dataplaneUpgrade() upgradePart {
 	case n.dataplane.External:
 		part.Outage = outage.String()
 		part.Interrupts = append(part.Interrupts,
-			"no traffic of taps and veths if a standby takes the running state over (weft-vswitch status shows the standby)",
+			"no traffic if a standby takes the running state over (weft-vswitch status shows the standby)",
 			fmt.Sprintf("else all traffic of %s for about %s, longer without a standby", counted(ours, "interface"), outage))
 	default:
 		part.Interrupts = append(part.Interrupts, "nothing: an upgrade of the agent keeps the running weft-vswitch",
 			fmt.Sprintf("its restart stops all traffic of %s for about %s", counted(ours, "interface"), 2*outage))
 		part.Outage = (2 * outage).String()
 	}
-	if part.Reconnect > 0 {
+	switch {
+	case part.Reconnect == 0:
+	case n.dataplane.External && n.dataplane.Type != "vpp":
+		part.Interrupts = append(part.Interrupts, counted(part.Reconnect, "client")+" of memifs must connect again, unless a standby takes over")
+	default:
 		part.Interrupts = append(part.Interrupts, counted(part.Reconnect, "client")+" of memifs must connect again")
 	}
 	return part

@@ -33,9 +33,13 @@ type Broker struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
+	yielded chan struct{} // closed by yield
+	once    sync.Once
+
 	mu        sync.Mutex
 	channel   *net.UnixConn // nil while there is no process
 	process   *os.Process
+	reaped    chan struct{} // closed when the process has ended
 	last      uint32
 	listeners map[uint32]*brokeredListener
 	clients   map[uint64]*brokeredClient
@@ -79,7 +83,7 @@ func StartBroker(log *slog.Logger, args ...string) (*Broker, error) {
 		return nil, errors.New("start memif broker: this is a broker process, which did not call ServeBroker")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &Broker{args: args, log: log, cancel: cancel, done: make(chan struct{}),
+	b := &Broker{args: args, log: log, cancel: cancel, done: make(chan struct{}), yielded: make(chan struct{}),
 		listeners: map[uint32]*brokeredListener{}, clients: map[uint64]*brokeredClient{}}
 	process, channel, err := b.start()
 	if err != nil {
@@ -154,10 +158,14 @@ func (b *Broker) run(ctx context.Context, process *exec.Cmd, channel *net.UnixCo
 			b.serve(ctx, process, channel)
 		}
 		select {
+		case <-b.yielded:
+			<-ctx.Done()
 		case <-ctx.Done():
+		case <-time.After(restartPause):
+		}
+		if ctx.Err() != nil {
 			b.forget()
 			return
-		case <-time.After(restartPause):
 		}
 		var err error
 		if process, channel, err = b.start(); err != nil && !failing {
@@ -171,7 +179,8 @@ func (b *Broker) run(ctx context.Context, process *exec.Cmd, channel *net.UnixCo
 func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *net.UnixConn) {
 	stop := context.AfterFunc(ctx, func() { _ = channel.CloseWrite(); _ = channel.CloseRead() })
 	defer stop()
-	b.adopt(process.Process, channel)
+	reaped := make(chan struct{})
+	b.adopt(process.Process, channel, reaped)
 	for {
 		n, fds, err := receiveNote(channel)
 		if err != nil {
@@ -190,17 +199,22 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *net.Unix
 	_ = process.Process.Kill()
 	go func() {
 		err := process.Wait() // a thread that cannot be killed keeps it
-		if ctx.Err() == nil {
+		close(reaped)
+		if ctx.Err() == nil && !b.hasYielded() {
 			b.log.Warn("memif broker ended", "pid", process.Process.Pid, "err", err)
 		}
 	}()
 }
 
 // adopt makes process the current one and sends it all sockets.
-func (b *Broker) adopt(process *os.Process, channel *net.UnixConn) {
+func (b *Broker) adopt(process *os.Process, channel *net.UnixConn, reaped chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.process, b.channel = process, channel
+	if b.hasYielded() {
+		_ = process.Kill()
+		return
+	}
+	b.process, b.channel, b.reaped = process, channel, reaped
 	for number, d := range b.listeners {
 		b.open(number, d)
 		if d.closing {
@@ -214,6 +228,62 @@ func (b *Broker) adopt(process *os.Process, channel *net.UnixConn) {
 		c.endLocked()
 		b.tell(note{kind: noteDispose, client: c.number}, c.socket)
 	}
+}
+
+// yieldTimeout bounds the wait for the end of the process, whose threads may be blocked in the kernel.
+const yieldTimeout = 100 * time.Millisecond
+
+// yield ends the process before a handover, and starts none again: another Broker serves the sockets then. Established clients do
+// not notice, and those that are not connected yet are hung up on. After it, the end of a client is a hang-up without a reason.
+func (b *Broker) yield() {
+	b.once.Do(func() {
+		close(b.yielded)
+		b.mu.Lock()
+		process, reaped := b.process, b.reaped
+		b.mu.Unlock()
+		if process == nil {
+			return
+		}
+		_ = process.Kill() // and not its channel closed: it would shut the clients' sockets down
+		select {
+		case <-reaped:
+		case <-time.After(yieldTimeout):
+		}
+	})
+}
+
+func (b *Broker) hasYielded() bool {
+	select {
+	case <-b.yielded:
+		return true
+	default:
+		return false
+	}
+}
+
+// take takes over the socket of a client that is connected to another Broker. Nothing is read from it before join.
+func (b *Broker) take(socket int) (c *control, relay int, err error) {
+	own, relay, err := socketPair()
+	if err != nil {
+		_ = unix.Close(socket)
+		return nil, -1, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last++
+	// The process numbers its clients from its pid on, in the upper half.
+	client := &brokeredClient{broker: b, number: uint64(b.last), socket: socket, established: true,
+		relays: make(chan *net.UnixConn, 1), stop: make(chan struct{})}
+	return &control{socket: own, client: client}, relay, nil
+}
+
+// join lets the process read from the socket of a client that was taken over.
+func (c *brokeredClient) join(relay int) {
+	c.broker.mu.Lock()
+	defer c.broker.mu.Unlock()
+	c.broker.clients[c.number] = c
+	c.broker.tell(note{kind: noteResume, client: c.number}, relay, c.socket)
+	_ = unix.Close(relay) // without a process the next one resumes the connection
 }
 
 // resume gives the process an established connection; false: the connection has to end.
@@ -350,6 +420,9 @@ func (c *brokeredClient) endLocked() {
 		return
 	}
 	c.ended = time.Now()
+	if c.broker.hasYielded() {
+		_ = unix.Shutdown(c.socket, unix.SHUT_RDWR)
+	}
 	c.dropRelay()
 	close(c.relays)
 }

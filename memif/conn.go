@@ -56,14 +56,14 @@ type Info struct {
 // Conn is a connection: queues in memory that is shared with the peer.
 //
 //	connected --peer gone, Close, fault--> broken, memory still mapped --Release--> released
+//	    \--Listener.Suspend--> suspended --Leave--> left to another process
 type Conn struct {
 	info    Info
 	rx      []*RxQueue
 	tx      []*TxQueue
 	memory  memory
 	control *control
-	// kept are the eventfds and, of a client, the regions' descriptors.
-	kept []int
+	kept    []int // the descriptors of regions and eventfds
 
 	broken   atomic.Bool
 	cause    atomic.Pointer[error]
@@ -72,9 +72,12 @@ type Conn struct {
 	handed   bool          // to Config.Connected; guarded by Interface.calls, as gone's closing is
 	release  sync.Once
 	released func(*Conn) // may be nil
+	handover handover
 }
 
-func newConn(c *control) *Conn { return &Conn{control: c, gone: make(chan struct{})} }
+func newConn(c *control) *Conn {
+	return &Conn{control: c, gone: make(chan struct{}), handover: newHandover()}
+}
 
 // Info returns the negotiated parameters.
 func (c *Conn) Info() Info { return c.info }
@@ -152,6 +155,9 @@ func (c *Conn) watch() error {
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}
+	if c.isInterrupted(err) {
+		return errSuspended
+	}
 	switch {
 	case err != nil:
 		err = &DisconnectError{Reason: "connection lost", Remote: true, Err: err}
@@ -224,12 +230,19 @@ func (c *Conn) addRx(r newRing, eventfd, maxPacket int) error {
 		return err
 	}
 	at.setTail(0)
+	c.serveRx(at, eventfd, maxPacket)
+	return nil
+}
+
+// serveRx makes a server's receive queue of a ring.
+func (c *Conn) serveRx(at ring, eventfd, maxPacket int) *RxQueue {
 	at.maskInterrupts(true)
-	c.rx = append(c.rx, &RxQueue{
+	q := &RxQueue{
 		ring: at, memory: &c.memory, conn: c, server: true, maxPacket: uint32(maxPacket), eventfd: eventfd,
 		segments: make([][]byte, 0, at.size),
-	})
-	return nil
+	}
+	c.rx = append(c.rx, q)
+	return q
 }
 
 func (c *Conn) addTx(r newRing, eventfd, maxPacket int) error {
@@ -238,8 +251,13 @@ func (c *Conn) addTx(r newRing, eventfd, maxPacket int) error {
 		return err
 	}
 	at.setTail(0)
-	c.tx = append(c.tx, &TxQueue{
-		ring: at, memory: &c.memory, conn: c, server: true, maxPacket: uint32(maxPacket), eventfd: eventfd,
-	})
+	c.serveTx(at, eventfd, maxPacket)
 	return nil
+}
+
+// serveTx makes a server's transmit queue of a ring.
+func (c *Conn) serveTx(at ring, eventfd, maxPacket int) *TxQueue {
+	q := &TxQueue{ring: at, memory: &c.memory, conn: c, server: true, maxPacket: uint32(maxPacket), eventfd: eventfd}
+	c.tx = append(c.tx, q)
+	return q
 }

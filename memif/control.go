@@ -25,6 +25,9 @@ const parting = 500 * time.Millisecond
 // maxUnread is more than a client may send ahead: INIT, its regions and rings, CONNECT.
 const maxUnread = 2 + 256 + 2*maxQueues
 
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
 var errMessageSize = errors.New("malformed message")
 
 // errBrokerGone ends a receive when the broker process has ended: the client may still be there.
@@ -80,7 +83,7 @@ func (c *control) use(f func(fd int)) {
 func (c *control) interrupt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.socket.SetReadDeadline(time.Unix(1, 0))
+	_ = c.socket.SetReadDeadline(longAgo)
 	if c.client != nil && !c.interrupted {
 		close(c.client.stop)
 	}

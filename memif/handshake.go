@@ -68,7 +68,7 @@ func (h *handshake) handle(m *message, fd *int) error {
 	case initMessage:
 		return h.initiate(decodeInitiation(m))
 	case addRegionMessage:
-		return h.addRegion(decodeNewRegion(m), *fd)
+		return h.addRegion(decodeNewRegion(m), fd)
 	case addRingMessage:
 		return h.addRing(decodeNewRing(m), fd)
 	case connectMessage:
@@ -112,17 +112,17 @@ func (h *handshake) initiate(i initiation) error {
 	return nil
 }
 
-func (h *handshake) addRegion(r newRegion, fd int) error {
+func (h *handshake) addRegion(r newRegion, fd *int) error {
 	memory, o := &h.conn.memory, &h.listener.options
 	switch {
-	case fd < 0:
+	case *fd < 0:
 		return refusal("missing memory region fd")
 	case int(r.index) != len(memory.regions) || len(memory.regions) >= o.MaxRegions:
 		return refusal("unexpected region index")
 	case r.size == 0 || r.size > o.MaxMemory || memory.size()+r.size > o.MaxMemory:
 		return refusal("too much memory")
 	}
-	sealed, sparse, err := checkRegion(fd, r.size)
+	sealed, sparse, err := checkRegion(*fd, r.size)
 	if err != nil {
 		return err
 	}
@@ -130,10 +130,12 @@ func (h *handshake) addRegion(r newRegion, fd int) error {
 		return refusal("too much memory without pages")
 	}
 	memory.guarded = memory.guarded || !sealed
-	if err := memory.add(fd, r.size); err != nil {
+	if err := memory.add(*fd, r.size); err != nil {
 		return err
 	}
 	memory.regions[len(memory.regions)-1].sparse = sparse > 0
+	h.conn.kept = append(h.conn.kept, *fd)
+	*fd = -1
 	return nil
 }
 

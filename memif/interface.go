@@ -203,7 +203,18 @@ func (i *Interface) vacate(c *Conn) {
 func (i *Interface) serve(c *Conn) {
 	c.parted = make(chan struct{})
 	i.begin(c)
+	i.follow(c)
+}
+
+// follow waits for the end of a connection that was handed over, and hangs up.
+func (i *Interface) follow(c *Conn) {
 	err := c.watch()
+	if errors.Is(err, errSuspended) {
+		if c.park() {
+			return
+		}
+		err = c.Err()
+	}
 	i.end(c, err)
 	c.control.part(reasonOf(err), i.listener.parting)
 	close(c.parted)

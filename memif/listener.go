@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/bits"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -68,8 +70,11 @@ type Listener struct {
 	number  uint32        // at the Broker
 	parting time.Duration // of an Interface's connections
 
+	resumed []*Conn // before Start
+
 	mu         sync.Mutex
-	closed     bool
+	closed     bool // no client is accepted any more
+	ended      bool // by Close or Release
 	interfaces map[uint32]*Interface
 	handshakes map[*control]struct{}
 }
@@ -82,6 +87,12 @@ func Listen(path string, o ListenOptions) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memif socket %s: %w", path, err)
 	}
+	l := newListener(path, socket, o)
+	l.Start()
+	return l, nil
+}
+
+func newListener(path string, socket *net.UnixListener, o ListenOptions) *Listener {
 	l := &Listener{
 		path:       path,
 		options:    o,
@@ -95,12 +106,16 @@ func Listen(path string, o ListenOptions) (*Listener, error) {
 	if !isAbstract(path) {
 		l.file, _ = os.Lstat(path)
 	}
-	if o.Broker != nil {
-		l.number = o.Broker.listen(l)
+	return l
+}
+
+// accepting starts to accept clients.
+func (l *Listener) accepting() {
+	if l.options.Broker != nil {
+		l.number = l.options.Broker.listen(l)
 	} else {
 		l.running.Go(l.accept)
 	}
-	return l, nil
 }
 
 // Path returns the address of the listener.
@@ -109,21 +124,10 @@ func (l *Listener) Path() string { return l.path }
 // Close closes all interfaces, removes the socket file if it is still the listener's, and returns when the callbacks of all
 // interfaces have. It does not wait for clients.
 func (l *Listener) Close() error {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
+	if !l.endOnce() {
 		return nil
 	}
-	l.closed = true
-	close(l.closing)
-	all := make([]*Interface, 0, len(l.interfaces))
-	for _, i := range l.interfaces {
-		all = append(all, i)
-	}
-	for c := range l.handshakes {
-		c.interrupt()
-	}
-	l.mu.Unlock()
+	all := l.refuseClients()
 	l.removeFile()
 	var err error
 	if l.options.Broker != nil {
@@ -139,6 +143,29 @@ func (l *Listener) Close() error {
 		return fmt.Errorf("close memif socket %s: %w", l.path, err)
 	}
 	return nil
+}
+
+// endOnce reports whether the caller is the first that ends the listener.
+func (l *Listener) endOnce() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := !l.ended
+	l.ended = true
+	return first
+}
+
+// refuseClients ends all handshakes, accepts no client any more and returns the interfaces.
+func (l *Listener) refuseClients() []*Interface {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.closed = true
+		close(l.closing)
+	}
+	for c := range l.handshakes {
+		c.interrupt()
+	}
+	return slices.Collect(maps.Values(l.interfaces))
 }
 
 func (l *Listener) removeFile() {
@@ -166,7 +193,11 @@ func (l *Listener) accept() {
 			return
 		}
 		<-l.pending
-		<-time.After(10 * time.Millisecond) // probably no descriptors left: other goroutines may close some
+		select {
+		case <-l.closing: // with a deadline in the past, see Suspend
+			return
+		case <-time.After(10 * time.Millisecond): // probably no descriptors left: other goroutines may close some
+		}
 	}
 }
 

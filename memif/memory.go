@@ -15,6 +15,7 @@ type region struct {
 	base    unsafe.Pointer
 	size    uint64
 	mapping []byte
+	file    int  // its descriptor, which is the connection's
 	sparse  bool // had holes when it came: the pages in them may be accounted to this side
 	ringed  bool // has rings of this connection, so that it is not memory that the client uses for other things too
 }
@@ -56,13 +57,13 @@ func (m *memory) size() uint64 {
 	return sum
 }
 
-// add maps size bytes of fd, which stays the caller's.
+// add maps size bytes of fd, which stays the caller's but is needed as long as the region.
 func (m *memory) add(fd int, size uint64) error {
 	mapping, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("map region of %d bytes: %w", size, err)
 	}
-	m.regions = append(m.regions, region{base: unsafe.Pointer(unsafe.SliceData(mapping)), size: size, mapping: mapping})
+	m.regions = append(m.regions, region{base: unsafe.Pointer(unsafe.SliceData(mapping)), size: size, mapping: mapping, file: fd})
 	return nil
 }
 

@@ -15,12 +15,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/model"
 )
 
-// A handover passes the model's state and the descriptors of taps and packet sockets from a dataplane that ends to its standby, by
-// messages of one SOCK_SEQPACKET connection. Until commit nothing has changed: if any step fails or takes too long, the standby
+// A handover passes the model's state and the descriptors of taps, packet sockets and memifs from a dataplane that ends to its
+// standby, by messages of one SOCK_SEQPACKET connection. Until commit nothing has changed: if any step fails or takes too long, the standby
 // closes what it received, the old dataplane deletes its interfaces and releases the lock, and the standby starts empty.
 //
 //	standby                      active dataplane
@@ -32,8 +33,9 @@ import (
 // HandoverPath returns the path of the socket on which a dataplane hands over to its standby.
 func HandoverPath(apiSocket string) string { return apiSocket + ".handover" }
 
-// handoverTimeout limits a handover from the last vector to ready. Packets wait in the kernel meanwhile.
-const handoverTimeout = 400 * time.Millisecond
+// handoverTimeout limits a handover from the last vector to ready. Packets wait in the kernel and in rings meanwhile. It is about the
+// time that a replay takes otherwise.
+var handoverTimeout = time.Second // changed by tests
 
 const (
 	greetingTimeout = time.Second
@@ -48,19 +50,25 @@ var (
 	commit = []byte("commit")
 )
 
-// greeting has the versions of everything that both processes must have in common.
-var greeting = fmt.Appendf(nil, "weft-vswitch handover 1, state %d", model.StateVersion)
+// handoverVersion is the version of the messages, with parcel and all types in it but model.State. It also stands for what memif.Passed
+// means. A change needs a new version; a test compares the layout of the types.
+const handoverVersion = 2
 
-// parcel is what a dataplane hands over besides descriptors.
+// greeting has the versions of everything that both processes must have in common.
+var greeting = fmt.Appendf(nil, "weft-vswitch handover %d, state %d", handoverVersion, model.StateVersion)
+
+// parcel is what a dataplane hands over besides descriptors, which are sent in the order of the ports and sockets.
 type parcel struct {
-	State []byte // of model.State
-	Ports []passedPort
+	State   []byte // of model.State
+	Ports   []passedPort
+	Sockets []string // paths of the listening memif sockets, with one descriptor each
 }
 
-// passedPort is a port with its number of descriptors, which are sent in the order of the ports.
+// passedPort is a port with its number of descriptors.
 type passedPort struct {
 	Interface   uint32
 	Descriptors int
+	Memif       *memif.Passed // the connection of a memif; nil for other ports
 }
 
 var errMessage = errors.New("unexpected message in a handover")
@@ -109,6 +117,12 @@ func (d *desk) replace(standby *net.UnixConn) {
 	d.standby = standby
 }
 
+func (d *desk) hasStandby() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.standby != nil
+}
+
 // close closes the connection to the standby.
 func (d *desk) close() { d.replace(nil) }
 
@@ -155,23 +169,24 @@ func checkPeer(conn *net.UnixConn) error {
 }
 
 // handOver hands the state, the ports and the lock over to the standby, if there is one, and reports whether it has them.
-func (d *desk) handOver(s *model.State, ports []forward.OpenPort, l *lock) bool {
+func (d *desk) handOver(m *model.Model, open func() forward.OpenPorts, l *lock) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.standby == nil {
 		return false
 	}
 	began := time.Now()
-	if err := handOver(d.standby, s, ports, l.file); err != nil {
+	ports := open()
+	if err := handOver(d.standby, m.State(), ports, l.file); err != nil {
 		d.log.Warn("handover failed; the standby starts without state", "after", time.Since(began).Round(time.Millisecond), "err", err)
 		return false
 	}
 	l.held = false // the standby's
-	d.log.Info("handed over to the standby", "ports", len(ports), "took", time.Since(began).Round(time.Millisecond))
+	d.log.Info("handed over to the standby", "ports", len(ports.Ports), "took", time.Since(began).Round(time.Millisecond))
 	return true
 }
 
-func handOver(conn *net.UnixConn, s *model.State, ports []forward.OpenPort, lockFile *os.File) error {
+func handOver(conn *net.UnixConn, s *model.State, ports forward.OpenPorts, lockFile *os.File) error {
 	if err := conn.SetDeadline(time.Now().Add(handoverTimeout)); err != nil {
 		return err
 	}
@@ -185,16 +200,20 @@ func handOver(conn *net.UnixConn, s *model.State, ports []forward.OpenPort, lock
 	return err
 }
 
-func sendParcel(conn *net.UnixConn, s *model.State, ports []forward.OpenPort) error {
+func sendParcel(conn *net.UnixConn, s *model.State, ports forward.OpenPorts) error {
 	state, err := s.Encode()
 	if err != nil {
 		return err
 	}
 	p := parcel{State: state}
 	var descriptors []int
-	for _, one := range ports {
-		p.Ports = append(p.Ports, passedPort{one.Interface, len(one.Descriptors)})
+	for _, one := range ports.Ports {
+		p.Ports = append(p.Ports, passedPort{Interface: one.Interface, Descriptors: len(one.Descriptors), Memif: one.Memif})
 		descriptors = append(descriptors, one.Descriptors...)
+	}
+	for _, one := range ports.Sockets {
+		p.Sockets = append(p.Sockets, one.Path)
+		descriptors = append(descriptors, one.Descriptor)
 	}
 	var body bytes.Buffer
 	if err := gob.NewEncoder(&body).Encode(p); err != nil {

@@ -195,8 +195,8 @@ func TestHandoverLosesNoPacketOfTapsAndVeths(t *testing.T) {
 	ping(t, pods[1], pods[2].prefix4(2))
 }
 
-// Memifs are handed over without their clients, which can connect again at once, in the same bridge domain as before.
-func TestMemifClientsReconnectAfterAHandover(t *testing.T) {
+// Memifs without clients are handed over with their sockets, so that clients can connect at once, in the same bridge domain as before.
+func TestMemifClientsConnectAfterAHandover(t *testing.T) {
 	netnstest.Require(t)
 	first := start(t)
 	conn := first.connect(t)

@@ -85,18 +85,16 @@ func takeParcel(t *testing.T, conn *net.UnixConn) {
 		t.Error(err)
 		return
 	}
-	ports, err := receivePorts(conn, p.Ports)
-	if err != nil || len(ports) == 0 {
-		t.Errorf("%d ports, %v", len(ports), err)
+	passed, err := receivePassed(conn, p)
+	if err != nil || len(passed.Ports) == 0 {
+		t.Errorf("%d ports, %v", len(passed.Ports), err)
 	}
-	for _, descriptors := range ports {
-		closeAll(descriptors)
-	}
+	closePassed(passed)
 }
 
 func TestStandbyOfAnotherVersionIsRefused(t *testing.T) {
 	r := start(t)
-	conn := dialDesk(t, r.socket, "weft-vswitch handover 1, state 0")
+	conn := dialDesk(t, r.socket, "weft-vswitch handover 1, state 1")
 	if _, err := receiveMessage(conn); err == nil {
 		t.Error("the dataplane keeps it")
 	}
@@ -147,16 +145,16 @@ func TestStandbyStartsWithoutStateIfTheHandoverFails(t *testing.T) {
 		"sends a huge size":   func(conn *net.UnixConn, _ *lock) { _, _ = conn.Write(size(1 << 60)) },
 		"ends in the parcel":  func(conn *net.UnixConn, _ *lock) { _, _ = conn.Write(size(1000)); _, _ = conn.Write(make([]byte, 10)) },
 		"sends garbage":       func(conn *net.UnixConn, _ *lock) { _, _ = conn.Write(size(100)); _, _ = conn.Write(make([]byte, 100)) },
-		"sends invalid state": func(conn *net.UnixConn, _ *lock) { _ = sendParcel(conn, &model.State{}, nil) },
+		"sends invalid state": func(conn *net.UnixConn, _ *lock) { _ = sendParcel(conn, &model.State{}, forward.OpenPorts{}) },
 		"passes nothing": func(conn *net.UnixConn, _ *lock) {
-			_ = sendParcel(conn, state, []forward.OpenPort{{Interface: 1, Descriptors: nil}})
+			_ = sendParcel(conn, state, forward.OpenPorts{Ports: []forward.OpenPort{{Interface: 1}}})
 		},
 		"never commits": func(conn *net.UnixConn, _ *lock) {
-			_ = sendParcel(conn, state, []forward.OpenPort{{Interface: 1, Descriptors: []int{int(null.Fd())}}})
+			_ = sendParcel(conn, state, forward.OpenPorts{Ports: []forward.OpenPort{{Interface: 1, Descriptors: []int{int(null.Fd())}}}})
 			_ = expect(conn, ready)
 		},
 		"commits without lock": func(conn *net.UnixConn, _ *lock) {
-			_ = sendParcel(conn, state, nil)
+			_ = sendParcel(conn, state, forward.OpenPorts{})
 			_ = expect(conn, ready)
 			_, _ = conn.Write(commit)
 		},

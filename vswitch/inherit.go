@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/model"
 )
 
@@ -47,6 +48,7 @@ func (l *lock) awaitOrInherit(ctx context.Context, c Config, broker *memif.Broke
 	if err := l.adopt(got.lock, c.Name); err != nil {
 		return nil, errors.Join(err, got.engine.Abandon())
 	}
+	got.engine.Resume()
 	return got.dataplane, nil
 }
 
@@ -140,12 +142,8 @@ func (d *dataplane) receive(conn *net.UnixConn) (lockFile int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	ports, err := receivePorts(conn, p.Ports)
-	defer func() {
-		for _, left := range ports {
-			closeAll(left)
-		}
-	}()
+	passed, err := receivePassed(conn, p)
+	defer closePassed(passed)
 	if err != nil {
 		return -1, err
 	}
@@ -153,7 +151,7 @@ func (d *dataplane) receive(conn *net.UnixConn) (lockFile int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	if err := d.model.Restore(state, ports); err != nil {
+	if err := d.model.Restore(state, passed); err != nil {
 		return -1, err
 	}
 	return agree(conn)
@@ -186,7 +184,7 @@ func decodeParcel(b []byte) (*parcel, error) {
 	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&p); err != nil {
 		return nil, fmt.Errorf("decode parcel: %w", err)
 	}
-	total := 0
+	total := len(p.Sockets)
 	for _, one := range p.Ports {
 		if one.Descriptors < 1 || one.Descriptors > maxDescriptors {
 			return nil, fmt.Errorf("%w: interface %d with %d descriptors", errMessage, one.Interface, one.Descriptors)
@@ -198,30 +196,55 @@ func decodeParcel(b []byte) (*parcel, error) {
 	return &p, nil
 }
 
-// receivePorts receives the descriptors of ports. The caller owns them also after an error.
-func receivePorts(conn *net.UnixConn, ports []passedPort) (map[uint32][]int, error) {
-	all := map[uint32][]int{}
+// receivePassed receives the descriptors of ports and sockets. The caller owns them also after an error.
+func receivePassed(conn *net.UnixConn, p *parcel) (*model.Passed, error) {
+	all := &model.Passed{Ports: map[uint32]forward.OpenPort{}}
 	var unassigned []int
-	for _, p := range ports {
-		for len(unassigned) < p.Descriptors {
+	defer func() { closeAll(unassigned) }()
+	take := func(n int) ([]int, error) {
+		for len(unassigned) < n {
 			_, more, err := receiveDescriptors(conn)
 			if err == nil && len(more) == 0 {
 				err = fmt.Errorf("%w: no descriptors", errMessage)
 			}
 			if err != nil {
-				closeAll(unassigned)
-				return all, err
+				return nil, err
 			}
 			unassigned = append(unassigned, more...)
 		}
-		all[p.Interface] = append(all[p.Interface], unassigned[:p.Descriptors]...)
-		unassigned = unassigned[p.Descriptors:]
+		taken := unassigned[:n:n]
+		unassigned = unassigned[n:]
+		return taken, nil
+	}
+	for _, one := range p.Ports {
+		descriptors, err := take(one.Descriptors)
+		if err != nil {
+			return all, err
+		}
+		closeAll(all.Ports[one.Interface].Descriptors) // there is none, unless the other process is wrong
+		all.Ports[one.Interface] = forward.OpenPort{Interface: one.Interface, Descriptors: descriptors, Memif: one.Memif}
+	}
+	for _, path := range p.Sockets {
+		descriptors, err := take(1)
+		if err != nil {
+			return all, err
+		}
+		all.Sockets = append(all.Sockets, forward.OpenSocket{Path: path, Descriptor: descriptors[0]})
 	}
 	if len(unassigned) > 0 {
-		closeAll(unassigned)
 		return all, fmt.Errorf("%w: %d descriptors too many", errMessage, len(unassigned))
 	}
 	return all, nil
+}
+
+// closePassed closes what was received and not used.
+func closePassed(p *model.Passed) {
+	for _, left := range p.Ports {
+		closeAll(left.Descriptors)
+	}
+	for _, left := range p.Sockets {
+		closeAll([]int{left.Descriptor})
+	}
 }
 
 // receiveDescriptors receives a short message with descriptors.

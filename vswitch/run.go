@@ -100,7 +100,7 @@ type dataplane struct {
 	Config
 	engine *forward.Engine
 	model  *model.Model
-	pass   func([]forward.OpenPort) bool // hands the ports over when the packet path ends; nil: they are closed
+	pass   func(open func() forward.OpenPorts) bool // hands the ports over when the packet path ends; nil: they are closed
 }
 
 // newDataplane returns a dataplane without configuration. Nothing is forwarded before run.
@@ -108,7 +108,7 @@ func newDataplane(c Config, broker *memif.Broker) (*dataplane, error) {
 	d := &dataplane{Config: c}
 	var err error
 	d.engine, err = forward.New(forward.Config{Workers: c.Workers, Log: c.Log, StormLimit: c.StormLimit, MemifBroker: broker,
-		HandOver: func(ports []forward.OpenPort) bool { return d.pass != nil && d.pass(ports) }})
+		HandOver: func(open func() forward.OpenPorts) bool { return d.pass != nil && d.pass(open) }})
 	if err != nil {
 		return nil, err
 	}
@@ -126,12 +126,12 @@ func (d *dataplane) run(ctx context.Context, l *lock) error {
 	closed := make(chan struct{}) // the sockets, which a successor opens
 	desk := newDesk(d.Log)
 	defer desk.close()
-	d.pass = func(ports []forward.OpenPort) bool {
+	d.pass = func(open func() forward.OpenPorts) bool {
 		if ctx.Err() == nil {
 			return false // the packet path failed
 		}
 		<-closed
-		return desk.handOver(d.model.State(), ports, l)
+		return desk.handOver(d.model, open, l)
 	}
 	g.Go(func() error {
 		if err := d.engine.Run(pathCtx); err != nil {
@@ -146,7 +146,11 @@ func (d *dataplane) run(ctx context.Context, l *lock) error {
 	g.Go(func() error {
 		defer stopPath()
 		defer close(closed)
-		return d.serveAll(serveCtx, desk)
+		err := d.serveAll(serveCtx, desk)
+		if desk.hasStandby() && ctx.Err() != nil {
+			d.engine.Suspend()
+		}
+		return err
 	})
 	return g.Wait()
 }

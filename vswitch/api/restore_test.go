@@ -80,13 +80,19 @@ func restored(t failer, m *model.Model) (*model.Model, *modeltest.Engine) {
 	if err != nil {
 		t.Fatalf("decode: %v", err)
 	}
-	ports := map[uint32][]int{}
+	passed := &model.Passed{Ports: map[uint32]forward.OpenPort{}}
 	for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
-		ports[i.Index] = []int{-1} // the fake engine uses none
+		passed.Ports[i.Index] = forward.OpenPort{Interface: i.Index} // the fake engine uses no descriptors
+	}
+	for _, i := range m.Memifs() {
+		if p := i.Peer; p != nil {
+			passed.Ports[i.Index] = forward.OpenPort{Interface: i.Index, Memif: &memif.Passed{Info: memif.Info{Peer: p.Name,
+				PeerInterface: p.Interface, RxQueues: p.RxQueues, TxQueues: p.TxQueues, RingSize: p.RingSize, Regions: p.Regions}}}
+		}
 	}
 	engine := modeltest.New()
 	other := model.New(engine, slog.New(slog.DiscardHandler))
-	if err := other.Restore(state, ports); err != nil {
+	if err := other.Restore(state, passed); err != nil {
 		t.Fatalf("restore: %v", err)
 	}
 	return other, engine
@@ -309,7 +315,7 @@ func FuzzRestore(f *testing.F) {
 			return
 		}
 		m := model.New(modeltest.New(), slog.New(slog.DiscardHandler))
-		if err := m.Restore(state, map[uint32][]int{}); err != nil {
+		if err := m.Restore(state, &model.Passed{}); err != nil {
 			return
 		}
 		dumps(m)

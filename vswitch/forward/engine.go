@@ -26,9 +26,9 @@ type Config struct {
 	// StormLimit is the number of copies per second that a worker makes of flooded frames of one interface; 0: DefaultStormLimit,
 	// negative: no limit.
 	StormLimit int
-	// HandOver is called at the end of Run, after the last vector. It returns true if another process has adopted the ports; then
-	// they are not deleted. nil: all are deleted.
-	HandOver func([]OpenPort) bool
+	// HandOver is called at the end of Run, after the last vector. It returns true if another process has adopted the ports, which
+	// open returns; then they are not deleted. nil: all are deleted.
+	HandOver func(open func() OpenPorts) bool
 }
 
 // Engine forwards packets. Control is the one goroutine that calls ClosePort and the methods that begin with Set, Add, Del,
@@ -45,7 +45,7 @@ type Engine struct {
 	draft      *snapshot // control's; nil: nothing changed since Publish
 	events     chan Event
 	stopped    chan struct{}
-	handOver   func([]OpenPort) bool
+	handOver   func(open func() OpenPorts) bool
 
 	bridgeSlots map[uint32]uint16 // control's, by bridge domain ID
 	lostEvents  atomic.Uint64

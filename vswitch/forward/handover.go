@@ -6,13 +6,27 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// OpenPort is a tap or packet socket with its descriptors, which another process can adopt.
+// OpenPort is a tap, a packet socket or the connection of a memif with its descriptors, which another process can adopt.
 type OpenPort struct {
 	Interface   uint32
 	Descriptors []int
+	Memif       *memif.Passed // nil: no memif
+}
+
+// OpenSocket is a listening memif socket, which another process can adopt.
+type OpenSocket struct {
+	Path       string
+	Descriptor int
+}
+
+// OpenPorts are all ports and memif sockets of an engine.
+type OpenPorts struct {
+	Ports   []OpenPort
+	Sockets []OpenSocket
 }
 
 // passable is a port whose descriptors another process can adopt.
@@ -21,6 +35,19 @@ type passable interface {
 	// Release closes the descriptors without deleting what they stand for.
 	Release() error
 }
+
+// AdoptMemifSocket continues to listen on a memif socket that another process passed, once Resume is called. The memifs of the
+// socket follow by OpenMemif. The engine owns the descriptor.
+func (e *Engine) AdoptMemifSocket(s OpenSocket) error { return e.memifs.adoptSocket(s) }
+
+// AdoptMemif attaches the connection of a memif, which another process passed, to an open memif, and returns its client. It owns
+// the descriptors. After an error the memif waits for a client.
+func (e *Engine) AdoptMemif(index uint32, from OpenPort) (*port.MemifPeer, error) {
+	return e.memifs.adopt(index, from)
+}
+
+// Resume serves the adopted memif sockets, which belong to this process from now on. Run follows.
+func (e *Engine) Resume() { e.memifs.resume() }
 
 // AdoptTap is OpenTap for a tap that another process passed. Without descriptors the tap is opened as a failed port is.
 func (e *Engine) AdoptTap(index uint32, c port.TapConfig, descriptors []int) error {
@@ -67,7 +94,18 @@ func (s *supervisor) adopt(index uint32, passed bool, adopt, open func() (vector
 	return nil
 }
 
-// openPorts returns the ports that another process can adopt, after the end of the workers.
+// Suspend does the part of a handover for which packets need not wait, before the context of Run ends: no client of a memif is
+// accepted any more, and the ends of connections are not noticed.
+func (e *Engine) Suspend() { e.memifs.suspend() }
+
+// openPorts returns all that another process can adopt, after the end of the workers.
+func (e *Engine) openPorts() OpenPorts {
+	e.memifs.suspend() // unless Suspend has
+	all := e.memifs.openPorts()
+	all.Ports = append(all.Ports, e.supervisor.openPorts()...)
+	return all
+}
+
 func (s *supervisor) openPorts() []OpenPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,17 +146,15 @@ func (s *supervisor) releaseAll() error {
 // Abandon frees an engine that never ran. Adopted ports stay with the process that passed them.
 func (e *Engine) Abandon() error {
 	close(e.stopped)
-	err := errors.Join(e.memifs.closeAll(), e.supervisor.releaseAll())
+	err := errors.Join(e.memifs.releaseAll(), e.supervisor.releaseAll())
 	e.free()
 	return err
 }
 
 // closePorts closes all ports after the end of the workers, or leaves them to the process that Config.HandOver passes them to.
-// The clients of memifs are disconnected first, so that the other process can listen on their sockets.
 func (e *Engine) closePorts() error {
-	err := e.memifs.closeAll()
-	if e.handOver != nil && e.handOver(e.supervisor.openPorts()) {
-		return errors.Join(err, e.supervisor.releaseAll())
+	if e.handOver != nil && e.handOver(e.openPorts) {
+		return errors.Join(e.memifs.releaseAll(), e.supervisor.releaseAll())
 	}
-	return errors.Join(err, e.supervisor.closeAll())
+	return errors.Join(e.memifs.closeAll(), e.supervisor.closeAll())
 }

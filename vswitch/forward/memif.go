@@ -35,6 +35,7 @@ type memifs struct {
 type memifSocket struct {
 	listener *memif.Listener
 	memifs   int
+	adopted  bool // and not started
 }
 
 // servedMemif is a memif. The goroutine of its one connection owns attached.
@@ -88,14 +89,18 @@ func (m *memifs) socketLocked(path string) (*memifSocket, error) {
 	if s := m.sockets[path]; s != nil {
 		return s, nil
 	}
-	refusals := &refusalLog{log: m.log, socket: path, counts: &m.counts}
-	listener, err := memif.Listen(path, memif.ListenOptions{Name: "weft-vswitch", Refused: refusals.add, Broker: m.broker})
+	listener, err := memif.Listen(path, m.options(path))
 	if err != nil {
 		return nil, fmt.Errorf("open socket: %w", err)
 	}
 	s := &memifSocket{listener: listener}
 	m.sockets[path] = s
 	return s, nil
+}
+
+func (m *memifs) options(path string) memif.ListenOptions {
+	refusals := &refusalLog{log: m.log, socket: path, counts: &m.counts}
+	return memif.ListenOptions{Name: "weft-vswitch", Refused: refusals.add, Broker: m.broker}
 }
 
 // close closes a memif with its connection, and the socket after its last memif. It returns false if there is no such memif.

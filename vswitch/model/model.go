@@ -131,6 +131,8 @@ type Ports interface {
 type Adopter interface {
 	AdoptTap(index uint32, c port.TapConfig, descriptors []int) error
 	AdoptAFPacket(index uint32, c port.AFPacketConfig, descriptors []int) error
+	AdoptMemifSocket(s forward.OpenSocket) error
+	AdoptMemif(index uint32, from forward.OpenPort) (*port.MemifPeer, error)
 }
 
 // Links changes interfaces and their neighbours. Publish makes all changes of Links and Fibs visible to the workers.

@@ -7,16 +7,24 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
 // errState means that a state contradicts itself.
 var errState = errors.New("invalid state")
 
-// Restore puts a state into a new model, whose engine forwards nothing yet. Taps and packet sockets continue with the descriptors
-// of their interface, which Restore removes from the map and owns; one without descriptors, or with unusable ones, is opened as a
-// failed port is. Memifs have no client. After an error the model is of no use.
-func (m *Model) Restore(s *State, descriptors map[uint32][]int) error {
+// Passed are the descriptors that belong to a state.
+type Passed struct {
+	Ports   map[uint32]forward.OpenPort // by interface
+	Sockets []forward.OpenSocket
+}
+
+// Restore puts a state into a new model, whose engine forwards nothing yet. Ports continue with the descriptors of their interface,
+// which Restore removes from the map and owns, as it does with the sockets. A tap or packet socket without descriptors, or with
+// unusable ones, is opened as a failed port is; such a memif waits for a client. After an error the model is of no use.
+func (m *Model) Restore(s *State, passed *Passed) error {
 	defer m.change()()
 	m.lastIndex, m.traced = s.LastIndex, s.Traced
 	for _, step := range []func(*State) error{
@@ -26,7 +34,7 @@ func (m *Model) Restore(s *State, descriptors map[uint32][]int) error {
 			return err
 		}
 	}
-	if err := m.restorePortsLocked(s, descriptors); err != nil {
+	if err := m.restorePortsLocked(passed); err != nil {
 		return err
 	}
 	for _, step := range []func(*State) error{
@@ -180,43 +188,72 @@ func (m *Model) checkReferencesLocked(*State) error {
 }
 
 // restorePortsLocked continues the ports of interfaces.
-func (m *Model) restorePortsLocked(_ *State, descriptors map[uint32][]int) error {
+func (m *Model) restorePortsLocked(passed *Passed) error {
+	for n, socket := range passed.Sockets {
+		if err := m.engine.AdoptMemifSocket(socket); err != nil {
+			passed.Sockets = passed.Sockets[n+1:]
+			return err
+		}
+	}
+	passed.Sockets = nil
 	for _, index := range m.indexesLocked() {
 		i := m.interfaces[index]
-		passed := len(descriptors[index]) > 0
-		err := m.restorePortLocked(i, descriptors)
-		if err != nil && passed {
+		from, is := passed.Ports[index]
+		delete(passed.Ports, index)
+		err := m.restorePortLocked(i, from)
+		if err != nil && is {
 			m.log.Warn("port not taken over; it is opened again", "interface", i.Name, "err", err)
-			passed, err = false, m.restorePortLocked(i, descriptors)
+			from, is = forward.OpenPort{}, false
+			err = m.restorePortLocked(i, from)
 		}
 		if err != nil {
 			return fmt.Errorf("port of %s: %w", i.Name, err)
 		}
-		if i.hasPort() && !passed {
+		if i.hasPort() && kindOf[Memif](i) == nil && !is {
 			i.portFailed, i.LinkUp = true, false
 		}
 	}
 	return nil
 }
 
-func (m *Model) restorePortLocked(i *iface, descriptors map[uint32][]int) error {
+func (m *Model) restorePortLocked(i *iface, from forward.OpenPort) error {
 	switch kind := i.kind.(type) {
 	case *Tap:
 		config, err := kind.config()
 		if err != nil {
-			return err
+			return errors.Join(err, closeEach(from.Descriptors))
 		}
-		passed := descriptors[i.Index]
-		delete(descriptors, i.Index)
-		return m.engine.AdoptTap(i.Index, config, passed)
+		return m.engine.AdoptTap(i.Index, config, from.Descriptors)
 	case *AFPacket:
-		passed := descriptors[i.Index]
-		delete(descriptors, i.Index)
-		return m.engine.AdoptAFPacket(i.Index, kind.config(), passed)
+		return m.engine.AdoptAFPacket(i.Index, kind.config(), from.Descriptors)
 	case *Memif:
-		return m.engine.OpenMemif(i.Index, kind.config(m.sockets.byID[kind.Socket], i.Name))
+		if err := m.engine.OpenMemif(i.Index, kind.config(m.sockets.byID[kind.Socket], i.Name)); err != nil {
+			return errors.Join(err, closeEach(from.Descriptors))
+		}
+		m.restorePeerLocked(i, from)
+		return nil
 	}
-	return nil
+	return closeEach(from.Descriptors)
+}
+
+// restorePeerLocked continues the connection of a memif, if it has one.
+func (m *Model) restorePeerLocked(i *iface, from forward.OpenPort) {
+	if from.Memif != nil {
+		var err error
+		if i.peer.MemifPeer, err = m.engine.AdoptMemif(i.Index, from); err != nil {
+			m.log.Warn("memif not taken over; its client has to connect again", "interface", i.Name, "err", err)
+		}
+	}
+	connected := i.peer.MemifPeer != nil
+	i.portFailed, i.LinkUp = !connected, connected
+}
+
+func closeEach(descriptors []int) error {
+	var errs []error
+	for _, fd := range descriptors {
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(errs...)
 }
 
 // restoreLinksLocked writes interfaces and neighbours to the engine.

@@ -16,10 +16,10 @@ import (
 
 // StateVersion is the version of State, which both processes of a handover must have. A change of State, of a type in it or of the
 // meaning of a field needs a new version.
-const StateVersion = 1
+const StateVersion = 2
 
 // State is the whole state of a model, which Restore puts into another one. It includes the secrets of memifs. Derived state, such
-// as the users of VRFs, is not in it, nor is what the packet path learned or counted: MACs and counters.
+// as the users of VRFs, is not in it, nor is what the packet path learned or counted: MACs and counters. Ports are passed beside it.
 type State struct {
 	LastIndex  uint32 // see freeIndexLocked
 	LastRoute  uint32 // see fib.lastEntry

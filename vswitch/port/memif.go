@@ -198,10 +198,25 @@ func (m *Memif) Faults() uint64 {
 
 // Close releases the client's memory, and closes the connection if it still exists.
 func (m *Memif) Close() error {
+	err := m.unwatch()
+	m.conn.Release()
+	return err
+}
+
+func (m *Memif) unwatch() error {
 	for _, q := range m.rx {
 		m.waiter.Remove(q)
 	}
-	err := m.waiter.Close()
-	m.conn.Release()
+	return m.waiter.Close()
+}
+
+// Pass describes the suspended connection for another process, with its descriptors; nil: it has ended. The port is not used any
+// more.
+func (m *Memif) Pass() (*memif.Passed, []int) { return m.conn.Pass() }
+
+// Release leaves the connection to another process.
+func (m *Memif) Release() error {
+	err := m.unwatch()
+	m.conn.Leave()
 	return err
 }

@@ -164,6 +164,16 @@ func (e *Engine) AdoptAFPacket(index uint32, c port.AFPacketConfig, _ []int) err
 	return err
 }
 
+// AdoptMemifSocket accepts any socket.
+func (*Engine) AdoptMemifSocket(forward.OpenSocket) error { return nil }
+
+// AdoptMemif returns the client that the other engine had.
+func (*Engine) AdoptMemif(_ uint32, from forward.OpenPort) (*port.MemifPeer, error) {
+	i := from.Memif.Info
+	return &port.MemifPeer{Name: i.Peer, Interface: i.PeerInterface, RxQueues: i.RxQueues, TxQueues: i.TxQueues, RingSize: i.RingSize,
+		Regions: i.Regions, Guarded: i.Guarded}, nil
+}
+
 // OpenMemif records a memif. A test connects a client with the event forward.PeerConnected.
 func (e *Engine) OpenMemif(index uint32, c port.MemifConfig) error {
 	return e.open(index, func() error { e.state.Memifs[index] = c; return nil })
