@@ -2,11 +2,13 @@
 
 SHELL       := /bin/sh
 MODULE      := github.com/weftnet/weft
-VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+ifndef VERSION
+VERSION      = $(eval VERSION := $$(shell tools/version.sh))$(VERSION)
+endif
 GO          ?= go
 TOOL        := $(GO) tool -modfile=tools/go.mod
-LDFLAGS     := -s -w -X $(MODULE)/internal/version.version=$(VERSION)
-BUILD       := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
+LDFLAGS      = -s -w -buildid= -X $(MODULE)/internal/version.version=$(VERSION)
+BUILD        = $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 PROGRAMS    := weft-agent weft-cni weft-vswitch weftctl
 BIN         ?= bin
 NEEDED      := $(shell sed -n 's/^go //p' go.mod)
@@ -16,12 +18,12 @@ N           ?= 100
 FUZZTIME    ?= 10s
 FUZZPROCS   ?=
 ARCH        ?= amd64
-IMAGE       ?= localhost/weft:$(or $(filter v%,$(VERSION)),$(shell sed -n 's/^appVersion: *//p' k8s/chart/weft/Chart.yaml))
+IMAGE       ?= localhost/weft:$(VERSION)
 
 comma       := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help go build examples image peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench attack fuzz mutants clean
+.PHONY: help go version build examples image peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench attack fuzz mutants clean
 MAKEFLAGS   += --no-print-directory
 
 help: ## list the targets
@@ -33,6 +35,9 @@ go:
 	@have=$$($(GO) env GOVERSION 2>/dev/null | sed 's/^go//; s/[^0-9.].*//'); \
 	lowest=$$(printf '%s\n%s\n' "$(NEEDED)" "$${have:-0}" | sort -V | head -n 1); \
 	[ "$$lowest" = "$(NEEDED)" ] || { echo "weft needs Go $(NEEDED) or newer, and this is $$($(GO) version 2>/dev/null | cut -d' ' -f3): see https://go.dev/doc/install" >&2; exit 1; }
+
+version: ## print the version of the sources: that of the programs, the image and the chart
+	@echo $(VERSION)
 
 build: go ## build bin/weft-agent, bin/weft-cni, bin/weft-vswitch, bin/weftctl, and the plugin bin/kubectl-weft, a link
 	@echo "build: $(PROGRAMS) $(VERSION)"
