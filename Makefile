@@ -65,7 +65,7 @@ release: go ## make programs, image, chart and SBOM for amd64 and arm64 in dist/
 	@for arch in amd64 arm64; do $(call static,$$arch,$(DIST)/programs/$$arch); done
 	@$(GO) run -C tools ./release -from $(abspath $(DIST))/programs -version $(VERSION) -repository $(REGISTRY)/weft \
 		-time $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),0) -o $(abspath $(DIST))
-	@CGO_ENABLED=0 $(GO) run -trimpath -ldflags "$(LDFLAGS)" ./cmd/weftctl install --dry-run=offline >$(DIST)/install.yaml
+	@CGO_ENABLED=0 $(GO) run -trimpath -ldflags "$(LDFLAGS)" ./cmd/weftctl install --dry-run --offline >$(DIST)/install.yaml
 	@rm -r $(DIST)/programs && cd $(DIST) && sha256sum * >SHA256SUMS && cat SHA256SUMS
 
 reproducible: ## make the release twice, in another directory and without cached results, and compare (takes minutes)

@@ -98,6 +98,33 @@ func (c *Chart) Render(namespace string, values map[string]any) (map[string]stri
 	return files, nil
 }
 
+// Settings are the values that decide what the nodes must have.
+type Settings struct {
+	CNI    struct{ Mode string }
+	Config struct {
+		Pools      any
+		Dataplane  struct{ Type string }
+		Kubernetes struct{ Addresses string }
+	}
+	VPP struct {
+		Enabled   bool
+		Hugepages struct{ Size, Amount string }
+	}
+}
+
+// Settings returns the values after the changes.
+func (c *Chart) Settings(values map[string]any) (s Settings, err error) {
+	merged, err := util.CoalesceValues(c.chart, values)
+	if err != nil {
+		return s, fmt.Errorf("merge values: %w", err)
+	}
+	raw, err := yaml.Marshal(merged)
+	if err != nil {
+		return s, fmt.Errorf("merge values: %w", err)
+	}
+	return s, yaml.Unmarshal(raw, &s)
+}
+
 // notes is the template with the text for the operator; it is not an object.
 const notes = "NOTES.txt"
 

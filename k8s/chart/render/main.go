@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -68,12 +70,33 @@ func write(crds, out string) error {
 			return err
 		}
 	}
+	files["kustomization.yaml"] = kustomization(slices.Sorted(maps.Keys(files)))
 	for name, text := range files {
 		if err := renameio.WriteFile(filepath.Join(out, name), text, 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// installed are the manifests of an installation with the default values.
+var installed = []string{"rbac.yaml", "admission.yaml", "annotate.yaml", "weft.yaml"}
+
+// kustomization returns the base of kustomize: the installation, with the name of the image to replace.
+func kustomization(files []string) []byte {
+	var b strings.Builder
+	b.WriteString(heading)
+	b.WriteString("# A base for kustomize: kubectl apply -k k8s/manifests, or a kustomization with images and patches (docs/install.md).\n")
+	b.WriteString("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n")
+	for _, name := range files {
+		if strings.HasPrefix(name, "crds/") {
+			fmt.Fprintf(&b, "  - %s\n", name)
+		}
+	}
+	for _, name := range installed {
+		fmt.Fprintf(&b, "  - %s\n", name)
+	}
+	return []byte(b.String())
 }
 
 // rendered returns the manifests by their names.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,6 +44,42 @@ func read(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// An overlay replaces the image of the base.
+func TestKustomizeBuildsTheManifests(t *testing.T) {
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Skip("needs kubectl")
+	}
+	base, err := filepath.Abs("../../manifests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	relative, err := filepath.Rel(overlay, base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "resources: [" + relative + "]\nimages: [{name: localhost/weft, newName: registry.example/weft, newTag: v1.2.3}]\n"
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), kubectl, "kustomize", overlay).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for what, want := range map[string]int{
+		"\nkind: CustomResourceDefinition\n": 7, "\nkind: DaemonSet\n": 2, "\nkind: Deployment\n": 1, "\nkind: Namespace\n": 1,
+		"image: registry.example/weft:v1.2.3\n": 4, "image: localhost": 0,
+	} {
+		if got := strings.Count("\n"+string(out), what); got != want {
+			t.Errorf("%q occurs %d times, want %d", what, got, want)
+		}
+	}
 }
 
 func TestMissingDefinitionsAreAnError(t *testing.T) {
