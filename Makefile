@@ -69,6 +69,7 @@ release: go ## make programs, image, chart and SBOM for amd64 and arm64 in dist/
 	@rm -r $(DIST)/programs && cd $(DIST) && sha256sum * >SHA256SUMS && cat SHA256SUMS
 
 reproducible: ## make the release twice, in another directory and without cached results, and compare (takes minutes)
+	@[ -z "$$(git status --porcelain)" ] || { echo "reproducible: the sources have changes: commit them first, because the second release is made from the commit" >&2; exit 1; }
 	@$(MAKE) release DIST=dist/first >/dev/null
 	@other=$$(mktemp -d) && trap 'chmod -R u+w "$$other"; rm -rf "$$other"' EXIT && git clone -q . "$$other/clone" && \
 		$(MAKE) -C "$$other/clone" release VERSION=$(VERSION) DIST=$(CURDIR)/dist/second GOCACHE="$$other/cache" >/dev/null && \
