@@ -62,8 +62,11 @@ func write(crds, out string) error {
 		return err
 	}
 	definitions, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
-	if err != nil || len(definitions) == 0 {
-		return fmt.Errorf("%s has no custom resource definitions (%v)", crds, err)
+	if err != nil {
+		return err
+	}
+	if len(definitions) == 0 {
+		return fmt.Errorf("%s has no custom resource definitions", crds)
 	}
 	for _, file := range definitions {
 		if files["crds/"+filepath.Base(file)], err = os.ReadFile(file); err != nil {
