@@ -2,11 +2,13 @@
 
 SHELL       := /bin/sh
 MODULE      := github.com/weftnet/weft
-VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+ifndef VERSION
+VERSION      = $(eval VERSION := $$(shell tools/version.sh))$(VERSION)
+endif
 GO          ?= go
 TOOL        := $(GO) tool -modfile=tools/go.mod
-LDFLAGS     := -s -w -X $(MODULE)/internal/version.version=$(VERSION)
-BUILD       := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
+LDFLAGS      = -s -w -buildid= -X $(MODULE)/internal/version.version=$(VERSION) -X $(MODULE)/k8s/chart.repository=$(REGISTRY)/weft
+BUILD        = $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 PROGRAMS    := weft-agent weft-cni weft-vswitch weftctl
 BIN         ?= bin
 NEEDED      := $(shell sed -n 's/^go //p' go.mod)
@@ -16,12 +18,14 @@ N           ?= 100
 FUZZTIME    ?= 10s
 FUZZPROCS   ?=
 ARCH        ?= amd64
-IMAGE       ?= localhost/weft:$(or $(filter v%,$(VERSION)),$(shell sed -n 's/^appVersion: *//p' k8s/chart/weft/Chart.yaml))
+REGISTRY    ?= localhost
+IMAGE       ?= $(REGISTRY)/weft:$(VERSION)
+DIST        ?= dist
 
 comma       := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help go build examples image peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench attack fuzz mutants clean
+.PHONY: help go version build examples image chart release reproducible peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench attack fuzz mutants clean
 MAKEFLAGS   += --no-print-directory
 
 help: ## list the targets
@@ -34,6 +38,9 @@ go:
 	lowest=$$(printf '%s\n%s\n' "$(NEEDED)" "$${have:-0}" | sort -V | head -n 1); \
 	[ "$$lowest" = "$(NEEDED)" ] || { echo "weft needs Go $(NEEDED) or newer, and this is $$($(GO) version 2>/dev/null | cut -d' ' -f3): see https://go.dev/doc/install" >&2; exit 1; }
 
+version: ## print the version of the sources: that of the programs, the image and the chart
+	@echo $(VERSION)
+
 build: go ## build bin/weft-agent, bin/weft-cni, bin/weft-vswitch, bin/weftctl, and the plugin bin/kubectl-weft with its completion, links
 	@echo "build: $(PROGRAMS) $(VERSION)"
 	@for program in $(PROGRAMS); do CGO_ENABLED=0 $(BUILD) -tags grpcnotrace -o $(BIN)/$$program ./cmd/$$program || exit 1; done
@@ -44,9 +51,30 @@ build: go ## build bin/weft-agent, bin/weft-cni, bin/weft-vswitch, bin/weftctl, 
 examples: go ## build the example programs for pods, in bin/
 	@CGO_ENABLED=0 $(BUILD) -o $(BIN)/ ./memif/examples/...
 
+# $(call static,ARCH,DIRECTORY) builds static programs for an architecture.
+static = for program in $(PROGRAMS); do CGO_ENABLED=0 GOOS=linux GOARCH=$(1) $(BUILD) -tags grpcnotrace -o $(2)/$$program ./cmd/$$program || exit 1; done
+
 image: go ## make a container image, bin/weft-image-ARCH.tar, without a daemon (ARCH=amd64|arm64, IMAGE=name:tag)
-	@for program in $(PROGRAMS); do CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) $(BUILD) -tags grpcnotrace -o bin/image/$(ARCH)/$$program ./cmd/$$program || exit 1; done
+	@$(call static,$(ARCH),bin/image/$(ARCH))
 	@$(GO) run -C tools ./image -from $(CURDIR)/bin/image/$(ARCH) -arch $(ARCH) -name $(IMAGE) -o $(CURDIR)/bin/weft-image-$(ARCH).tar
+
+chart: go ## package the Helm chart, bin/weft-VERSION.tgz, for the image of make image
+	@$(GO) run -C tools ./release -only chart -version $(VERSION) -repository $(REGISTRY)/weft -o $(CURDIR)/bin
+
+release: go ## make programs, image, chart and SBOM for amd64 and arm64 in dist/, with checksums (REGISTRY=ghcr.io/OWNER, DIST=dir)
+	@rm -rf $(DIST)
+	@for arch in amd64 arm64; do $(call static,$$arch,$(DIST)/programs/$$arch); done
+	@$(GO) run -C tools ./release -from $(abspath $(DIST))/programs -version $(VERSION) -repository $(REGISTRY)/weft \
+		-time $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),0) -o $(abspath $(DIST))
+	@CGO_ENABLED=0 $(GO) run -trimpath -ldflags "$(LDFLAGS)" ./cmd/weftctl install --dry-run --offline >$(DIST)/install.yaml
+	@rm -r $(DIST)/programs && cd $(DIST) && sha256sum * >SHA256SUMS && cat SHA256SUMS
+
+reproducible: ## make the release twice, in another directory and without cached results, and compare (takes minutes)
+	@[ -z "$$(git status --porcelain)" ] || { echo "reproducible: the sources have changes: commit them first, because the second release is made from the commit" >&2; exit 1; }
+	@$(MAKE) release DIST=dist/first >/dev/null
+	@other=$$(mktemp -d) && trap 'chmod -R u+w "$$other"; rm -rf "$$other"' EXIT && git clone -q . "$$other/clone" && \
+		$(MAKE) -C "$$other/clone" release VERSION=$(VERSION) DIST=$(CURDIR)/dist/second GOCACHE="$$other/cache" >/dev/null && \
+		diff dist/first/SHA256SUMS dist/second/SHA256SUMS && echo "reproducible: $$(wc -l <dist/first/SHA256SUMS) files are the same"
 
 peers: go ## unpack DPDK's testpmd and CNI plugins for the tests into the user's cache (WEFT_PEERS=installed: use installed ones only)
 	@$(GO) run ./test/peers/prepare
@@ -98,7 +126,7 @@ generated: go ## check that generated code is up to date
 	@new=$$(mktemp -d) && trap 'rm -rf "$$new"' EXIT && $(TOOL) buf generate -o "$$new" && \
 	for package in k8s/api/v1 k8s/api/npwg; do mkdir -p "$$new/$$package" && \
 		$(TOOL) controller-gen object paths=./$$package output:object:dir="$$new/$$package" || exit 1; done && \
-	$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir="$$new/k8s/manifests/crds" && \
+	$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir="$$new/k8s/chart/weft/files/crds" && \
 	(cd "$$new" && find . -type f) | while read -r file; do \
 		diff -u "$$file" "$$new/$$file" || { echo "$$file is outdated: run make generate" >&2; exit 1; }; done
 
@@ -109,8 +137,8 @@ arrows: go ## check properties of the whole repository, such as the import rules
 generate: go ## generate code from the .proto files, the API types and the chart
 	@$(TOOL) buf lint && $(TOOL) buf generate
 	@for package in k8s/api/v1 k8s/api/npwg; do $(TOOL) controller-gen object paths=./$$package output:object:dir=$$package || exit 1; done
-	@$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir=k8s/manifests/crds
-	@$(GO) run ./k8s/chart
+	@$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir=k8s/chart/weft/files/crds
+	@$(GO) run ./k8s/chart/render
 
 fmt: go ## format the sources
 	@$(TOOL) golangci-lint fmt
@@ -145,4 +173,4 @@ mutants: go ## run the mutation tests of test/mutants/list.txt, and print the mu
 	@$(GO) run ./test/mutants $(if $(RUN),-only '$(RUN)') $(if $(PERCENT),-percent $(PERCENT)) $(if $(SEED),-seed '$(SEED)') $(if $(WITHIN),-within $(WITHIN)) $(if $(JOBS),-jobs $(JOBS))
 
 clean: ## remove build results
-	@rm -rf bin fuzz.out
+	@rm -rf bin dist fuzz.out

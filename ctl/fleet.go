@@ -56,7 +56,7 @@ var classes = map[string]class{
 	"plan": reads, "diff": reads, "graph": reads, "dataplane": reads, "upgrade": reads,
 	"trace": streams, "capture": streams, "bundle": streams, "profile": streams,
 	"audit": changes, "quarantine": changes, "quarantine list": reads, "resync": changes, "configure": changes, "gc": changes, "log-level": changes,
-	"addresses check": here, "addresses blocks": here, "lint": here, "check": here, "probe": here, "completion": here, "help": here,
+	"addresses check": here, "addresses blocks": here, "lint": here, "install": here, "check": here, "probe": here, "completion": here, "help": here,
 	"__complete": here, "__completeNoDesc": here, "ui": here,
 }
 

@@ -109,6 +109,7 @@ var commands = []func(*client) *cobra.Command{
 	garbageCommand,
 	bundleCommand,
 	lintCommand,
+	installCommand,
 	uiCommand,
 	checkCommand,
 	probeCommand,

@@ -6,37 +6,43 @@ import (
 	"strings"
 )
 
-// version is set by the linker to the output of git describe.
+// version is set by the linker to the output of tools/version.sh.
 var version string
 
-// unreleased is the version of sources without a tag: the next release.
+// unreleased is the version of programs that were built without make: the next release.
 const unreleased = "v0.1.0-dev"
 
-// String returns the version, for example "weft v0.1.0 (3f2a9c1d0b4e)". It is the same for all programs of one build.
+// String returns the version with the commit, for example "weft v0.1.0 (3f2a9c1d0b4e)". It is the same for all programs of one build.
 func String() string {
 	info, _ := debug.ReadBuildInfo()
 	return describe(version, info)
 }
 
-// describe combines the version of the linker with the build information of the Go tool; info may be nil.
+// Number returns the version alone, for example "v0.1.0". It is the tag of the image of the same build, and a semantic version.
+func Number() string {
+	info, _ := debug.ReadBuildInfo()
+	return number(version, info)
+}
+
+// describe adds the commit to the version, unless the version has it; info may be nil.
 func describe(linked string, info *debug.BuildInfo) string {
-	version, commit := unreleased, recorded(info)
-	switch {
-	case isRelease(linked):
-		version = linked
-	case linked != "":
-		commit = linked // without a tag, git describe prints the commit
-	case info != nil && isRelease(info.Main.Version) && !strings.HasPrefix(info.Main.Version, "v0.0.0-"):
-		version = info.Main.Version
-	}
-	if commit == "" {
+	version, commit := number(linked, info), recorded(info)
+	hash, _, _ := strings.Cut(commit, "-")
+	if hash == "" || strings.Contains(version, ".g"+hash) {
 		return "weft " + version
 	}
 	return "weft " + version + " (" + commit + ")"
 }
 
-func isRelease(v string) bool {
-	return len(v) > 1 && v[0] == 'v' && v[1] >= '0' && v[1] <= '9'
+// number is the version of the linker, else that of the module.
+func number(linked string, info *debug.BuildInfo) string {
+	switch {
+	case linked != "":
+		return linked
+	case info != nil && strings.HasPrefix(info.Main.Version, "v") && !strings.HasPrefix(info.Main.Version, "v0.0.0-"):
+		return info.Main.Version
+	}
+	return unreleased
 }
 
 // recorded returns the first twelve digits of the commit in the build information, with a suffix if the sources differ from it.

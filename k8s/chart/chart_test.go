@@ -1,4 +1,4 @@
-package main
+package chart
 
 import (
 	"bytes"
@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 	apps "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/weftnet/weft/agent/config"
@@ -28,29 +28,50 @@ type cluster struct {
 	accounts   []corev1.ServiceAccount
 	sets       map[string]apps.DaemonSet
 	controller apps.Deployment
+	budget     policy.PodDisruptionBudget
 }
 
 // rendered renders the chart with changed values and parses it strictly, like the API server.
 func rendered(t *testing.T, changes map[string]any) cluster {
 	t.Helper()
-	c, err := load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for key, value := range changes {
-		c.set(key, value)
-	}
 	got := cluster{sets: map[string]apps.DaemonSet{}}
-	for _, name := range plain {
-		text, err := c.render(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, document := range bytes.Split(text, []byte("\n---\n")) {
+	texts := texts(t, changes)
+	for _, name := range []string{"config.yaml", "vswitch.yaml", "vpp.yaml", "agent.yaml", "controller.yaml"} {
+		for _, document := range bytes.Split([]byte(texts[name]), []byte("\n---\n")) {
 			got.add(t, document)
 		}
 	}
 	return got
+}
+
+// texts renders the chart with changed values. The keys have dots between their parts, like those of helm --set.
+func texts(t *testing.T, changes map[string]any) map[string]string {
+	t.Helper()
+	c, err := Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, err := c.Render("weft-system", nested(changes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}
+
+// nested returns the tree of values with dots in their keys.
+func nested(changes map[string]any) map[string]any {
+	tree := map[string]any{}
+	for key, value := range changes {
+		keys, values := strings.Split(key, "."), tree
+		for _, k := range keys[:len(keys)-1] {
+			if _, is := values[k]; !is {
+				values[k] = map[string]any{}
+			}
+			values = values[k].(map[string]any)
+		}
+		values[keys[len(keys)-1]] = value
+	}
+	return tree
 }
 
 func (c *cluster) add(t *testing.T, document []byte) {
@@ -70,6 +91,8 @@ func (c *cluster) add(t *testing.T, document []byte) {
 		c.sets[set.Name] = set
 	case "Deployment":
 		err = yaml.UnmarshalStrict(document, &c.controller)
+	case "PodDisruptionBudget":
+		err = yaml.UnmarshalStrict(document, &c.budget)
 	case "":
 		if len(bytes.TrimSpace(document)) > 0 {
 			t.Errorf("a document without a kind:\n%s", document)
@@ -99,65 +122,13 @@ var variants = map[string]map[string]any{
 		"agent.env": []any{map[string]any{"name": "WEFT_LOG_LEVEL", "value": "debug"}}},
 }
 
-func TestTheManifestsAreUpToDate(t *testing.T) {
-	for name, changes := range manifests {
-		want, err := manifest(dir, changes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := os.ReadFile("../manifests/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s: run go run ./k8s/chart (-chart +file):\n%s", name, diff)
-		}
-	}
-}
-
-func TestWriteRendersAllManifests(t *testing.T) {
-	out := t.TempDir()
-	if err := write(dir, out); err != nil {
-		t.Fatal(err)
-	}
-	for name := range manifests {
-		if text, err := os.ReadFile(filepath.Join(out, name)); err != nil || !strings.HasPrefix(string(text), heading) {
-			t.Errorf("%s: %.80q (%v)", name, text, err)
-		}
-	}
-	if err := write("nowhere", out); err == nil || !strings.Contains(err.Error(), "nowhere") {
-		t.Errorf("a missing chart: %v", err)
-	}
-}
-
 // rows: AWS-42
-func TestTheChartHasTheRightsAndCRDsOfTheManifests(t *testing.T) {
-	c, err := load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := c.render("rights.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.set("annotatePods", false)
-	less, err := c.render("rights.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifest, err := os.ReadFile("../manifests/rbac.yaml")
-	if err != nil || !strings.Contains(string(text), string(manifest)) {
-		t.Errorf("the chart lacks rights of rbac.yaml (%v)", err)
-	}
-	for _, kind := range []string{"kind: Namespace", "kind: ClusterRole\n", "kind: ValidatingAdmissionPolicy\n"} {
-		if !strings.Contains(string(text), kind) {
-			t.Errorf("no %s", kind)
+func TestTheRightToAnnotatePodsIsOptional(t *testing.T) {
+	for _, allowed := range []bool{true, false} {
+		changes := map[string]any{"annotatePods": allowed}
+		if given := strings.Contains(texts(t, changes)["annotate.yaml"], "name: weft-agent-annotate\n"); given != allowed {
+			t.Errorf("with annotatePods %v the right exists: %v", allowed, given)
 		}
-	}
-	if !strings.Contains(string(text), "weft-agent-annotate") || strings.Contains(string(less), "weft-agent-annotate") {
-		t.Error("annotatePods does not control the right to annotate pods")
-	}
-	for allowed, changes := range map[bool]map[string]any{true: {}, false: {"annotatePods": false}} {
 		env := containers(rendered(t, changes))["weft-agent/agent"].Env
 		disabled := slices.ContainsFunc(env, func(e corev1.EnvVar) bool {
 			return e.Name == "WEFT_KUBERNETES_NETWORK_STATUS" && e.Value == "false"
@@ -166,42 +137,26 @@ func TestTheChartHasTheRightsAndCRDsOfTheManifests(t *testing.T) {
 			t.Errorf("right to annotate %v, network status disabled %v", allowed, disabled)
 		}
 	}
-	if kinds, err := filepath.Glob(filepath.Join(dir, "crds", "*.yaml")); err != nil || len(kinds) < 6 {
-		t.Errorf("the chart has %d CRDs (%v)", len(kinds), err)
-	}
 }
 
 func TestRolesOfOperatorsAreOptional(t *testing.T) {
 	for _, is := range []bool{false, true} {
-		c, err := load(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.set("operatorRoles", is)
-		rights, err := c.render("rights.yaml")
-		if given := strings.Contains(string(rights), "name: weft-operator\n"); err != nil || given != is {
-			t.Errorf("with operatorRoles %v the role exists: %v (%v)", is, given, err)
+		rights := texts(t, map[string]any{"operatorRoles": is})["operator.yaml"]
+		if given := strings.Contains(rights, "name: weft-operator\n"); given != is {
+			t.Errorf("with operatorRoles %v the role exists: %v", is, given)
 		}
 	}
 }
 
 // rows: CIL-23
 func TestOptionalFunctionsOfTheControllerComeWithTheirRights(t *testing.T) {
-	for _, tt := range []struct{ value, flag, role string }{
-		{"controller.untaintNodes", "--untaint-nodes", "name: weft-controller-taint\n"},
-		{"controller.serviceEndpoints", "--service-endpoints", "name: weft-controller-endpoints\n"},
+	for _, tt := range []struct{ value, flag, file, role string }{
+		{"controller.untaintNodes", "--untaint-nodes", "taint.yaml", "name: weft-controller-taint\n"},
+		{"controller.serviceEndpoints", "--service-endpoints", "endpoints.yaml", "name: weft-controller-endpoints\n"},
 	} {
 		for _, is := range []bool{false, true} {
-			c, err := load(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.set(tt.value, is)
-			rights, err := c.render("rights.yaml")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if given := strings.Contains(string(rights), tt.role); given != is {
+			rights := texts(t, map[string]any{tt.value: is})[tt.file]
+			if given := strings.Contains(rights, tt.role); given != is {
 				t.Errorf("with %s %v the role exists: %v", tt.value, is, given)
 			}
 			pod := rendered(t, map[string]any{tt.value: is}).controller.Spec.Template.Spec
@@ -293,12 +248,38 @@ func TestTheInstallerAcceptsItsFlags(t *testing.T) {
 	}
 }
 
+// Sources without a tag have the version of the chart in the repository.
 func TestTheAppVersionIsThatOfThePrograms(t *testing.T) {
-	c, err := load(dir)
+	c, err := Load("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if built := version.String(); !strings.HasPrefix(built, "weft "+c.Chart.AppVersion) {
-		t.Errorf("version of the programs %q, appVersion %q", built, c.Chart.AppVersion)
+	if built := version.Number(); !strings.HasPrefix(built, c.AppVersion()) || "v"+c.chart.Metadata.Version != c.AppVersion() {
+		t.Errorf("version of the programs %q, chart %q, appVersion %q", built, c.chart.Metadata.Version, c.AppVersion())
 	}
 }
+
+func TestTheVersionOfTheBuildIsTheTagOfTheImage(t *testing.T) {
+	c, err := Load("v1.2.3-dev.4.g0123456789ab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		image map[string]any
+		want  string
+	}{
+		{map[string]any{}, "localhost/weft:v1.2.3-dev.4.g0123456789ab"},
+		{map[string]any{"name": "registry.example/weft", "tag": "v7"}, "registry.example/weft:v7"},
+		{map[string]any{"name": "registry.example/weft", "tag": "v7", "digest": digest}, "registry.example/weft@" + digest},
+	} {
+		objects, _, err := c.Manifest("weft-system", map[string]any{"image": tt.image})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(objects, "image: "+tt.want+"\n"); n != 4 || strings.Count(objects, " image: ") != n {
+			t.Errorf("%d of %d containers have the image %s", n, strings.Count(objects, " image: "), tt.want)
+		}
+	}
+}
+
+const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

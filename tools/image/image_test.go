@@ -14,6 +14,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/weftnet/weft/tools/oci"
 )
 
 // source is the smallest Go program.
@@ -27,13 +29,13 @@ func builds(t *testing.T, arch string) (dir string) {
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, programs[0]), file)
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, oci.Programs[0]), file)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	for _, name := range programs[1:] {
-		if err := os.Link(filepath.Join(dir, programs[0]), filepath.Join(dir, name)); err != nil {
+	for _, name := range oci.Programs[1:] {
+		if err := os.Link(filepath.Join(dir, oci.Programs[0]), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,7 +86,7 @@ func untar(t *testing.T, raw []byte) map[string]entry {
 
 // rows: AWS-01
 func TestTheArchiveIsAValidOCILayout(t *testing.T) {
-	for arch := range machines {
+	for arch := range oci.Machines {
 		t.Run(arch, func(t *testing.T) {
 			from, dir := builds(t, arch), t.TempDir()
 			files := untar(t, packed(t, from, arch))
@@ -146,11 +148,11 @@ func layerIn(t *testing.T, image v1.Image) []byte {
 // inspectLayer checks the files of a container.
 func inspectLayer(t *testing.T, inside map[string]entry, from string) {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(from, programs[0]))
+	content, err := os.ReadFile(filepath.Join(from, oci.Programs[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range programs {
+	for _, name := range oci.Programs {
 		if f := inside["usr/local/bin/"+name]; f.Mode != 0o755 || f.Uid != 0 || !bytes.Equal(f.content, content) {
 			t.Errorf("%s: mode %o, owner %d, %d bytes", name, f.Mode, f.Uid, len(f.content))
 		}
@@ -173,7 +175,7 @@ func inspectLayer(t *testing.T, inside map[string]entry, from string) {
 
 func TestTheSameProgramsHaveTheSameArchive(t *testing.T) {
 	first, second := builds(t, "amd64"), builds(t, "amd64")
-	if err := os.Chmod(filepath.Join(second, programs[0]), 0o700); err != nil {
+	if err := os.Chmod(filepath.Join(second, oci.Programs[0]), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(packed(t, first, "amd64"), packed(t, second, "amd64")) {

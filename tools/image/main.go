@@ -10,6 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+
+	"github.com/weftnet/weft/tools/oci"
 )
 
 // Exit codes of all programs of Weft.
@@ -64,7 +69,7 @@ func (o options) validate(rest []string) error {
 		return errors.New("-o: the output file is missing")
 	case slash < 1 || !strings.Contains(strings.Trim(tag, ":"), ":"):
 		return fmt.Errorf("-name %q is not a full name like localhost/weft:v1", o.name)
-	case machines[o.arch] == 0:
+	case oci.Machines[o.arch] == 0:
 		return fmt.Errorf("-arch %q is neither amd64 nor arm64", o.arch)
 	}
 	return nil
@@ -72,11 +77,21 @@ func (o options) validate(rest []string) error {
 
 // write writes the archive atomically and returns the digest of the image's manifest.
 func (o options) write() (digest string, err error) {
-	layer, err := layerOf(o.from, o.arch)
+	layer, err := oci.Layer(o.from, o.arch)
 	if err != nil {
 		return "", err
 	}
-	archive, digest, err := o.archive(layer)
+	image, err := oci.Image(layer, o.arch, o.name[strings.LastIndexByte(o.name, ':')+1:])
+	if err != nil {
+		return "", fmt.Errorf("pack %s: %w", o.name, err)
+	}
+	hash, err := image.Digest()
+	if err != nil {
+		return "", fmt.Errorf("pack %s: %w", o.name, err)
+	}
+	archive, err := oci.Archive(func(path layout.Path) error {
+		return path.AppendImage(image, oci.Named(o.name), layout.WithPlatform(v1.Platform{Architecture: o.arch, OS: "linux"}))
+	})
 	if err != nil {
 		return "", fmt.Errorf("pack %s: %w", o.name, err)
 	}
@@ -87,5 +102,5 @@ func (o options) write() (digest string, err error) {
 	if err := os.Rename(draft, o.out); err != nil {
 		return "", fmt.Errorf("write the archive: %w", err)
 	}
-	return digest, nil
+	return hash.String(), nil
 }

@@ -34,6 +34,7 @@ var pinned = []pin{
 		"portmap":    plugins + "/plugins/meta/portmap",
 	}},
 	{folder: "etcd", module: "go.etcd.io/etcd/server/v3", programs: map[string]string{"etcd": "go.etcd.io/etcd/server/v3"}},
+	{folder: "helm", module: "helm.sh/helm/v4", programs: map[string]string{"helm": "helm.sh/helm/v4/cmd/helm"}},
 	{folder: "containerd", module: containerd, programs: map[string]string{
 		"containerd":              containerd + "/cmd/containerd",
 		"containerd-shim-runc-v2": containerd + "/cmd/containerd-shim-runc-v2",

@@ -1,4 +1,4 @@
-package main
+package oci
 
 import (
 	"archive/tar"
@@ -13,7 +13,8 @@ import (
 // binDir is the directory of the programs in the image.
 const binDir = "usr/local/bin/"
 
-var programs = []string{"weft-agent", "weft-cni", "weft-vswitch", "weftctl"}
+// Programs are the programs of Weft.
+var Programs = []string{"weft-agent", "weft-cni", "weft-vswitch", "weftctl"}
 
 // directories are the mount points and their parents: runtimes cannot create them in a read-only image.
 var directories = []string{
@@ -28,11 +29,11 @@ var links = []struct{ path, target string }{
 	{"var/run", "../run"},
 }
 
-// machines are the supported architectures with their ELF names.
-var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+// Machines are the supported architectures with their ELF names.
+var Machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// layerOf returns the only layer of the image, a tar with the programs of a directory.
-func layerOf(dir, arch string) ([]byte, error) {
+// Layer returns the only layer of the image, a tar with the programs of a directory.
+func Layer(dir, arch string) ([]byte, error) {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
 	for _, d := range directories {
@@ -40,7 +41,7 @@ func layerOf(dir, arch string) ([]byte, error) {
 			return nil, fmt.Errorf("pack %s: %w", d, err)
 		}
 	}
-	for _, name := range programs {
+	for _, name := range Programs {
 		if err := addProgram(w, filepath.Join(dir, name), arch); err != nil {
 			return nil, fmt.Errorf("pack %s: %w", name, err)
 		}
@@ -66,7 +67,7 @@ func addProgram(w *tar.Writer, file, arch string) error {
 	if err := checkProgram(content, arch); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	return addFile(w, binDir+filepath.Base(file), 0o755, content)
+	return AddFile(w, binDir+filepath.Base(file), 0o755, content)
 }
 
 // checkProgram rejects programs that do not run in an image without libraries.
@@ -76,7 +77,7 @@ func checkProgram(content []byte, arch string) error {
 		return fmt.Errorf("not a linux program: %w", err)
 	}
 	defer program.Close()
-	if program.Machine != machines[arch] {
+	if program.Machine != Machines[arch] {
 		return fmt.Errorf("built for %s, not for %s: set GOARCH or -arch", program.Machine, arch)
 	}
 	for _, p := range program.Progs {

@@ -1,4 +1,5 @@
-package main
+// Package oci makes container images of Weft, and archives of OCI layouts, without a daemon. The same content has the same bytes.
+package oci
 
 import (
 	"archive/tar"
@@ -6,7 +7,9 @@ import (
 	"compress/gzip"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,8 +24,8 @@ import (
 // epoch is the time of all files, so that the same programs have the same image.
 var epoch = time.Unix(0, 0).UTC()
 
-// imageOf returns an OCI image with one layer, which is a tar.
-func imageOf(layer []byte, arch, tag string) (v1.Image, error) {
+// Image returns an OCI image with one layer, which is a tar.
+func Image(layer []byte, arch, tag string) (v1.Image, error) {
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil }
 	l, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression))
 	if err != nil {
@@ -43,37 +46,41 @@ func imageOf(layer []byte, arch, tag string) (v1.Image, error) {
 	return mutate.Append(base, mutate.Addendum{Layer: l, History: v1.History{Created: v1.Time{Time: epoch}}})
 }
 
-// archive returns a tar of an OCI layout with the image, and the digest of the image's manifest.
-func (o options) archive(layer []byte) (raw []byte, digest string, err error) {
-	tag := o.name[strings.LastIndexByte(o.name, ':')+1:]
-	image, err := imageOf(layer, o.arch, tag)
-	if err != nil {
-		return nil, "", err
+// Index returns an OCI index of images by their architectures.
+func Index(images map[string]v1.Image) v1.ImageIndex {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range slices.Sorted(maps.Keys(images)) {
+		platform := v1.Descriptor{Platform: &v1.Platform{Architecture: arch, OS: "linux"}}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: images[arch], Descriptor: platform})
 	}
+	return index
+}
+
+// Named returns the options for an image or index in a layout, by which container runtimes name it.
+func Named(name string) layout.Option {
+	tag := name[strings.LastIndexByte(name, ':')+1:]
+	return layout.WithAnnotations(map[string]string{"io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag})
+}
+
+// Archive returns a tar of the OCI layout that fill makes.
+func Archive(fill func(layout.Path) error) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "weft-image")
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	path, err := layout.Write(dir, empty.Index)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	names := map[string]string{"io.containerd.image.name": o.name, "org.opencontainers.image.ref.name": tag}
-	err = path.AppendImage(image, layout.WithAnnotations(names), layout.WithPlatform(v1.Platform{Architecture: o.arch, OS: "linux"}))
-	if err != nil {
-		return nil, "", err
+	if err := fill(path); err != nil {
+		return nil, err
 	}
-	hash, err := image.Digest()
-	if err != nil {
-		return nil, "", err
-	}
-	raw, err = tarOf(os.DirFS(dir))
-	return raw, hash.String(), err
+	return Tar(os.DirFS(dir))
 }
 
-// tarOf returns a tar of the files of a directory in lexical order.
-func tarOf(dir fs.FS) ([]byte, error) {
+// Tar returns a tar of the files of a directory in lexical order.
+func Tar(dir fs.FS) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	err := fs.WalkDir(dir, ".", func(name string, e fs.DirEntry, err error) error {
@@ -84,7 +91,7 @@ func tarOf(dir fs.FS) ([]byte, error) {
 		if err != nil {
 			return err
 		}
-		return addFile(w, name, 0o644, content)
+		return AddFile(w, name, 0o644, content)
 	})
 	if err == nil {
 		err = w.Close()
@@ -92,7 +99,8 @@ func tarOf(dir fs.FS) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-func addFile(w *tar.Writer, name string, mode int64, content []byte) error {
+// AddFile adds a file of root.
+func AddFile(w *tar.Writer, name string, mode int64, content []byte) error {
 	h := header(tar.TypeReg, name, mode)
 	h.Size = int64(len(content))
 	if err := w.WriteHeader(h); err != nil {
