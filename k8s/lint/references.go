@@ -1,9 +1,11 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/weftnet/weft/internal/nearest"
 	"github.com/weftnet/weft/internal/yamltext"
@@ -13,6 +15,7 @@ import (
 
 // references are the objects in the files, and what refers to them.
 type references struct {
+	files       []string            // in the order in which they were read
 	names       map[string][]string // by kind
 	definitions map[string]pod.Definition
 	pods        []template
@@ -79,7 +82,7 @@ func (r *references) takesVNI(o *object, vni uint32) {
 	r.vnis[vni] = o.name()
 }
 
-// Finish validates what needs all files: references between objects, and the limits of pods.
+// Finish validates what needs all files: references between objects, and the limits of pods. It sorts the problems by file and line.
 func (r *Report) Finish() {
 	for i := range r.found.pods {
 		r.found.pods[i].resolve()
@@ -90,6 +93,11 @@ func (r *Report) Finish() {
 			ref.note(ref.path, "%s %s is not in these files%s", ref.kind, ref.name, nearest.Hint(ref.name, names))
 		}
 	}
+	inOrder := func(a, b Fault) int {
+		return cmp.Or(slices.Index(r.found.files, a.File)-slices.Index(r.found.files, b.File), a.Line-b.Line, strings.Compare(a.Path, b.Path))
+	}
+	slices.SortStableFunc(r.Faults, inOrder)
+	slices.SortStableFunc(r.Notes, inOrder)
 	r.found = references{}
 }
 

@@ -27,7 +27,11 @@ type Fault struct {
 
 // String returns one line.
 func (f Fault) String() string {
-	texts := []string{fmt.Sprintf("%s:%d", f.File, f.Line), f.Object, f.Path, f.Reason}
+	reason := f.Reason
+	if f.Code != 0 {
+		reason += fmt.Sprintf(" (code %d)", f.Code)
+	}
+	texts := []string{fmt.Sprintf("%s:%d", f.File, f.Line), f.Object, f.Path, reason}
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), ": ")
 }
 
@@ -61,8 +65,9 @@ func (r *Report) Read(name string, in io.Reader) error {
 			errs = append(errs, fmt.Errorf("%s:%d: expected an object of Kubernetes, not %s", name, d.Line(nil), yamltext.Describe(content)))
 			continue
 		}
-		r.object(&object{report: r, file: name, document: &d, fields: o})
+		r.object(&object{report: r, file: name, document: &d, repeated: d.Repeated(), fields: o})
 	}
+	r.found.files = append(r.found.files, name)
 	return errors.Join(errs...)
 }
 
@@ -71,7 +76,8 @@ type object struct {
 	report   *Report
 	file     string
 	document *yamltext.Document
-	at       yamltext.Path // in the document: that of an item of a list
+	repeated []yamltext.Problem // of the document
+	at       yamltext.Path      // in the document: that of an item of a list
 	fields   map[string]any
 }
 
@@ -80,7 +86,7 @@ func (r *Report) object(o *object) {
 	items, isList := o.fields["items"].([]any)
 	for i, item := range items {
 		if fields, is := item.(map[string]any); is {
-			r.object(&object{report: r, file: o.file, document: o.document, at: o.at.With("items").With(i), fields: fields})
+			r.object(&object{report: r, file: o.file, document: o.document, repeated: o.repeated, at: o.at.With("items").With(i), fields: fields})
 		}
 	}
 	p, isPod := o.pod()
@@ -96,20 +102,18 @@ func (r *Report) object(o *object) {
 		r.Skipped++
 		return
 	}
-	o.repeated()
+	o.reportRepeated()
 }
 
-// repeated reports repeated keys of the object.
-func (o *object) repeated() {
-	for _, p := range o.document.Repeated() {
+// reportRepeated reports repeated keys of the object.
+func (o *object) reportRepeated() {
+	for _, p := range o.repeated {
 		if len(p.Path) < len(o.at) || !slices.Equal(p.Path[:len(o.at)], o.at) {
 			continue
 		}
 		f := o.fault(p.Path[len(o.at):], p.Reason)
 		f.Line = p.Line
-		if !slices.Contains(o.report.Faults, f) {
-			o.report.Faults = append(o.report.Faults, f)
-		}
+		o.report.Faults = append(o.report.Faults, f)
 	}
 }
 
@@ -131,7 +135,7 @@ func (o *object) name() string { return o.text("metadata", "name") }
 
 func (o *object) namespace() string { return cmp.Or(o.text("metadata", "namespace"), "default") }
 
-// annotations returns the annotations that are texts. Line numbers of others are not texts: kubectl rejects them.
+// annotations returns the annotations that are texts.
 func (o *object) annotations() map[string]string {
 	return textsOf(o.fields, "metadata", "annotations")
 }
