@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,63 @@ func TestInvalidConfigurationIsReported(t *testing.T) {
 				t.Errorf("got %v, want %q in it", err, tc.want)
 			}
 		})
+	}
+}
+
+// ofGo matches texts that name types or functions of Go.
+var ofGo = regexp.MustCompile(`Go (struct|value)|cannot unmarshal|map\[|interface \{|json: |yaml: |strconv\.|netip\.|time: |pod\.Network|config\.Pool`)
+
+func TestErrorsOfTheFileSpeakYAML(t *testing.T) {
+	for file, want := range map[string]string{
+		minimal + "networks:\n- {name: a, type: L2}\n- name: b\n  subnetCIDR: 10.0.0.0/8\n": "agent.yaml:7: networks[1].subnetCIDR: unknown key; did you mean cidrs?",
+		minimal + "networks: [{name: a, type: L2, mtu: big}]":                               `agent.yaml:4: networks[0].mtu: expected an integer, not the text "big"`,
+		minimal + "networks: [{name: a, type: L2, cidrs: 10.0.0.0/8}]":                      `agent.yaml:4: networks[0].cidrs: expected a list, not the text "10.0.0.0/8"`,
+		minimal + "networks: [{name: a, type: L2, cidrs: [10.0.0/8]}]":                      `agent.yaml:4: networks[0].cidrs[0]: expected a prefix such as 10.1.0.0/16, not "10.0.0/8"`,
+		minimal + "networks:\n- {name: a, type: L2}\n- {name: b, type: L4}":                 `agent.yaml:6: networks[1]: network "b": type "L4" is neither L2 nor L3`,
+		minimal + "networks: {a: L2}":                                                       "agent.yaml:4: networks: expected a list, not keys and values",
+		minimal + "networks: L2":                                                            `agent.yaml:4: networks: expected a list, not the text "L2"`,
+		"pools: [{name: a, cidr: 10.0.0.0/8}]":                                              "agent.yaml:1: pools[0].cidr: unknown key; did you mean prefix?",
+		"pools: [{name: a, prefix: 10}]":                                                    "agent.yaml:1: pools[0].prefix: expected a prefix such as 10.1.0.0/16, not 10",
+		"pools: [7]":                                                                        "agent.yaml:1: pools[0]: expected keys and values, not 7",
+		"pools: [a=ten]":                                                                    `agent.yaml:1: pools: pool a: "ten" is not a prefix such as 10.1.0.0/16`,
+		minimal + "namespacePools: {shop: a}":                                               `agent.yaml:4: namespacePools.shop: expected a list, not the text "a"`,
+		minimal + "\ncoolDown: 10":                                                          `agent.yaml:5: coolDown: expected a duration such as 30s or 5m, not "10"`,
+		minimal + "coolDown: soon":                                                          `agent.yaml:4: coolDown: expected a duration`,
+		minimal + "coolDown: 2h":                                                            "agent.yaml:4: coolDown: 2h0m0s is not within 0s to 1h0m0s",
+		minimal + "coolDown: [1]":                                                           "agent.yaml:4: coolDown: expected a duration",
+		minimal + "podQueues: 1.5":                                                          `agent.yaml:4: podQueues: expected an integer, not "1.5"`,
+		minimal + "mtu: {a: 1}":                                                             "agent.yaml:4: mtu: expected an integer",
+		minimal + "ipMasqExclude: [ten]":                                                    `agent.yaml:4: ipMasqExclude: "ten" is not a prefix such as 10.0.0.0/8`,
+		minimal + "dataplane:\n  typ: vpp":                                                  `agent.yaml:5: unknown key "dataplane.typ", did you mean "dataplane.type"?`,
+		minimal + "mtu: 1400\nmtu: 1400":                                                    "agent.yaml:5: mtu: the key is already set in line 4",
+		minimal + "a: [":                                                                    "agent.yaml:4: invalid YAML: ",
+		"- a":                                                                               "agent.yaml:1: expected keys and values, not a list",
+		"[a]: b":                                                                            "agent.yaml:1: invalid YAML: ",
+		minimal + "http: {listen: nowhere}":                                                 "agent.yaml:4: http.listen: ",
+		minimal + "---\nmtu: 1400":                                                          "agent.yaml:5: more than one YAML document",
+	} {
+		_, err := configOf(t, file, nil, nil)
+		if err == nil || !strings.Contains(err.Error(), want) || ofGo.MatchString(err.Error()) {
+			t.Errorf("%s\ngives %v\nwant  %s", file, err, want)
+		}
+	}
+}
+
+func TestErrorsOfStructuredVariablesAndFlagsNameTheSource(t *testing.T) {
+	for variable, want := range map[string]string{
+		"WEFT_NETWORKS=[{name: a, typ: L2}]":    "WEFT_NETWORKS: networks: [0].typ: unknown key; did you mean type?",
+		"WEFT_NETWORKS={":                       "WEFT_NETWORKS: networks: invalid YAML: ",
+		"WEFT_MTU=1":                            "WEFT_MTU: mtu: 1 is not within 576 to 9000",
+		"WEFT_NETWORKS=[{name: a, type: L4}]":   `WEFT_NETWORKS: networks[0]: network "a": type "L4"`,
+		"WEFT_COOL_DOWN=soon":                   `WEFT_COOL_DOWN: cool-down: expected a duration such as 30s or 5m, not "soon"`,
+		"WEFT_POOLS=[{name: a, prefix: [10]}]":  "WEFT_POOLS: pools: [0].prefix: expected a prefix",
+		"WEFT_NAMESPACE_POOLS={shop: {a: b}}":   "WEFT_NAMESPACE_POOLS: namespace-pools: shop: expected a list",
+		"WEFT_IP_MASQ_EXCLUDE=10.0.0.0/8,eight": "WEFT_IP_MASQ_EXCLUDE: ip-masq-exclude: \"eight\" is not a prefix",
+	} {
+		_, err := configOf(t, minimal, nil, []string{variable})
+		if err == nil || !strings.Contains(err.Error(), want) || ofGo.MatchString(err.Error()) {
+			t.Errorf("%s gives %v, want %s", variable, err, want)
+		}
 	}
 }
 

@@ -185,6 +185,22 @@ func TestRolesOfOperatorsAreOptional(t *testing.T) {
 	}
 }
 
+func TestPoliciesForPodsAreOptional(t *testing.T) {
+	for value, name := range map[string]string{"admission.validatePods": "policyName: weft-pods\n", "admission.setMemifLimits": "policyName: weft-memif-limits\n"} {
+		for _, is := range []bool{false, true} {
+			c, err := load(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.set(value, is)
+			rights, err := c.render("rights.yaml")
+			if exists := strings.Contains(string(rights), name); err != nil || exists != is {
+				t.Errorf("with %s %v the policy exists: %v (%v)", value, is, exists, err)
+			}
+		}
+	}
+}
+
 // rows: CIL-23
 func TestOptionalFunctionsOfTheControllerComeWithTheirRights(t *testing.T) {
 	for _, tt := range []struct{ value, flag, role string }{
