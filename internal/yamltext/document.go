@@ -122,7 +122,7 @@ func (d *Document) Decode() (any, error) {
 }
 
 // goTypes matches what errors of the libraries say about types of Go.
-var goTypes = regexp.MustCompile(`(json: )?cannot unmarshal .*|json: unsupported .*|Invalid (\w+ )?(map )?key.*`)
+var goTypes = regexp.MustCompile(`(?is)(json: )?cannot unmarshal .*|json: unsupported .*|.*(invalid|unsupported) [a-z ]*key.*|.*(map\[|interface \{).*`)
 
 // withoutGo replaces errors that name types of Go: only keys of another type than text have some.
 func withoutGo(reason string) string { return goTypes.ReplaceAllString(reason, "a key is not a text") }

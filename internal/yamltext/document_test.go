@@ -60,7 +60,7 @@ type network struct {
 	Name  string         `json:"name"`
 	CIDRs []netip.Prefix `json:"cidrs,omitempty"`
 	MTU   int            `json:"mtu,omitempty"`
-	On    bool           `json:"on"`
+	On    bool           `json:"set"`
 	VNI   uint32         `json:"vni"`
 	Share float64        `json:"share"`
 	Sub   *network       `json:"sub,omitempty"`
@@ -73,17 +73,17 @@ func TestCheckNamesPathAndExpectation(t *testing.T) {
 		Expected: map[reflect.Type]string{reflect.TypeFor[netip.Prefix](): "a prefix"},
 	}
 	for text, want := range map[string]string{
-		`[{name: a, mtu: 1500, cidrs: [10.0.0.0/8], on: true, vni: 3, share: 0.5, sub: {name: b}}]`: "",
+		`[{name: a, mtu: 1500, cidrs: [10.0.0.0/8], set: true, vni: 3, share: 0.5, sub: {name: b}}]`: "",
 		`{}`:                       ": expected a list, not keys and values",
 		`[7]`:                      "[0]: expected keys and values, not 7",
-		`[{nmae: a}]`:              "[0].nmae: unknown key; did you mean name?",
+		`[{nam: a}]`:               "[0].nam: unknown key; did you mean name?",
 		`[{subnetCIDR: a}]`:        "[0].subnetCIDR: unknown key; did you mean cidrs?",
-		`[{zzzzzzzzz: a}]`:         "[0].zzzzzzzzz: unknown key; known are cidrs, mtu, name, on, share, sub, vni",
-		`[{not: true}]`:            "[0].not: unknown key; did you mean on?",
+		`[{zzzzzzzzz: a}]`:         "[0].zzzzzzzzz: unknown key; known are cidrs, mtu, name, set, share, sub, vni",
+		`[{not: true}]`:            "[0].not: unknown key; known are cidrs, mtu, name, set, share, sub, vni",
 		`[{name: [a]}]`:            "[0].name: expected a text, not a list",
 		`[{mtu: big}]`:             `[0].mtu: expected an integer, not the text "big"`,
 		`[{mtu: 1.5}]`:             "[0].mtu: expected an integer, not 1.5",
-		`[{on: "yes!"}]`:           `[0].on: expected true or false, not the text "yes!"`,
+		`[{set: "yes!"}]`:          `[0].set: expected true or false, not the text "yes!"`,
 		`[{vni: -1}]`:              "[0].vni: expected a positive integer, not -1",
 		`[{share: x}]`:             `[0].share: expected a number, not the text "x"`,
 		`[{cidrs: [10.0.0/8]}]`:    `[0].cidrs[0]: expected a prefix, not "10.0.0/8"`,
