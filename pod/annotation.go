@@ -128,8 +128,9 @@ func InterfaceRequests(annotations map[string]string, main string) ([]InterfaceR
 func interfaceRequests(annotations map[string]string, main string) ([]InterfaceRequest, []AnnotationProblem) {
 	requests, problems := parseCustom(annotations, main)
 	options, invalid := parseAllOptions(annotations)
+	incomplete := len(problems) > 0
 	problems = append(problems, invalid...)
-	if len(problems) > 0 {
+	if incomplete {
 		return requests, problems // the options of an invalid item would have further errors
 	}
 	for i := range requests {
