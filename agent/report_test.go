@@ -110,7 +110,7 @@ func TestUnknownAnnotationIsReportedAsAnEvent(t *testing.T) {
 	l.put(server, a, map[string]string{"contivpp.io/custom-if-2": "t1/tap", "contivpp.io/custom-fi": "t1/tap", "contivpp.io/microservice-label": "x"})
 	l.cni("ADD", a, nil)
 	want := []string{
-		"unknown annotation contivpp.io/custom-fi; known are contivpp.io/custom-if, ",
+		"unknown annotation contivpp.io/custom-fi; did you mean contivpp.io/custom-if?",
 		"unknown annotation contivpp.io/custom-if-2: list all interfaces in contivpp.io/custom-if, separated by commas",
 	}
 	l.eventually("each annotation is reported", func() bool {

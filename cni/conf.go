@@ -18,6 +18,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/weftnet/weft/internal/jsonerror"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -233,12 +234,12 @@ func (c *conf) decode(stdin, ours []byte) error {
 	if err := c.specConf.decode(stdin); err != nil {
 		return err
 	}
-	return json.Unmarshal(ours, &c.weftConf)
+	return jsonerror.Plain(json.Unmarshal(ours, &c.weftConf))
 }
 
 func (c *specConf) decode(b []byte) error {
 	if err := json.Unmarshal(b, c); err != nil {
-		return err
+		return jsonerror.Plain(err)
 	}
 	if c.CNIVersion == "" {
 		c.CNIVersion = oldest
@@ -249,7 +250,7 @@ func (c *specConf) decode(b []byte) error {
 func rejectUnknownKeys(ours []byte, r role) error {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(ours, &keys); err != nil {
-		return errorf(types.ErrDecodingFailure, "network configuration: %v", err)
+		return errorf(types.ErrDecodingFailure, "network configuration: %v", jsonerror.Plain(err))
 	}
 	known := r.keys()
 	for _, key := range slices.Sorted(maps.Keys(keys)) {

@@ -139,8 +139,8 @@ func TestLimitsOfTheConfiguration(t *testing.T) {
 		`"logFile":"/dev/null"`:                                     `logFile "/dev/null" is not a regular file`,
 		`"options":{"mtu":1400}`:                                    "need mode delegate",
 		`"mode":"delegate","options":{"mtu":1400}`:                  "",
-		`"runtimeConfig":7`:                                         "cannot unmarshal",
-		`"cni.dev/valid-attachments":{}`:                            "cannot unmarshal",
+		`"runtimeConfig":7`:                                         "runtimeConfig: expected an object, not a number",
+		`"cni.dev/valid-attachments":{}`:                            "expected a list, not an object",
 		`"ipam":{"type":"weft-ipam","pool":"p4","pools":["p6",""]}`: "",
 	} {
 		_, err := parseConf([]byte(`{"cniVersion":"1.1.0","name":"weft",`+members+`}`), role{})

@@ -16,6 +16,7 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 	cniversion "github.com/containernetworking/cni/pkg/version"
 
+	"github.com/weftnet/weft/internal/jsonerror"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -199,7 +200,7 @@ func (r role) ownObject(stdin []byte) ([]byte, error) {
 		IPAM json.RawMessage `json:"ipam"`
 	}
 	if err := json.Unmarshal(stdin, &outer); err != nil {
-		return nil, err
+		return nil, jsonerror.Plain(err)
 	}
 	if outer.IPAM == nil {
 		return nil, errors.New(ipamName + " needs the object ipam")

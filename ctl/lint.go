@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,40 +17,76 @@ import (
 
 func lintCommand(c *client) *cobra.Command {
 	return &cobra.Command{
-		Use:   "lint FILE...",
-		Short: "Checks Weft's annotations in manifests offline; exit code 1 if one is invalid",
-		Long: `Checks the annotations in manifests (YAML or JSON, "-" is standard input) of pods, workloads (Deployment, DaemonSet, StatefulSet,
-Job, CronJob and similar kinds), namespaces and Services. Problems have the text of the error that the pod's ADD or the controller
-would report. The command does not check that networks and pools exist in the cluster, or that the namespace may use them.`,
-		Example: "  weftctl lint router.yaml\n  helm template . | weftctl lint -",
+		Use:   "lint FILE|DIRECTORY...",
+		Short: "Checks what Weft reads in manifests offline; exit code 1 if something is invalid",
+		Long: `Checks manifests (YAML or JSON, "-" is standard input; of a directory the files .yaml, .yml and .json, with its subdirectories): the
+annotations and memif limits of pods and workloads (Deployment, DaemonSet, StatefulSet, Job, CronJob and similar kinds), the annotations of
+namespaces and Services, CustomNetworks, IPPools, ExternalInterfaces, WeftConfigs and the NetworkAttachmentDefinitions of Weft. Problems have
+the text and the code of the error that the pod's ADD, the agent or the controller would report. References to networks, pools and definitions
+that are not in the files are notes, because the cluster may have them. Objects of other kinds are skipped and counted.`,
+		Example: "  weftctl lint router.yaml\n  weftctl lint deploy/\n  helm template . | weftctl lint -",
 		Args:    usage(cobra.MinimumNArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return lintFiles(c, cmd.InOrStdin(), args) },
 	}
 }
 
-func lintFiles(c *client, in io.Reader, files []string) error {
-	report := lint.Report{Faults: []lint.Fault{}}
+func lintFiles(c *client, in io.Reader, names []string) error {
+	report := lint.Report{Faults: []lint.Fault{}, Notes: []lint.Fault{}}
 	var failures []string
-	for _, name := range files {
-		if err := lintFile(&report, in, name); err != nil {
+	for _, name := range names {
+		files, err := manifestsIn(name)
+		if err != nil {
 			failures = append(failures, err.Error())
 		}
+		for _, file := range files {
+			if err := lintFile(&report, in, file); err != nil {
+				failures = append(failures, strings.Split(err.Error(), "\n")...)
+			}
+		}
+	}
+	report.Finish()
+	checked := counted(report.Pods, "pod") + " and " + counted(report.Objects, "other object")
+	if report.Objects == 0 {
+		checked = counted(report.Pods, "pod")
 	}
 	if len(report.Faults) > 0 {
-		failures = append(failures, fmt.Sprintf("%s in %s", counted(len(report.Faults), "problem"), counted(report.Pods, "pod")))
+		failures = append(failures, fmt.Sprintf("%s in %s", counted(len(report.Faults), "problem"), checked))
 	}
 	err := c.show(report, func() {
 		for _, f := range report.Faults {
 			c.printf("%s\n", oneLine(f.String()))
 		}
+		for _, f := range report.Notes {
+			c.printf("note: %s\n", oneLine(f.String()))
+		}
 		if len(failures) == 0 {
-			c.printf("%s checked, no problems\n", counted(report.Pods, "pod"))
+			c.printf("%s checked, no problems\n", checked)
+		}
+		if report.Skipped > 0 {
+			c.printf("%s of other kinds skipped\n", counted(report.Skipped, "object"))
 		}
 	})
 	if err == nil && len(failures) > 0 {
 		return errors.New(strings.Join(failures, "; "))
 	}
 	return err
+}
+
+// manifestsIn lists the manifests in a directory; of a file its name.
+func manifestsIn(name string) (files []string, _ error) {
+	if info, err := os.Stat(name); name == "-" || err != nil || !info.IsDir() {
+		return []string{name}, nil
+	}
+	err := filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s: no manifests: no file ends in .yaml, .yml or .json", name)
+	}
+	return files, err
 }
 
 func lintFile(report *lint.Report, in io.Reader, name string) error {

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+
+	"github.com/weftnet/weft/internal/jsonerror"
 )
 
 // ensureExtended appends Weft's object to another CNI's list, again after each time that the owner rewrites the list.
@@ -62,7 +64,7 @@ type foreignList struct {
 
 func parseList(raw []byte) (l foreignList, err error) {
 	if err := json.Unmarshal(raw, &l.keys); err != nil {
-		return l, fmt.Errorf("not a CNI configuration list: %w", err)
+		return l, fmt.Errorf("not a CNI configuration list: %w", jsonerror.Plain(err))
 	}
 	if err := json.Unmarshal(l.keys["plugins"], &l.plugins); err != nil {
 		return l, errors.New("not a CNI configuration list: the key plugins has no list")

@@ -10,7 +10,10 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/weftnet/weft/internal/nearest"
 )
 
 // Annotations of pods.
@@ -114,51 +117,73 @@ func (a AddressRequest) or(other AddressRequest) AddressRequest {
 // InterfaceRequests parses the annotations with extra interfaces, in their order; main is the name of the main interface. Its
 // errors have code 103 and name the annotation, the item, and what was expected.
 func InterfaceRequests(annotations map[string]string, main string) ([]InterfaceRequest, error) {
-	requests, err := parseCustom(annotations, main)
-	if err != nil {
-		return nil, err
-	}
-	options, err := parseAllOptions(annotations)
-	if err != nil {
-		return nil, err
-	}
-	for i := range requests {
-		o := options[requests[i].Name]
-		if err := o.ValidateFor(requests[i].Type); err != nil {
-			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %q: %w", AnnotationOptions, requests[i].Name, err)
-		}
-		requests[i].Options = o
-		delete(options, requests[i].Name)
-	}
-	for _, name := range sortedKeys(options) {
-		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %.80q is not an interface of %s", AnnotationOptions, name, AnnotationCustom)
+	requests, problems := interfaceRequests(annotations, main)
+	if len(problems) > 0 {
+		return nil, problems[0].Err
 	}
 	return requests, nil
 }
 
-func parseCustom(annotations map[string]string, main string) ([]InterfaceRequest, error) {
+// interfaceRequests is InterfaceRequests with all errors. The requests include only valid items and options.
+func interfaceRequests(annotations map[string]string, main string) ([]InterfaceRequest, []AnnotationProblem) {
+	requests, problems := parseCustom(annotations, main)
+	options, invalid := parseAllOptions(annotations)
+	incomplete := len(problems) > 0
+	problems = append(problems, invalid...)
+	if incomplete {
+		return requests, problems // the options of an invalid item would have further errors
+	}
+	for i := range requests {
+		o := options[requests[i].Name]
+		delete(options, requests[i].Name)
+		if err := o.ValidateFor(requests[i].Type); err != nil {
+			problems = append(problems, problemOf(AnnotationOptions, "%q: %w", requests[i].Name, err))
+			continue
+		}
+		requests[i].Options = o
+	}
+	for _, name := range sortedKeys(options) {
+		problems = append(problems, problemOf(AnnotationOptions, "%.80q is not an interface of %s", name, AnnotationCustom))
+	}
+	return requests, problems
+}
+
+// AnnotationProblem is an error of an annotation of a pod, with code 103.
+type AnnotationProblem struct {
+	Annotation string
+	Err        error
+}
+
+func problemOf(annotation, format string, args ...any) AnnotationProblem {
+	return AnnotationProblem{annotation, Errorf(CodeInvalidAnnotation, "annotation "+annotation+": "+format, args...)}
+}
+
+func parseCustom(annotations map[string]string, main string) (requests []InterfaceRequest, problems []AnnotationProblem) {
 	text, err := annotationText(annotations, AnnotationCustom)
-	if text == "" || err != nil {
-		return nil, err
+	switch {
+	case err != nil:
+		return nil, []AnnotationProblem{{AnnotationCustom, err}}
+	case text == "":
+		return nil, nil
 	}
 	items := strings.Split(text, ",")
 	if len(items) > MaxCustomInterfaces {
-		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %d interfaces, at most %d are possible", AnnotationCustom, len(items), MaxCustomInterfaces)
+		return nil, []AnnotationProblem{problemOf(AnnotationCustom, "%d interfaces, at most %d are possible", len(items), MaxCustomInterfaces)}
 	}
 	taken := []string{main}
-	var requests []InterfaceRequest
 	for _, item := range items {
 		r, why := parseItem(item)
 		if why == "" && slices.Contains(taken, r.Name) {
 			why = "the name is taken by another interface of the pod"
 		}
 		if why != "" {
-			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: item %.300q: %s", AnnotationCustom, strings.TrimSpace(item), why)
+			problems = append(problems, problemOf(AnnotationCustom, "item %.300q: %s", strings.TrimSpace(item), why))
+			continue
 		}
 		taken = append(taken, r.Name)
 		requests = append(requests, r)
 	}
-	return requests, nil
+	return requests, problems
 }
 
 // parseItem parses name/type[/network]. It returns why the item is invalid, or "".
@@ -218,38 +243,55 @@ func IsLabel(s string) bool {
 }
 
 // parseAllOptions parses the annotation with options: JSON, interface name -> options. It rejects unknown and repeated keys.
-func parseAllOptions(annotations map[string]string) (map[string]InterfaceOptions, error) {
+func parseAllOptions(annotations map[string]string) (map[string]InterfaceOptions, []AnnotationProblem) {
 	text, err := annotationText(annotations, AnnotationOptions)
-	if annotations[AnnotationOptions] == "" || err != nil {
-		return nil, err
+	switch {
+	case err != nil:
+		return nil, []AnnotationProblem{{AnnotationOptions, err}}
+	case annotations[AnnotationOptions] == "":
+		return nil, nil
 	}
 	items, err := members([]byte(text))
 	if err != nil {
-		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: expected JSON, interface name -> options: %w", AnnotationOptions, err)
+		return nil, []AnnotationProblem{problemOf(AnnotationOptions, "expected JSON, interface name -> options: %w", err)}
 	}
+	var problems []AnnotationProblem
 	options := map[string]InterfaceOptions{}
 	for _, item := range items {
-		o, err := parseOptions(item.value)
-		if err != nil {
-			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %.80q: %w", AnnotationOptions, item.name, err)
+		o, errs := parseEachOption(item.value)
+		for _, err := range errs {
+			problems = append(problems, problemOf(AnnotationOptions, "%.80q: %w", item.name, err))
 		}
 		options[item.name] = o
 	}
-	return options, nil
+	return options, problems
 }
 
-func parseOptions(raw json.RawMessage) (o InterfaceOptions, err error) {
-	keys, err := members(raw)
-	if err != nil {
-		return o, err
-	}
-	for _, key := range keys {
-		if err := o.set(key.name, key.value); err != nil {
-			return o, fmt.Errorf("%.80s: %w", key.name, err)
-		}
+// parseOptions parses the options of one interface.
+func parseOptions(raw json.RawMessage) (InterfaceOptions, error) {
+	o, errs := parseEachOption(raw)
+	if len(errs) > 0 {
+		return o, errs[0]
 	}
 	return o, nil
 }
+
+// parseEachOption is parseOptions with all errors.
+func parseEachOption(raw json.RawMessage) (o InterfaceOptions, errs []error) {
+	keys, err := members(raw)
+	if err != nil {
+		return o, []error{err}
+	}
+	for _, key := range keys {
+		if err := o.set(key.name, key.value); err != nil {
+			errs = append(errs, fmt.Errorf("%.80s: %w", key.name, err))
+		}
+	}
+	return o, errs
+}
+
+// generalOptions are the options of interfaces of all types.
+var generalOptions = []string{"ips", "mac", "mtu", "rxQueues", "txQueues"}
 
 func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 	switch key {
@@ -267,7 +309,9 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 	if set, known := memifOptions[key]; known {
 		return set(&o.Memif, raw)
 	}
-	return errors.New("unknown option; known are ips, mac, mtu, rxQueues and txQueues, and for a memif " + strings.Join(sortedKeys(memifOptions), ", "))
+	memif := sortedKeys(memifOptions)
+	return errors.New("unknown option; known are ips, mac, mtu, rxQueues and txQueues, and for a memif " + strings.Join(memif, ", ") +
+		nearest.Hint(key, slices.Concat(generalOptions, memif)))
 }
 
 func (a *AddressRequest) setMAC(raw json.RawMessage) error {
@@ -404,10 +448,10 @@ func annotationText(annotations map[string]string, name string) (string, error) 
 	return text, nil
 }
 
-// AnnotationErrors returns the errors of a pod's annotations, of which the pod's ADD returns the first, and those of
-// UnknownAnnotations.
-func AnnotationErrors(annotations map[string]string, namespace, main string) []error {
-	requests, extra := InterfaceRequests(annotations, main)
+// AnnotationProblems returns all errors of a pod's annotations: those that fail the pod's ADD, of which it returns the first; of
+// AnnotationEndpoint; and of UnknownAnnotations.
+func AnnotationProblems(annotations map[string]string, namespace, main string) []AnnotationProblem {
+	requests, problems := interfaceRequests(annotations, main)
 	_, pools := ParsePools(annotations)
 	_, addresses := ParseAddresses(annotations)
 	selected, selections := Selections(annotations, namespace)
@@ -418,22 +462,55 @@ func AnnotationErrors(annotations map[string]string, namespace, main string) []e
 	for _, s := range selected {
 		names = append(names, s.Interface)
 	}
-	errs := append([]error{extra, pools, addresses, selections, validateEndpoint(annotations, names)}, UnknownAnnotations(annotations)...)
-	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	for _, p := range []AnnotationProblem{
+		{AnnotationPools, pools}, {AnnotationIPs, addresses}, {AnnotationNetworks, selections}, {AnnotationEndpoint, validateEndpoint(annotations, names)},
+	} {
+		if p.Err != nil {
+			problems = append(problems, p)
+		}
+	}
+	for _, name := range sortedKeys(annotations) {
+		if err := unknownAnnotation(name); err != nil {
+			problems = append(problems, AnnotationProblem{name, err})
+		}
+	}
+	return problems
 }
 
 // UnknownAnnotations returns an error for each unknown annotation contivpp.io/... They do not fail the pod's ADD.
 func UnknownAnnotations(annotations map[string]string) (errs []error) {
 	for _, name := range sortedKeys(annotations) {
-		switch {
-		case !strings.HasPrefix(name, AnnotationPrefix) || slices.Contains(knownAnnotations, name):
-		case strings.HasPrefix(name, AnnotationCustom+"-"): // Contiv-VPP had custom-if-2 and so on
-			errs = append(errs, Errorf(CodeInvalidAnnotation, "unknown annotation %s: list all interfaces in %s, separated by commas", name, AnnotationCustom))
-		default:
-			errs = append(errs, Errorf(CodeInvalidAnnotation, "unknown annotation %s; known are %s", name, strings.Join(knownAnnotations, ", ")))
+		if err := unknownAnnotation(name); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	return errs
+}
+
+// unknownAnnotation returns an error if the annotation has AnnotationPrefix and is unknown.
+func unknownAnnotation(name string) error {
+	plain, ours := strings.CutPrefix(name, AnnotationPrefix)
+	switch {
+	case !ours || slices.Contains(knownAnnotations, name):
+		return nil
+	case isNumbered(name): // Contiv-VPP had custom-if-2 and so on
+		return Errorf(CodeInvalidAnnotation, "unknown annotation %s: list all interfaces in %s, separated by commas", name, AnnotationCustom)
+	}
+	var known []string
+	for _, k := range knownAnnotations {
+		known = append(known, strings.TrimPrefix(k, AnnotationPrefix))
+	}
+	if best := nearest.Of(plain, known); best != "" {
+		return Errorf(CodeInvalidAnnotation, "unknown annotation %s; did you mean %s?", name, AnnotationPrefix+best)
+	}
+	return Errorf(CodeInvalidAnnotation, "unknown annotation %s; known are %s", name, strings.Join(knownAnnotations, ", "))
+}
+
+// isNumbered reports whether a name is AnnotationCustom with a number.
+func isNumbered(name string) bool {
+	number, is := strings.CutPrefix(name, AnnotationCustom+"-")
+	_, err := strconv.Atoi(number)
+	return is && err == nil
 }
 
 // UnsupportedLimits returns an error for each annotation with a bandwidth limit. They do not fail the pod's ADD.

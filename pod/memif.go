@@ -110,6 +110,22 @@ func (o MemifOptions) first() string {
 // Resource is the extended resource that a pod limits to the number of its memifs.
 const Resource = AnnotationPrefix + "memif"
 
+// FewMemifs says that a container, or all containers of a pod together ("" as the container), have fewer memifs than the pod requests.
+// The admission policy for pods has the same text (k8s/manifests/pods.yaml).
+func FewMemifs(container string, have, needed int) string {
+	where := "the pod's containers have"
+	if container != "" {
+		where = "container " + container + " has"
+	}
+	return fmt.Sprintf("%s %d of %s and annotation %s asks for %d; raise the limits, or ask for fewer", where, have, Resource, AnnotationCustom, needed)
+}
+
+// NoMemifs says that the container that an option names has no memif; have lists the containers that have one.
+func NoMemifs(container, have string) string {
+	return fmt.Sprintf("container %s has no %s in its limits; these have: %s; set it there, or choose another container in annotation %s",
+		container, Resource, have, AnnotationOptions)
+}
+
 // UnknownGroup is the group of a container whose group is unknown.
 const UnknownGroup = -1
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weftnet/weft/internal/jsonerror"
 )
 
 // AnnotationNetworks selects NetworkAttachmentDefinitions (multi-network specification 1.3 of the Network Plumbing Working Group,
@@ -96,7 +98,7 @@ func shortSelections(text string) ([]Selection, error) {
 func longSelections(text string) ([]Selection, error) {
 	var items []json.RawMessage
 	if err := json.Unmarshal([]byte(text), &items); err != nil {
-		return nil, fmt.Errorf("expected a JSON list of objects: %w", err)
+		return nil, fmt.Errorf("expected a JSON list of objects: %w", jsonerror.Plain(err))
 	}
 	var selections []Selection
 	for i, item := range items {
@@ -292,7 +294,7 @@ func checkType(object []byte) error {
 		Type string `json:"type"`
 	}
 	if err := json.Unmarshal(object, &plugin); err != nil {
-		return err
+		return jsonerror.Plain(err)
 	}
 	if plugin.Type != PluginType {
 		return fmt.Errorf("%w but %.80q", ErrOtherPlugin, plugin.Type)

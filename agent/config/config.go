@@ -273,16 +273,13 @@ func (a *Addresses) flags(fs *pflag.FlagSet) {
 func (a *Addresses) validate() error {
 	errs := []error{between("coolDown", a.CoolDown, 0, time.Hour)}
 	names := map[string]bool{}
-	for _, n := range a.Networks {
+	for i, n := range a.Networks {
 		if names[n.Name] {
-			errs = append(errs, fmt.Errorf("networks: duplicate name %q", n.Name))
+			errs = append(errs, fmt.Errorf("networks[%d]: duplicate name %q", i, n.Name))
 		}
 		names[n.Name] = true
 		if err := n.Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("networks: %w", err))
-		}
-		if n.Closed {
-			errs = append(errs, fmt.Errorf("networks: %q: unknown field \"closed\"", n.Name))
+			errs = append(errs, fmt.Errorf("networks[%d]: %w", i, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -305,16 +302,16 @@ func ValidatePools(pools []Pool) error {
 	names := map[string]bool{}
 	for i, p := range pools {
 		if names[p.Name] {
-			errs = append(errs, fmt.Errorf("pools: duplicate name %q", p.Name))
+			errs = append(errs, fmt.Errorf("pools[%d]: duplicate name %q", i, p.Name))
 		}
 		names[p.Name] = true
 		for _, other := range pools[:i] {
 			if other.Prefix.Overlaps(p.Prefix) {
-				errs = append(errs, fmt.Errorf("pools: %s and %s overlap", other, p))
+				errs = append(errs, fmt.Errorf("pools[%d]: %s and %s overlap", i, other, p))
 			}
 		}
 		if p.Prefix.Bits() > p.Prefix.Addr().BitLen()-2 {
-			errs = append(errs, fmt.Errorf("pools: %s is too small: a pool has at least 4 addresses", p))
+			errs = append(errs, fmt.Errorf("pools[%d]: %s is too small: a pool has at least 4 addresses", i, p))
 		}
 	}
 	return errors.Join(errs...)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -92,7 +93,7 @@ func TestInvalidConfigurationIsReported(t *testing.T) {
 		{"an unknown key with the nearest known one", minimal + "colDown: 3s", `unknown key "colDown", did you mean "coolDown"?`},
 		{"an unknown nested key", minimal + "dataplane: {sokket: /x}", `unknown key "dataplane.sokket", did you mean "dataplane.socket"?`},
 		{"an unknown key unlike any", minimal + "zzz: 1", `unknown key "zzz"`},
-		{"a value of the wrong type", minimal + "mtu: big", "mtu: invalid argument"},
+		{"a value of the wrong type", minimal + "mtu: big", `agent.yaml:4: mtu: expected an integer, not "big"`},
 		{"a value out of range", minimal + "coolDown: 2h", "coolDown: 2h0m0s is not within 0s to 1h0m0s"},
 		{"more queues than maxPodQueues", minimal + "podQueues: 5", "podQueues: 5 is not within 1 to 4"},
 		{"more queues than the limit", minimal + "maxPodQueues: 17", "maxPodQueues: 17 is not within 1 to 16"},
@@ -108,8 +109,8 @@ func TestInvalidConfigurationIsReported(t *testing.T) {
 		{"a pool that is too small", "pools: [a=10.1.0.0/31]", "too small"},
 		{"a duplicate key", minimal + "mtu: 1\nmtu: 2", "already set"},
 		{"an invalid network", minimal + "networks: [{name: blue, type: L4}]", `network "blue": type "L4" is neither L2 nor L3`},
-		{"an unknown key of a network", minimal + "networks: [{name: blue, typ: L2}]", `unknown field "typ"`},
-		{"a field of a network that only a cluster sets", minimal + "networks: [{name: blue, type: L2, closed: true}]", `unknown field "closed"`},
+		{"an unknown key of a network", minimal + "networks: [{name: blue, typ: L2}]", `agent.yaml:4: networks[0].typ: unknown key; did you mean type?`},
+		{"a field of a network that only a cluster sets", minimal + "networks: [{name: blue, type: L2, closed: true}]", `networks[0].closed: unknown key`},
 		{"a duplicate network", minimal + "networks: [{name: blue, type: L2}, {name: blue, type: L2}]", `duplicate name "blue"`},
 		{"a pool without a prefix", "pools: [{name: a}]", "prefix is missing"},
 		{"an invalid type of interface", minimal + "podInterface: memif", "podInterface"},
@@ -119,7 +120,7 @@ func TestInvalidConfigurationIsReported(t *testing.T) {
 		{"a gate without a host", minimal + "readinessGates: ['http:///ready']", `readinessGates: "http:///ready" is not a URL with http or https and a host`},
 		{"a gate of another scheme", minimal + "readinessGates: ['http://a/', 'tcp://a:1']", `"tcp://a:1" is not a URL with http or https`},
 		{"a gate with a password", minimal + "readinessGates: ['https://me:sesame@a/']", "https://me:xxxxx@a/ has a user"},
-		{"an invalid boolean", minimal + "allowIPForwarding: perhaps", "allowIPForwarding: invalid argument"},
+		{"an invalid boolean", minimal + "allowIPForwarding: perhaps", `allowIPForwarding: expected true or false, not "perhaps"`},
 		{"a misspelt key with capitals", minimal + "allowIPForward: true", `did you mean "allowIPForwarding"?`},
 		{"an invalid link name", minimal + "hostLink: a/b", "hostLink"},
 		{"a reserved link name", minimal + "tunnelLink: default", "not lo, all or default"},
@@ -130,6 +131,63 @@ func TestInvalidConfigurationIsReported(t *testing.T) {
 				t.Errorf("got %v, want %q in it", err, tc.want)
 			}
 		})
+	}
+}
+
+// ofGo matches texts that name types or functions of Go.
+var ofGo = regexp.MustCompile(`Go (struct|value)|cannot unmarshal|map\[|interface \{|json: |yaml: |strconv\.|netip\.|time: |pod\.Network|config\.Pool`)
+
+func TestErrorsOfTheFileSpeakYAML(t *testing.T) {
+	for file, want := range map[string]string{
+		minimal + "networks:\n- {name: a, type: L2}\n- name: b\n  subnetCIDR: 10.0.0.0/8\n": "agent.yaml:7: networks[1].subnetCIDR: unknown key; did you mean cidrs?",
+		minimal + "networks: [{name: a, type: L2, mtu: big}]":                               `agent.yaml:4: networks[0].mtu: expected an integer, not the text "big"`,
+		minimal + "networks: [{name: a, type: L2, cidrs: 10.0.0.0/8}]":                      `agent.yaml:4: networks[0].cidrs: expected a list, not the text "10.0.0.0/8"`,
+		minimal + "networks: [{name: a, type: L2, cidrs: [10.0.0/8]}]":                      `agent.yaml:4: networks[0].cidrs[0]: expected a prefix such as 10.1.0.0/16, not "10.0.0/8"`,
+		minimal + "networks:\n- {name: a, type: L2}\n- {name: b, type: L4}":                 `agent.yaml:6: networks[1]: network "b": type "L4" is neither L2 nor L3`,
+		minimal + "networks: {a: L2}":                                                       "agent.yaml:4: networks: expected a list, not keys and values",
+		minimal + "networks: L2":                                                            `agent.yaml:4: networks: expected a list, not the text "L2"`,
+		"pools: [{name: a, cidr: 10.0.0.0/8}]":                                              "agent.yaml:1: pools[0].cidr: unknown key; did you mean prefix?",
+		"pools: [{name: a, prefix: 10}]":                                                    "agent.yaml:1: pools[0].prefix: expected a prefix such as 10.1.0.0/16, not 10",
+		"pools: [7]":                                                                        "agent.yaml:1: pools[0]: expected keys and values, not 7",
+		"pools: [a=ten]":                                                                    `agent.yaml:1: pools: pool a: "ten" is not a prefix such as 10.1.0.0/16`,
+		minimal + "namespacePools: {shop: a}":                                               `agent.yaml:4: namespacePools.shop: expected a list, not the text "a"`,
+		minimal + "\ncoolDown: 10":                                                          `agent.yaml:5: coolDown: expected a duration such as 30s or 5m, not "10"`,
+		minimal + "coolDown: soon":                                                          `agent.yaml:4: coolDown: expected a duration`,
+		minimal + "coolDown: 2h":                                                            "agent.yaml:4: coolDown: 2h0m0s is not within 0s to 1h0m0s",
+		minimal + "coolDown: [1]":                                                           "agent.yaml:4: coolDown: expected a duration",
+		minimal + "podQueues: 1.5":                                                          `agent.yaml:4: podQueues: expected an integer, not "1.5"`,
+		minimal + "mtu: {a: 1}":                                                             "agent.yaml:4: mtu: expected an integer",
+		minimal + "ipMasqExclude: [ten]":                                                    `agent.yaml:4: ipMasqExclude: "ten" is not a prefix such as 10.0.0.0/8`,
+		minimal + "dataplane:\n  typ: vpp":                                                  `agent.yaml:5: unknown key "dataplane.typ", did you mean "dataplane.type"?`,
+		minimal + "mtu: 1400\nmtu: 1400":                                                    "agent.yaml:5: mtu: the key is already set in line 4",
+		minimal + "a: [":                                                                    "agent.yaml:4: invalid YAML: ",
+		"- a":                                                                               "agent.yaml:1: expected keys and values, not a list",
+		"[a]: b":                                                                            "agent.yaml:1: invalid YAML: ",
+		minimal + "http: {listen: nowhere}":                                                 "agent.yaml:4: http.listen: ",
+		minimal + "---\nmtu: 1400":                                                          "agent.yaml:5: more than one YAML document",
+	} {
+		_, err := configOf(t, file, nil, nil)
+		if err == nil || !strings.Contains(err.Error(), want) || ofGo.MatchString(err.Error()) {
+			t.Errorf("%s\ngives %v\nwant  %s", file, err, want)
+		}
+	}
+}
+
+func TestErrorsOfStructuredVariablesAndFlagsNameTheSource(t *testing.T) {
+	for variable, want := range map[string]string{
+		"WEFT_NETWORKS=[{name: a, typ: L2}]":    "WEFT_NETWORKS: networks: [0].typ: unknown key; did you mean type?",
+		"WEFT_NETWORKS={":                       "WEFT_NETWORKS: networks: invalid YAML: ",
+		"WEFT_MTU=1":                            "WEFT_MTU: mtu: 1 is not within 576 to 9000",
+		"WEFT_NETWORKS=[{name: a, type: L4}]":   `WEFT_NETWORKS: networks[0]: network "a": type "L4"`,
+		"WEFT_COOL_DOWN=soon":                   `WEFT_COOL_DOWN: cool-down: expected a duration such as 30s or 5m, not "soon"`,
+		"WEFT_POOLS=[{name: a, prefix: [10]}]":  "WEFT_POOLS: pools: [0].prefix: expected a prefix",
+		"WEFT_NAMESPACE_POOLS={shop: {a: b}}":   "WEFT_NAMESPACE_POOLS: namespace-pools: shop: expected a list",
+		"WEFT_IP_MASQ_EXCLUDE=10.0.0.0/8,eight": "WEFT_IP_MASQ_EXCLUDE: ip-masq-exclude: \"eight\" is not a prefix",
+	} {
+		_, err := configOf(t, minimal, nil, []string{variable})
+		if err == nil || !strings.Contains(err.Error(), want) || ofGo.MatchString(err.Error()) {
+			t.Errorf("%s gives %v, want %s", variable, err, want)
+		}
 	}
 }
 

@@ -1,19 +1,22 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
-	"github.com/agext/levenshtein"
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
+
+	"github.com/weftnet/weft/internal/nearest"
+	"github.com/weftnet/weft/internal/yamltext"
 )
 
 // Read reads and validates the configuration from the flags that are set, the environment and the file. Its error has all
@@ -35,54 +38,149 @@ func Parse(flags *pflag.FlagSet, file string, content []byte, environ []string) 
 	c := Config{File: file}
 	keys := pflag.NewFlagSet("", pflag.ContinueOnError)
 	c.Flags(keys)
-	settings, err := fromFile(keys, file, content)
-	errs := []error{err}
+	settings, errs := fromFile(keys, file, content)
 	settings = append(settings, fromEnvironment(keys, environ)...)
+	origins := make(map[string]setting)
 	for _, s := range append(settings, fromCommandLine(keys, flags)...) {
 		name := kebab(s.key)
+		origins[name] = s
 		if keys.Lookup(name) == nil {
-			errs = append(errs, fmt.Errorf("%s: unknown key %q%s", s.from, s.key, nearest(keys, s.key)))
+			errs = append(errs, fmt.Errorf("%s: unknown key %q%s", s.from, s.key, nearestKey(keys, s.key)))
 			continue
 		}
 		if err := keys.Set(name, s.value); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %s: %w", s.from, s.key, err))
+			errs = append(errs, fmt.Errorf("%s: %s: %w", s.from, s.key, plain(keys.Lookup(name), err)))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return c, err
 	}
-	return c, c.Validate()
+	return c, located(c.Validate(), origins)
 }
 
-type setting struct{ from, key, value string }
+// setting is the text of a key, with its source: a file with the line, a variable or a flag.
+type setting struct {
+	from, key, value string
 
-func fromFile(fs *pflag.FlagSet, file string, raw []byte) ([]setting, error) {
-	documents, err := Documents(raw)
-	if err == nil && len(documents) > 1 {
-		err = errors.New("more than one YAML document (---): put all keys into one document")
+	lineOf func(index int) int // line of an item in the file; nil: from is no file
+	file   string
+}
+
+// fromFile reads the settings of a file. The errors name the lines.
+func fromFile(fs *pflag.FlagSet, file string, raw []byte) ([]setting, []error) {
+	if _, err := Documents(raw); err != nil {
+		return nil, []error{fmt.Errorf("configuration %s: %w", file, err)}
 	}
-	var tree map[string]any
-	if err == nil {
-		err = yaml.UnmarshalStrict(bytes.Join(documents, nil), &tree)
+	documents := yamltext.Documents(raw)
+	switch len(documents) {
+	case 0:
+		return nil, nil
+	case 1:
+	default:
+		return nil, []error{fmt.Errorf("configuration %s:%d: more than one YAML document (---): put all keys into one document", file, documents[1].Line(nil))}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", file, err)
+	d := documents[0]
+	content, err := d.Decode()
+	if wrong := (*yamltext.SyntaxError)(nil); errors.As(err, &wrong) {
+		return nil, []error{fmt.Errorf("configuration %s:%d: %w", file, wrong.Line, err)}
+	}
+	tree, is := content.(map[string]any)
+	if !is {
+		return nil, []error{fmt.Errorf("configuration %s:%d: expected keys and values, not %s", file, d.Line(nil), yamltext.Describe(content))}
+	}
+	var errs []error
+	for _, p := range d.Repeated() {
+		errs = append(errs, fmt.Errorf("%s:%d: %s: %s", file, p.Line, p.Path, p.Reason))
 	}
 	var settings []setting
-	flatten(fs, "", tree, func(key, value string) { settings = append(settings, setting{file, key, value}) })
-	slices.SortFunc(settings, func(a, b setting) int { return strings.Compare(a.key, b.key) })
-	return settings, nil
+	flatten(fs, nil, tree, func(key string, path yamltext.Path, value any) {
+		s := setting{from: fmt.Sprintf("%s:%d", file, d.Line(path)), key: key, value: flagText(value), file: file}
+		s.lineOf = func(index int) int { return d.Line(path.With(index)) }
+		problems := problemsOf(fs.Lookup(kebab(s.key)), value, path)
+		for _, p := range problems {
+			errs = append(errs, fmt.Errorf("%s:%d: %s: %s", file, d.Line(p.Path), p.Path, p.Reason))
+		}
+		if len(problems) == 0 {
+			settings = append(settings, s)
+		}
+	})
+	return settings, errs
 }
 
-// flatten converts a tree into keys with dots. A subtree that is the value of one flag becomes the text of the flag.
-func flatten(fs *pflag.FlagSet, prefix string, tree map[string]any, emit func(key, value string)) {
-	for k, v := range tree {
-		branch, ok := v.(map[string]any)
+// problemsOf lists the parts of a structured value that its flag cannot have.
+func problemsOf(f *pflag.Flag, value any, path yamltext.Path) []yamltext.Problem {
+	if f == nil {
+		return nil
+	}
+	if of, is := f.Value.(interface {
+		problems(any, yamltext.Path) []yamltext.Problem
+	}); is {
+		return of.problems(value, path)
+	}
+	return nil
+}
+
+// expectations describe the texts of flags, by the type in their help.
+var expectations = map[string]string{
+	"bool": "true or false", "int": "an integer", "float64": "a number", "duration": "a duration such as 30s or 5m",
+	"stringSlice": "a list of texts",
+}
+
+// plain describes the error of a flag without the function of Go that parsed the text.
+func plain(f *pflag.Flag, err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	if expected := expectations[f.Value.Type()]; expected != "" {
+		return fmt.Errorf("expected %s, not %.80q", expected, invalid.GetValue())
+	}
+	return invalid.Unwrap()
+}
+
+// keyOf matches the key, and the index of an item, with which errors of Validate begin.
+var keyOf = regexp.MustCompile(`^([A-Za-z.]+)(?:\[(\d+)\])?[:,]`)
+
+// located adds the sources of invalid settings to an error of Validate.
+func located(err error, origins map[string]setting) error {
+	if err == nil {
+		return nil
+	}
+	if several, is := err.(interface{ Unwrap() []error }); is { //nolint:errorlint // each joined error has a key of its own
+		var errs []error
+		for _, e := range several.Unwrap() {
+			errs = append(errs, located(e, origins))
+		}
+		return errors.Join(errs...)
+	}
+	found := keyOf.FindStringSubmatch(err.Error())
+	if found == nil {
+		return err
+	}
+	s, is := origins[kebab(found[1])]
+	index, invalid := strconv.Atoi(found[2])
+	switch {
+	case !is:
+		return err // a default that does not fit the other values
+	case s.lineOf != nil && invalid == nil:
+		return fmt.Errorf("%s:%d: %w", s.file, s.lineOf(index), err)
+	}
+	return fmt.Errorf("%s: %w", s.from, err)
+}
+
+// flatten lists the values of keys with dots, in the order of the keys. A subtree that is the value of one flag is one value.
+func flatten(fs *pflag.FlagSet, above yamltext.Path, tree map[string]any, emit func(key string, path yamltext.Path, value any)) {
+	prefix := ""
+	for _, step := range above {
+		prefix += fmt.Sprint(step) + "."
+	}
+	for _, k := range slices.Sorted(maps.Keys(tree)) {
+		branch, ok := tree[k].(map[string]any)
 		if ok && fs.Lookup(kebab(prefix+k)) == nil {
-			flatten(fs, prefix+k+".", branch, emit)
+			flatten(fs, above.With(k), branch, emit)
 			continue
 		}
-		emit(prefix+k, flagText(v))
+		emit(prefix+k, above.With(k), tree[k])
 	}
 }
 
@@ -101,7 +199,7 @@ func flagText(v any) string {
 			words[i] = word
 		}
 		return strings.Join(words, ",")
-	case map[string]any:
+	case map[string]any, float64:
 		return asJSON(v)
 	}
 	return fmt.Sprint(v)
@@ -122,7 +220,7 @@ func fromEnvironment(keys *pflag.FlagSet, environ []string) []setting {
 		name := "WEFT_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		for _, e := range environ {
 			if value, ok := strings.CutPrefix(e, name+"="); ok {
-				settings = append(settings, setting{name, f.Name, value})
+				settings = append(settings, setting{from: name, key: f.Name, value: value})
 			}
 		}
 	})
@@ -139,7 +237,7 @@ func fromCommandLine(keys, flags *pflag.FlagSet) []setting {
 		if list, ok := f.Value.(pflag.SliceValue); ok {
 			value = strings.Join(list.GetSlice(), ",")
 		}
-		settings = append(settings, setting{"--" + f.Name, f.Name, value})
+		settings = append(settings, setting{from: "--" + f.Name, key: f.Name, value: value})
 	})
 	return settings
 }
@@ -162,14 +260,11 @@ func kebab(key string) string {
 	return b.String()
 }
 
-// nearest suggests the most similar known key for an unknown one.
-func nearest(keys *pflag.FlagSet, key string) string {
-	best, most := "", 0.5 // below 0.5 it is no typing error
-	keys.VisitAll(func(f *pflag.Flag) {
-		if m := levenshtein.Match(kebab(key), f.Name, nil); m > most {
-			best, most = f.Name, m
-		}
-	})
+// nearestKey suggests the most similar known key for an unknown one.
+func nearestKey(keys *pflag.FlagSet, key string) string {
+	var known []string
+	keys.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	best := nearest.Of(kebab(key), known)
 	if best == "" {
 		return ""
 	}

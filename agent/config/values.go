@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -9,6 +10,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/weftnet/weft/internal/yamltext"
 )
 
 // structured is a flag with a YAML or JSON value. It rejects unknown fields.
@@ -31,12 +34,43 @@ func (s *structured[T]) String() string {
 
 // Set replaces the value.
 func (s *structured[T]) Set(text string) error {
-	var v T
-	if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil {
-		return fmt.Errorf("invalid value: %w", err)
+	var zero, v T
+	*s.value = zero
+	for _, d := range yamltext.Documents([]byte(text)) {
+		content, err := d.Decode()
+		if err != nil {
+			return err
+		}
+		if err := joined(append(d.Repeated(), s.problems(content, nil)...)); err != nil {
+			return err
+		}
+		if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+			return fmt.Errorf("invalid value %.80q", text) // problems has found it
+		}
 	}
 	*s.value = v
 	return nil
+}
+
+// problems lists the parts of a value from a file that are not of the type.
+func (s *structured[T]) problems(v any, at yamltext.Path) []yamltext.Problem {
+	return checker.Check(v, reflect.TypeFor[T](), at)
+}
+
+// joined returns an error with the paths and reasons of problems; nil: there are none.
+func joined(problems []yamltext.Problem) error {
+	var errs []error
+	for _, p := range problems {
+		errs = append(errs, fmt.Errorf("%s: %s", p.Path, p.Reason))
+	}
+	return errors.Join(errs...)
+}
+
+// checker describes wrong values in structured flags.
+var checker = yamltext.Checker{
+	Expected: map[reflect.Type]string{reflect.TypeFor[netip.Prefix](): "a prefix such as 10.1.0.0/16"},
+	Renamed:  map[string]string{"subnetCIDR": "cidrs", "cidr": "prefix", "namespaceSelector": "namespaces"},
+	Omitted:  []string{"closed"}, // of a network: the cluster sets it
 }
 
 // Type returns the type for the help text.
@@ -64,7 +98,7 @@ func (p *Prefixes) Set(text string) error {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(item))
 		switch {
 		case err != nil:
-			return err
+			return fmt.Errorf("%.80q is not a prefix such as 10.0.0.0/8", item)
 		case prefix != prefix.Masked():
 			return fmt.Errorf("%s has host bits set, did you mean %s?", prefix, prefix.Masked())
 		case prefix.Addr().Is4In6():
@@ -124,6 +158,16 @@ func (v *poolsValue) setList(s string) error {
 	return nil
 }
 
+// problems lists the parts of a list from a file that are no pools. Texts have the form of the flag; Set parses them.
+func (v *poolsValue) problems(value any, at yamltext.Path) []yamltext.Problem {
+	list, isList := value.([]any)
+	isText := func(item any) bool { _, is := item.(string); return is }
+	if _, is := value.(string); is || isList && !slices.ContainsFunc(list, func(item any) bool { return !isText(item) }) {
+		return nil
+	}
+	return checker.Check(value, reflect.TypeFor[[]Pool](), at)
+}
+
 // Type returns the type for the help text.
 func (v *poolsValue) Type() string { return "pools" }
 
@@ -134,7 +178,7 @@ func parsePool(item string) (Pool, error) {
 	}
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		return Pool{}, fmt.Errorf("pool %s: %w", name, err)
+		return Pool{}, fmt.Errorf("pool %s: %.80q is not a prefix such as 10.1.0.0/16", name, text)
 	}
 	p := Pool{Name: name, Prefix: prefix}
 	return p, p.validate()

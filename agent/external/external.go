@@ -19,10 +19,11 @@ import (
 	"syscall"
 
 	sigsjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/jsonerror"
+	"github.com/weftnet/weft/internal/yamltext"
 	"github.com/weftnet/weft/kvscheduler"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
@@ -155,23 +156,29 @@ func trusted(info fs.FileInfo) error {
 
 // Parse reads key -> value from all documents of a YAML text, or from JSON. The event loop validates each key and value.
 func Parse(raw []byte) (map[string][]byte, error) {
-	documents, err := config.Documents(raw)
-	if err != nil {
+	if _, err := config.Documents(raw); err != nil {
 		return nil, err
 	}
 	values := make(map[string][]byte)
-	for _, document := range documents {
-		if err := parseDocument(document, values); err != nil {
+	for _, document := range yamltext.Documents(raw) {
+		if err := parseDocument(&document, values); err != nil {
 			return nil, err
 		}
 	}
 	return values, nil
 }
 
-func parseDocument(raw []byte, values map[string][]byte) error {
-	var tree map[string]any
-	if err := yaml.UnmarshalStrict(raw, &tree); err != nil {
-		return err
+func parseDocument(document *yamltext.Document, values map[string][]byte) error {
+	for _, p := range document.Repeated() {
+		return fmt.Errorf("line %d: %s: %s", p.Line, p.Path, p.Reason)
+	}
+	content, err := document.Decode()
+	if wrong := (*yamltext.SyntaxError)(nil); errors.As(err, &wrong) {
+		return fmt.Errorf("line %d: %w", wrong.Line, err)
+	}
+	tree, is := content.(map[string]any)
+	if !is {
+		return fmt.Errorf("line %d: expected keys and values, not %s", document.Line(nil), yamltext.Describe(content))
 	}
 	for key, value := range tree {
 		if _, is := values[key]; is {
@@ -208,10 +215,10 @@ type Codec struct{ *kvscheduler.Scheduler }
 func (c Codec) Decode(key string, doc []byte) (any, error) {
 	v, err := c.Scheduler.Decode(key, doc)
 	if err != nil {
-		return nil, err
+		return nil, jsonerror.Plain(err)
 	}
 	unknown, err := sigsjson.UnmarshalStrict(doc, reflect.New(reflect.TypeOf(v)).Interface())
-	return v, errors.Join(err, errors.Join(unknown...))
+	return v, errors.Join(jsonerror.Plain(err), errors.Join(unknown...))
 }
 
 // Run applies the directory now and whenever it changes, until ctx ends.

@@ -50,7 +50,7 @@ func TestInvalidValueIsDroppedAndOtherValuesAreApplied(t *testing.T) {
 		"one of a kind with a stored form of its own": {
 			"linux.file//x/y: {type: file, mode: 0600, secret: s, contents: z}", `linux.file//x/y: decode: unknown field "contents"`,
 		},
-		"a value of another type": {key + ": {'on': [1]}", key + ": decode: decode " + key + ": json: cannot unmarshal"},
+		"a value of another type": {key + ": {'on': [1]}", key + ": decode: on: expected a string, not a list"},
 		"an unknown kind":         {"linux.sysctls/x: {}", "linux.sysctls/x: decode: unknown kind of linux.sysctls/x"},
 		"a key without a name":    {"linux.sysctl: {}", `linux.sysctl: decode: key "linux.sysctl" is not of the form kind/name`},
 		"no value":                {key + ":", key + ": null would delete the object"},

@@ -157,10 +157,9 @@ func deviceMissing(ev *pod.AddPod, specs []spec, s spec) error {
 			ev, s.name, pod.Resource)
 	}
 	if c := s.options.Container; c != "" && !slices.ContainsFunc(ev.Grants, func(g pod.Grant) bool { return g.Container == c }) {
-		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: container %s has no %s in its limits; these have: %s; set it there, or choose another container in annotation %s",
-			ev, s.name, c, pod.Resource, containersOf(ev), pod.AnnotationOptions)
+		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: %s", ev, s.name, pod.NoMemifs(c, containersOf(ev)))
 	}
-	needed, have, where := 0, 0, "the pod's containers have"
+	needed, have := 0, 0
 	for _, o := range specs {
 		if o.kind == pod.TypeMemif && (s.options.Container == "" || o.options.Container == s.options.Container) {
 			needed++
@@ -171,11 +170,7 @@ func deviceMissing(ev *pod.AddPod, specs []spec, s spec) error {
 			have += len(g.Allocation.Devices)
 		}
 	}
-	if s.options.Container != "" {
-		where = "container " + s.options.Container + " has"
-	}
-	return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: %s %d of %s and annotation %s asks for %d; raise the limits, or ask for fewer",
-		ev, s.name, where, have, pod.Resource, pod.AnnotationCustom, needed)
+	return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: %s", ev, s.name, pod.FewMemifs(s.options.Container, have, needed))
 }
 
 func containersOf(ev *pod.AddPod) string {

@@ -148,6 +148,20 @@ func TestRolesOfOperatorsAreOptional(t *testing.T) {
 	}
 }
 
+func TestPoliciesForPodsAreOptional(t *testing.T) {
+	for _, tt := range []struct{ value, file, name string }{
+		{"admission.validatePods", "pods.yaml", "policyName: weft-pods\n"},
+		{"admission.setMemifLimits", "memif-limits.yaml", "policyName: weft-memif-limits\n"},
+	} {
+		for _, is := range []bool{false, true} {
+			text := texts(t, map[string]any{tt.value: is})[tt.file]
+			if exists := strings.Contains(text, tt.name); exists != is {
+				t.Errorf("with %s %v the policy exists: %v", tt.value, is, exists)
+			}
+		}
+	}
+}
+
 // rows: CIL-23
 func TestOptionalFunctionsOfTheControllerComeWithTheirRights(t *testing.T) {
 	for _, tt := range []struct{ value, flag, file, role string }{

@@ -2,10 +2,14 @@ package lint_test
 
 import (
 	"bytes"
+	"regexp"
 	"testing"
 
 	"github.com/weftnet/weft/k8s/lint"
 )
+
+// ofGo matches texts that name types or functions of Go.
+var ofGo = regexp.MustCompile(`Go (struct|value)|cannot unmarshal|map\[string\]|interface \{|json: |yaml: |strconv\.|netip\.|v1\.[A-Z]|time: `)
 
 // FuzzRead reads invalid and odd manifests: Read ends, and each problem has a file and a reason.
 func FuzzRead(f *testing.F) {
@@ -16,6 +20,11 @@ func FuzzRead(f *testing.F) {
 		`{"kind":"Pod","spec":{"containers":[null]}}{"kind":"Pod"}`, "---\n---\n- 1\n", "&a [*a]",
 		"{kind: Service, metadata: {annotations: {contivpp.io/endpoint-selector: 'a in (b', contivpp.io/x: y}}, spec: 7}",
 		"{kind: Service, metadata: {annotations: {contivpp.io/endpoint-selector: a}}, spec: {type: ExternalName, selector: [a]}}",
+		"{apiVersion: contivpp.io/v1, kind: CustomNetwork, metadata: {name: 1}, spec: {type: [], cidrs: [1], mtu: x, subnetCIDR: y}}",
+		"apiVersion: contivpp.io/v1\nkind: IPPool\nmetadata: {name: p}\nspec: &s {cidr: 10.1.0.0/16, cidr: 7, blockSize: 1.5}\nstatus: *s\n",
+		"{apiVersion: contivpp.io/v1, kind: ExternalInterface, spec: {network: stub, nodes: [{node: a, ips: [x, 10.1.1.1/24]}, {node: a}, 7]}}",
+		"{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, spec: {config: '{\"type\":\"weft-cni\",\"options\":{\"mtu\":[]}}'}}",
+		"{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, spec: {config: '{\"type\":7}'}}",
 		"{kind: Pod, metadata: {annotations: {contivpp.io/service-endpoint-if: t1}}, spec: {hostNetwork: 1, containers: [{name: a}]}}",
 	} {
 		f.Add([]byte(seed))
@@ -23,10 +32,15 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var report lint.Report
 		err := report.Read("f", bytes.NewReader(text))
-		for _, fault := range report.Faults {
-			if fault.File != "f" || fault.Reason == "" {
+		report.Finish()
+		lines := bytes.Count(text, []byte("\n")) + 1
+		for _, fault := range append(report.Faults, report.Notes...) {
+			if fault.File != "f" || fault.Reason == "" || fault.Line < 1 || fault.Line > lines || ofGo.MatchString(fault.String()) {
 				t.Errorf("%+v of %q (error %v)", fault, text, err)
 			}
+		}
+		if err != nil && ofGo.MatchString(err.Error()) {
+			t.Errorf("%q: %v", text, err)
 		}
 	})
 }

@@ -1,47 +1,60 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/weftnet/weft/internal/yamltext"
 	"github.com/weftnet/weft/k8s/endpoints"
 	"github.com/weftnet/weft/pod"
 )
 
-// template is a pod, or the template of pods.
+// template is a pod, or the template of pods, in an object.
 type template struct {
+	*object
+	at          yamltext.Path // in the object
 	annotations map[string]string
-	memifs      map[string]int64 // in the limits of the containers, by name
+	memifs      map[string]int // in the limits of the containers, by name
 	hostNetwork bool
+	claims      bool // a driver may provide devices that are not in the limits
 }
 
 // templates lists where an object has a pod: itself, a Deployment and similar kinds, a CronJob.
 var templates = [][]string{nil, {"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}}
 
-// podOf returns the pod or template of an object.
-func podOf(o map[string]any) (template, bool) {
+// pod returns the pod or template of an object.
+func (o *object) pod() (template, bool) {
 	for _, path := range templates {
-		p := o
+		p := o.fields
 		if path != nil {
-			p, _, _ = unstructured.NestedMap(o, path...)
+			p, _, _ = unstructured.NestedMap(o.fields, path...)
 		}
 		containers, found, _ := unstructured.NestedSlice(p, "spec", "containers")
 		if !found {
 			continue
 		}
+		t := template{object: o, annotations: textsOf(p, "metadata", "annotations")}
+		for _, step := range path {
+			t.at = t.at.With(step)
+		}
 		initial, _, _ := unstructured.NestedSlice(p, "spec", "initContainers")
-		annotations, _, _ := unstructured.NestedStringMap(p, "metadata", "annotations")
-		host, _, _ := unstructured.NestedBool(p, "spec", "hostNetwork")
-		return template{annotations: annotations, memifs: memifsOf(append(initial, containers...)), hostNetwork: host}, true
+		t.memifs = memifsOf(append(initial, containers...))
+		t.hostNetwork, _, _ = unstructured.NestedBool(p, "spec", "hostNetwork")
+		_, t.claims, _ = unstructured.NestedSlice(p, "spec", "resourceClaims")
+		return t, true
 	}
 	return template{}, false
 }
 
 // memifsOf reads the limits of containers.
-func memifsOf(containers []any) map[string]int64 {
-	memifs := make(map[string]int64)
+func memifsOf(containers []any) map[string]int {
+	memifs := make(map[string]int)
 	for _, c := range containers {
 		c, ok := c.(map[string]any)
 		if !ok {
@@ -49,51 +62,91 @@ func memifsOf(containers []any) map[string]int64 {
 		}
 		name, _, _ := unstructured.NestedString(c, "name")
 		limits, _, _ := unstructured.NestedMap(c, "resources", "limits")
+		memifs[name] = 0
 		if quantity, err := resource.ParseQuantity(fmt.Sprint(limits[pod.Resource])); err == nil {
-			memifs[name] = quantity.Value()
+			memifs[name] = int(quantity.Value())
 		}
 	}
 	return memifs
 }
 
-// faults lists what an ADD would refuse, and the controller would report on a backend of Services, as far as that is known without a cluster.
-func (p template) faults(namespace string) []error {
-	faults := pod.AnnotationErrors(p.annotations, namespace, endpoints.MainInterface)
-	if name := p.annotations[pod.AnnotationEndpoint]; p.hostNetwork && name != "" && name != endpoints.MainInterface {
-		faults = append(faults, fmt.Errorf("%s: %s: %w", pod.AnnotationEndpoint, name, endpoints.ErrHostNetwork))
-	}
-	requests, err := pod.InterfaceRequests(p.annotations, endpoints.MainInterface)
-	if err != nil {
-		return faults
-	}
-	if err := p.devicesMissing(requests); err != nil {
-		faults = append(faults, err)
-	}
-	return faults
+// annotation returns the path of an annotation.
+func (t *template) annotation(name string) yamltext.Path {
+	return t.at.With("metadata").With("annotations").With(name)
 }
 
-// devicesMissing compares the requested memifs with the limits.
-func (p template) devicesMissing(requests []pod.InterfaceRequest) error {
-	var asked, have int64
-	of := make(map[string]int64)
-	for _, r := range requests {
-		if r.Type != pod.TypeMemif {
-			continue
-		}
-		asked++
-		if c := r.Options.Memif.Container; c != "" {
-			if of[c]++; of[c] > p.memifs[c] {
-				return pod.Errorf(pod.CodeDeviceMissing, "interface %s: container %s has %d of %s in its limits, and annotation %s asks for more",
-					r.Name, c, p.memifs[c], pod.Resource, pod.AnnotationOptions)
-			}
-		}
+// validate reports what an ADD would refuse, and the controller would report on a backend of Services, as far as that is known without a
+// cluster.
+func (t *template) validate() {
+	for _, p := range pod.AnnotationProblems(t.annotations, t.namespace(), endpoints.MainInterface) {
+		t.say(t.annotation(p.Annotation), p.Err)
 	}
-	for _, n := range p.memifs {
+	if name := t.annotations[pod.AnnotationEndpoint]; t.hostNetwork && name != "" && name != endpoints.MainInterface {
+		t.say(t.annotation(pod.AnnotationEndpoint), fmt.Errorf("%s: %s: %w", pod.AnnotationEndpoint, name, endpoints.ErrHostNetwork))
+	}
+	for _, err := range pod.UnsupportedLimits(t.annotations) {
+		t.note(t.at.With("metadata").With("annotations"), "%s", err)
+	}
+	t.report.found.pods = append(t.report.found.pods, *t)
+}
+
+// validateDevices assigns the requested memifs to the limits like an ADD: first those for which an option names the container. Memifs of
+// definitions that are not in the files are unknown; requests is then not complete.
+func (t *template) validateDevices(requests []pod.InterfaceRequest, complete bool) {
+	memifs := slices.DeleteFunc(slices.Clone(requests), func(r pod.InterfaceRequest) bool { return r.Type != pod.TypeMemif })
+	have, left, failed := 0, maps.Clone(t.memifs), make(map[string]bool)
+	for _, n := range t.memifs {
 		have += n
 	}
-	if asked > have {
-		return pod.Errorf(pod.CodeDeviceMissing, "the containers have %d of %s in their limits, and annotation %s asks for %d",
-			have, pod.Resource, pod.AnnotationCustom, asked)
+	if t.claims {
+		return // a driver of devices may provide them
 	}
-	return nil
+	for _, named := range []bool{true, false} {
+		for _, r := range memifs {
+			c := r.Options.Memif.Container
+			if (c != "") != named || take(left, c) || failed[c] {
+				continue
+			}
+			failed[c] = true // once for a container
+			t.say(t.annotation(r.Annotation()), pod.Errorf(pod.CodeDeviceMissing, "interface %s: %s", r.Name, t.missing(c, memifs)))
+		}
+	}
+	if len(memifs) < have && complete {
+		t.note(t.at.With("spec").With("containers"), "the containers have %d of %s in their limits and the annotations ask for %d: the others stay unused",
+			have, pod.Resource, len(memifs))
+	}
+}
+
+// take takes a memif of the container, or of any ("").
+func take(left map[string]int, container string) bool {
+	for c, n := range left {
+		if n > 0 && (container == "" || container == c) {
+			left[c]--
+			return true
+		}
+	}
+	return false
+}
+
+// missing says which memifs a container lacks; "": all containers together.
+func (t *template) missing(container string, memifs []pod.InterfaceRequest) string {
+	have, needed := 0, 0
+	for _, r := range memifs {
+		if container == "" || r.Options.Memif.Container == container {
+			needed++
+		}
+	}
+	var those []string
+	for c, n := range t.memifs {
+		if n > 0 {
+			those = append(those, c)
+		}
+		if container == "" || c == container {
+			have += n
+		}
+	}
+	if slices.Sort(those); container != "" && have == 0 {
+		return pod.NoMemifs(container, cmp.Or(strings.Join(those, ", "), "none"))
+	}
+	return pod.FewMemifs(container, have, needed)
 }

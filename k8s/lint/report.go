@@ -1,4 +1,4 @@
-// Package lint checks the annotations of pods, Namespaces and Services in manifests, without a cluster.
+// Package lint validates Weft's annotations, custom resources and network configurations in manifests, without a cluster.
 package lint
 
 import (
@@ -6,101 +6,174 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/weftnet/weft/k8s/endpoints"
+	"github.com/weftnet/weft/internal/yamltext"
 	"github.com/weftnet/weft/pod"
 )
 
 // Fault is a problem in a file.
 type Fault struct {
 	File   string `json:"file"`
+	Line   int    `json:"line"`   // of the field
 	Object string `json:"object"` // kind and name
+	Path   string `json:"path"`   // of the field; "": the whole object
 	Reason string `json:"reason"`
+	Code   uint   `json:"code,omitempty"` // of the CNI error with which the pod's ADD would fail; 0: another program reports the problem
 }
 
 // String returns one line.
-func (f Fault) String() string { return fmt.Sprintf("%s: %s: %s", f.File, f.Object, f.Reason) }
+func (f Fault) String() string {
+	reason := f.Reason
+	if f.Code != 0 {
+		reason += fmt.Sprintf(" (code %d)", f.Code)
+	}
+	texts := []string{fmt.Sprintf("%s:%d", f.File, f.Line), f.Object, f.Path, reason}
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), ": ")
+}
 
-// Report is the problems in the files that it has read.
+// Report is the problems in the files that it has read. Read all files, then call [Report.Finish].
 type Report struct {
-	Pods   int     `json:"pods"` // number of pods and templates of pods
-	Faults []Fault `json:"faults"`
+	Pods    int     `json:"pods"`    // number of pods and templates of pods
+	Objects int     `json:"objects"` // number of other validated objects
+	Skipped int     `json:"skipped"` // number of objects of kinds without rules of Weft
+	Faults  []Fault `json:"faults"`
+	// Notes are what the files alone do not show, such as references to objects that are not in them.
+	Notes []Fault `json:"notes"`
+
+	found references
 }
 
-// lookAhead is the number of bytes that tell JSON from YAML.
-const lookAhead = 4096
-
-// Read reads the objects of a file of YAML documents or JSON. It fails if the file is neither.
+// Read reads the objects of a file of YAML documents or JSON. An error lists the documents that are neither; the others are validated.
 func (r *Report) Read(name string, in io.Reader) error {
-	decoder := yaml.NewYAMLOrJSONDecoder(in, lookAhead)
-	for i := 1; ; i++ {
-		var o map[string]any
-		err := decoder.Decode(&o)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("%s: document %d: %w", name, i, err)
-		}
-		r.object(name, o)
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
+	var errs []error
+	for _, d := range yamltext.Documents(text) {
+		content, err := d.Decode()
+		if wrong := (*yamltext.SyntaxError)(nil); errors.As(err, &wrong) {
+			errs = append(errs, fmt.Errorf("%s:%d: %w", name, wrong.Line, err))
+			continue
+		}
+		o, is := content.(map[string]any)
+		if !is {
+			errs = append(errs, fmt.Errorf("%s:%d: expected an object of Kubernetes, not %s", name, d.Line(nil), yamltext.Describe(content)))
+			continue
+		}
+		r.object(&object{report: r, file: name, document: &d, repeated: d.Repeated(), fields: o})
+	}
+	r.found.files = append(r.found.files, name)
+	return errors.Join(errs...)
 }
 
-// object checks an object, or each object of a list.
-func (r *Report) object(file string, o map[string]any) {
-	u := unstructured.Unstructured{Object: o}
-	items, _, _ := unstructured.NestedSlice(o, "items")
-	for _, item := range items {
-		if item, ok := item.(map[string]any); ok {
-			r.object(file, item)
+// object is an object of a document.
+type object struct {
+	report   *Report
+	file     string
+	document *yamltext.Document
+	repeated []yamltext.Problem // of the document
+	at       yamltext.Path      // in the document: that of an item of a list
+	fields   map[string]any
+}
+
+// object validates an object, or each object of a list.
+func (r *Report) object(o *object) {
+	items, isList := o.fields["items"].([]any)
+	for i, item := range items {
+		if fields, is := item.(map[string]any); is {
+			r.object(&object{report: r, file: o.file, document: o.document, repeated: o.repeated, at: o.at.With("items").With(i), fields: fields})
 		}
 	}
-	name := cmp.Or(u.GetName(), u.GetGenerateName())
-	if namespace := u.GetNamespace(); namespace != "" {
-		name = namespace + "/" + name
-	}
-	say := func(faults ...error) {
-		for _, err := range faults {
-			r.Faults = append(r.Faults, Fault{File: file, Object: fmt.Sprintf("%s %s", u.GetKind(), name), Reason: err.Error()})
-		}
-	}
-	switch p, isPod := podOf(o); {
-	case u.GetKind() == "Namespace":
-		if _, err := pod.ParsePools(u.GetAnnotations()); err != nil {
-			say(err)
-		}
-	case u.GetKind() == "Service":
-		say(serviceFaults(u)...)
+	p, isPod := o.pod()
+	validate := kinds[o.group()]
+	switch {
+	case isList:
 	case isPod:
 		r.Pods++
-		say(p.faults(cmp.Or(u.GetNamespace(), metav1.NamespaceDefault))...)
+		p.validate()
+	case validate != nil && validate(o):
+		r.Objects++
+	default:
+		r.Skipped++
+		return
+	}
+	o.reportRepeated()
+}
+
+// reportRepeated reports repeated keys of the object.
+func (o *object) reportRepeated() {
+	for _, p := range o.repeated {
+		if len(p.Path) < len(o.at) || !slices.Equal(p.Path[:len(o.at)], o.at) {
+			continue
+		}
+		f := o.fault(p.Path[len(o.at):], p.Reason)
+		f.Line = p.Line
+		o.report.Faults = append(o.report.Faults, f)
 	}
 }
 
-// serviceFaults lists what the controller would report on a Service with endpoints of Weft, and unknown annotations of Weft.
-func serviceFaults(u unstructured.Unstructured) (faults []error) {
-	var s corev1.Service
-	s.Annotations = u.GetAnnotations()
-	s.Spec.Selector, _, _ = unstructured.NestedStringMap(u.Object, "spec", "selector")
-	kind, _, _ := unstructured.NestedString(u.Object, "spec", "type")
-	s.Spec.Type = corev1.ServiceType(kind)
-	for _, name := range slices.Sorted(maps.Keys(s.Annotations)) {
-		switch {
-		case name == endpoints.AnnotationSelector:
-			if _, err := endpoints.Selector(&s); err != nil {
-				faults = append(faults, err)
-			}
-		case strings.HasPrefix(name, pod.AnnotationPrefix):
-			faults = append(faults, fmt.Errorf("unknown annotation %s; Services can have %s", name, endpoints.AnnotationSelector))
+func (o *object) text(path ...string) string {
+	text, _, _ := unstructured.NestedString(o.fields, path...)
+	return text
+}
+
+// group returns the API group and the kind.
+func (o *object) group() string {
+	group, _, versioned := strings.Cut(o.text("apiVersion"), "/")
+	if !versioned {
+		return o.text("kind")
+	}
+	return group + "/" + o.text("kind")
+}
+
+func (o *object) name() string { return o.text("metadata", "name") }
+
+func (o *object) namespace() string { return cmp.Or(o.text("metadata", "namespace"), "default") }
+
+// annotations returns the annotations that are texts.
+func (o *object) annotations() map[string]string {
+	return textsOf(o.fields, "metadata", "annotations")
+}
+
+// textsOf returns the texts of a map of texts; the API server rejects other values.
+func textsOf(fields map[string]any, path ...string) map[string]string {
+	m, _, _ := unstructured.NestedMap(fields, path...)
+	texts := make(map[string]string)
+	for k, v := range m {
+		if text, is := v.(string); is {
+			texts[k] = text
 		}
 	}
-	return faults
+	return texts
+}
+
+// say reports a problem of a field.
+func (o *object) say(path yamltext.Path, err error) {
+	f := o.fault(path, err.Error())
+	if coded := (*pod.Error)(nil); errors.As(err, &coded) {
+		f.Code = coded.Code
+	}
+	o.report.Faults = append(o.report.Faults, f)
+}
+
+// note reports what the files alone do not show.
+func (o *object) note(path yamltext.Path, format string, args ...any) {
+	o.report.Notes = append(o.report.Notes, o.fault(path, fmt.Sprintf(format, args...)))
+}
+
+func (o *object) fault(path yamltext.Path, reason string) Fault {
+	name := cmp.Or(o.name(), o.text("metadata", "generateName"))
+	if namespace := o.text("metadata", "namespace"); namespace != "" {
+		name = namespace + "/" + name
+	}
+	in := o.at
+	for _, step := range path {
+		in = in.With(step)
+	}
+	return Fault{File: o.file, Line: o.document.Line(in), Object: strings.TrimSpace(o.text("kind") + " " + name), Path: path.String(), Reason: reason}
 }

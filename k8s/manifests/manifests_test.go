@@ -47,8 +47,10 @@ func TestManifestsAreValid(t *testing.T) {
 		"Role": func() any { return &rbac.Role{} }, "RoleBinding": func() any { return &rbac.RoleBinding{} },
 		"ValidatingAdmissionPolicy":        func() any { return &admission.ValidatingAdmissionPolicy{} },
 		"ValidatingAdmissionPolicyBinding": func() any { return &admission.ValidatingAdmissionPolicyBinding{} },
+		"MutatingAdmissionPolicy":          func() any { return &admission.MutatingAdmissionPolicy{} },
+		"MutatingAdmissionPolicyBinding":   func() any { return &admission.MutatingAdmissionPolicyBinding{} },
 	}
-	for _, file := range []string{"rbac", "admission", "annotate", "taint", "endpoints", "operator"} {
+	for _, file := range []string{"rbac", "admission", "annotate", "taint", "endpoints", "operator", "pods", "memif-limits"} {
 		for kind, list := range documents(t, file+".yaml") {
 			if into[kind] == nil {
 				t.Fatalf("%s: unexpected kind %s", file, kind)

@@ -48,7 +48,7 @@ func FuzzObjects(f *testing.F) {
 		var external v1.ExternalInterface
 		if json.Unmarshal(raw, &external) == nil {
 			for _, n := range external.Spec.Nodes {
-				if e, err := externalOf(&external, n); err == nil && len(e.Addresses) != len(n.IPs) {
+				if e, err := ExternalOf(&external, n); err == nil && len(e.Addresses) != len(n.IPs) {
 					t.Errorf("%s is external interface %+v", raw, e)
 				}
 			}

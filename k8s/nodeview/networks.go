@@ -63,8 +63,18 @@ func (c *Cluster) customNetworks(v *View) {
 	}
 }
 
-// network converts a CustomNetwork.
+// network converts a CustomNetwork with its namespaces.
 func (c *Cluster) network(o *v1.CustomNetwork) (pod.Network, error) {
+	n, err := NetworkOf(o)
+	if err != nil {
+		return n, err
+	}
+	n.Namespaces, err = c.namespacesOf(o.Spec.NamespaceSelector)
+	return n, err
+}
+
+// NetworkOf converts and validates a CustomNetwork without its namespaceSelector.
+func NetworkOf(o *v1.CustomNetwork) (pod.Network, error) {
 	n := pod.Network{
 		Name: o.Name, Type: pod.NetworkType(o.Spec.Type), AntiSpoof: o.Spec.AntiSpoof, VNI: uint32(o.VNI()), MTU: int(ptr.Deref(o.Spec.MTU, 0)),
 		Closed: o.DeletionTimestamp != nil,
@@ -72,9 +82,6 @@ func (c *Cluster) network(o *v1.CustomNetwork) (pod.Network, error) {
 	var err error
 	if n.CIDRs, err = parsePrefixes(o.Spec.CIDRs); err != nil {
 		return n, fmt.Errorf("cidrs: %w", err)
-	}
-	if n.Namespaces, err = c.namespacesOf(o.Spec.NamespaceSelector); err != nil {
-		return n, err
 	}
 	return n, n.Validate()
 }
@@ -84,11 +91,16 @@ func parsePrefixes[T ~string](list []T) ([]netip.Prefix, error) {
 	for _, text := range list {
 		p, err := netip.ParsePrefix(string(text))
 		if err != nil {
-			return prefixes, err
+			return prefixes, notPrefix(string(text))
 		}
 		prefixes = append(prefixes, p)
 	}
 	return prefixes, nil
+}
+
+// notPrefix is the error of a text that is no prefix.
+func notPrefix(text string) error {
+	return fmt.Errorf("%.80q is not an address with a prefix length, such as 10.1.0.0/16 or fd00:1::/48", text)
 }
 
 func (c *Cluster) externalInterfaces(v *View) {
@@ -97,7 +109,7 @@ func (c *Cluster) externalInterfaces(v *View) {
 			if string(n.Node) != c.config.Node {
 				continue
 			}
-			if e, err := externalOf(o, n); err != nil {
+			if e, err := ExternalOf(o, n); err != nil {
 				v.Faults = append(v.Faults, Fault{"ExternalInterface", o.Name, err.Error()})
 			} else {
 				v.Externals = append(v.Externals, e)
@@ -106,8 +118,8 @@ func (c *Cluster) externalInterfaces(v *View) {
 	}
 }
 
-// externalOf converts one node's part of an ExternalInterface.
-func externalOf(o *v1.ExternalInterface, n v1.ExternalNode) (External, error) {
+// ExternalOf converts one node's part of an ExternalInterface.
+func ExternalOf(o *v1.ExternalInterface, n v1.ExternalNode) (External, error) {
 	e := External{External: pod.External{Name: o.Name, Node: string(n.Node), Network: o.Spec.Network, Interface: n.Interface}, Generation: o.Generation}
 	var err error
 	e.VLAN = int(ptr.Deref(n.VLAN, 0))

@@ -62,18 +62,27 @@ func (c *Cluster) outside(v *View, p Pool) error {
 	return nil
 }
 
-// pool converts an IPPool.
+// pool converts an IPPool with its selectors.
 func (c *Cluster) pool(o *v1.IPPool, node Node) (Pool, error) {
-	prefix, err := netip.ParsePrefix(string(o.Spec.CIDR))
-	if err != nil {
-		return Pool{}, fmt.Errorf("cidr: %w", err)
+	p, err := PoolOf(o)
+	if !p.Prefix.IsValid() {
+		return p, err
 	}
-	p := Pool{Pool: ipam.Pool{Name: o.Name, Prefix: prefix, Disabled: o.Spec.Disabled}, Bits: blocks.BitsOf(o, prefix)}
-	p.Strict = ptr.Deref(o.Spec.StrictAffinity, true)
 	var namespaces, nodes error
 	p.Namespaces, namespaces = c.namespacesOf(o.Spec.NamespaceSelector)
 	p.Foreign, nodes = isForeign(o.Spec.NodeSelector, node)
-	return p, errors.Join(p.Validate(), blocks.Pool{Name: p.Name, Prefix: prefix, Bits: p.Bits}.Validate(), namespaces, nodes)
+	return p, errors.Join(err, namespaces, nodes)
+}
+
+// PoolOf converts and validates an IPPool without its selectors.
+func PoolOf(o *v1.IPPool) (Pool, error) {
+	prefix, err := netip.ParsePrefix(string(o.Spec.CIDR))
+	if err != nil {
+		return Pool{}, fmt.Errorf("cidr: %w", notPrefix(string(o.Spec.CIDR)))
+	}
+	p := Pool{Pool: ipam.Pool{Name: o.Name, Prefix: prefix, Disabled: o.Spec.Disabled}, Bits: blocks.BitsOf(o, prefix)}
+	p.Strict = ptr.Deref(o.Spec.StrictAffinity, true)
+	return p, errors.Join(p.Validate(), blocks.Pool{Name: p.Name, Prefix: prefix, Bits: p.Bits}.Validate())
 }
 
 // isForeign reports whether a pool's selector excludes the node.

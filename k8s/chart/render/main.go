@@ -32,14 +32,16 @@ type manifest struct {
 var daemons = []string{"config.yaml", "vswitch.yaml", "vpp.yaml", "agent.yaml", "controller.yaml"}
 
 var manifests = map[string]manifest{
-	"weft.yaml":      {nil, daemons},
-	"weft-vpp.yaml":  {map[string]any{"config": map[string]any{"dataplane": map[string]any{"type": "vpp"}}}, daemons},
-	"rbac.yaml":      {map[string]any{"namespace": map[string]any{"create": true}}, []string{"namespace.yaml", "rbac.yaml"}},
-	"admission.yaml": {nil, []string{"admission.yaml"}},
-	"annotate.yaml":  {nil, []string{"annotate.yaml"}},
-	"operator.yaml":  {map[string]any{"operatorRoles": true}, []string{"operator.yaml"}},
-	"taint.yaml":     {map[string]any{"controller": map[string]any{"untaintNodes": true}}, []string{"taint.yaml"}},
-	"endpoints.yaml": {map[string]any{"controller": map[string]any{"serviceEndpoints": true}}, []string{"endpoints.yaml"}},
+	"weft.yaml":         {nil, daemons},
+	"weft-vpp.yaml":     {map[string]any{"config": map[string]any{"dataplane": map[string]any{"type": "vpp"}}}, daemons},
+	"rbac.yaml":         {map[string]any{"namespace": map[string]any{"create": true}}, []string{"namespace.yaml", "rbac.yaml"}},
+	"admission.yaml":    {nil, []string{"admission.yaml"}},
+	"annotate.yaml":     {nil, []string{"annotate.yaml"}},
+	"pods.yaml":         {nil, []string{"pods.yaml"}},
+	"memif-limits.yaml": {map[string]any{"admission": map[string]any{"setMemifLimits": true}}, []string{"memif-limits.yaml"}},
+	"operator.yaml":     {map[string]any{"operatorRoles": true}, []string{"operator.yaml"}},
+	"taint.yaml":        {map[string]any{"controller": map[string]any{"untaintNodes": true}}, []string{"taint.yaml"}},
+	"endpoints.yaml":    {map[string]any{"controller": map[string]any{"serviceEndpoints": true}}, []string{"endpoints.yaml"}},
 }
 
 func main() {
@@ -83,7 +85,7 @@ func write(crds, out string) error {
 }
 
 // installed are the manifests of an installation with the default values.
-var installed = []string{"rbac.yaml", "admission.yaml", "annotate.yaml", "weft.yaml"}
+var installed = []string{"rbac.yaml", "admission.yaml", "annotate.yaml", "pods.yaml", "weft.yaml"}
 
 // kustomization returns the base of kustomize: the installation, with the name of the image to replace.
 func kustomization(files []string) []byte {

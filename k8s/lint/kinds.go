@@ -1,0 +1,192 @@
+package lint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/weftnet/weft/internal/jsonerror"
+	"github.com/weftnet/weft/internal/yamltext"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/endpoints"
+	"github.com/weftnet/weft/k8s/nodeview"
+	"github.com/weftnet/weft/pod"
+)
+
+// kinds validate objects that are no pods. They report false for an object without rules of Weft.
+var kinds map[string]func(o *object) bool
+
+func init() {
+	kinds = map[string]func(*object) bool{
+		"Namespace": namespace, "Service": service,
+		"contivpp.io/CustomNetwork": customNetwork, "contivpp.io/IPPool": ipPool, "contivpp.io/ExternalInterface": externalInterface,
+		"contivpp.io/WeftConfig":                      weftConfig,
+		"k8s.cni.cncf.io/NetworkAttachmentDefinition": definition,
+	}
+}
+
+func annotation(name string) yamltext.Path { return yamltext.Path{"metadata", "annotations", name} }
+
+func spec(steps ...any) yamltext.Path { return append(yamltext.Path{"spec"}, steps...) }
+
+func namespace(o *object) bool {
+	pools, err := pod.ParsePools(o.annotations())
+	if err != nil {
+		o.say(annotation(pod.AnnotationPools), err)
+	}
+	o.report.found.asksForPools(o, annotation(pod.AnnotationPools), pools)
+	return true
+}
+
+// service reports what the controller would report on a Service with endpoints of Weft, and unknown annotations of Weft.
+func service(o *object) bool {
+	var s corev1.Service
+	s.Annotations = o.annotations()
+	s.Spec.Selector, _, _ = unstructured.NestedStringMap(o.fields, "spec", "selector")
+	s.Spec.Type = corev1.ServiceType(o.text("spec", "type"))
+	for _, name := range slices.Sorted(maps.Keys(s.Annotations)) {
+		switch {
+		case name == endpoints.AnnotationSelector:
+			if _, err := endpoints.Selector(&s); err != nil {
+				o.say(annotation(name), err)
+			}
+		case strings.HasPrefix(name, pod.AnnotationPrefix):
+			o.say(annotation(name), fmt.Errorf("unknown annotation %s; Services can have %s", name, endpoints.AnnotationSelector))
+		}
+	}
+	return true
+}
+
+// typed decodes an object of one of Weft's kinds; false: its schema has reported why that is impossible.
+func typed[T any](o *object, kind string) (v T, ok bool) {
+	before := len(o.report.Faults)
+	o.validateSchema(kind)
+	if len(o.report.Faults) > before {
+		return v, false
+	}
+	raw, err := json.Marshal(o.fields)
+	if err == nil {
+		err = jsonerror.Plain(json.Unmarshal(raw, &v))
+	}
+	if err != nil {
+		o.say(nil, err)
+	}
+	return v, err == nil
+}
+
+func customNetwork(o *object) bool {
+	o.report.found.add("CustomNetwork", o.name())
+	n, ok := typed[v1.CustomNetwork](o, "customnetworks")
+	if !ok {
+		return true
+	}
+	network, err := nodeview.NetworkOf(&n)
+	if err != nil {
+		o.say(spec(), err)
+		return true
+	}
+	for i, p := range network.CIDRs {
+		if err := (blocks.Pool{Network: n.Name, Prefix: p, Bits: blocks.SizesOf(&n).Of(p)}).Validate(); err != nil {
+			o.say(spec("cidrs", i), err)
+		}
+	}
+	o.selector("namespaceSelector", n.Spec.NamespaceSelector)
+	o.report.found.takesVNI(o, network.VNI)
+	return true
+}
+
+func ipPool(o *object) bool {
+	o.report.found.add("IPPool", o.name())
+	p, ok := typed[v1.IPPool](o, "ippools")
+	if !ok {
+		return true
+	}
+	pool, err := nodeview.PoolOf(&p)
+	if err != nil {
+		o.say(spec("cidr"), err)
+		return true
+	}
+	o.selector("namespaceSelector", p.Spec.NamespaceSelector)
+	o.selector("nodeSelector", p.Spec.NodeSelector)
+	o.report.found.hasPool(o, pool.Prefix)
+	return true
+}
+
+// selector reports an invalid selector with the error of the agent.
+func (o *object) selector(field string, s *metav1.LabelSelector) {
+	if _, err := metav1.LabelSelectorAsSelector(s); err != nil {
+		o.say(spec(field), fmt.Errorf("%s: %w", field, err))
+	}
+}
+
+func externalInterface(o *object) bool {
+	e, ok := typed[v1.ExternalInterface](o, "externalinterfaces")
+	if !ok {
+		return true
+	}
+	if e.Spec.Network == pod.StubNetwork {
+		o.say(spec("network"), errors.New("the network stub cannot have external interfaces")) // the text of the schema's rule
+	}
+	o.report.found.asksForNetwork(o, spec("network"), e.Spec.Network)
+	seen := make(map[v1.NodeName]bool)
+	for i, n := range e.Spec.Nodes {
+		if seen[n.Node] {
+			o.say(spec("nodes", i, "node"), fmt.Errorf("node %s has more than one interface", n.Node))
+		}
+		seen[n.Node] = true
+		external, err := nodeview.ExternalOf(&e, n)
+		if err != nil {
+			o.say(spec("nodes", i, "ips"), err)
+			continue
+		}
+		families := make(map[bool]netip.Prefix)
+		for at, p := range external.Addresses {
+			if _, is := families[p.Addr().Is4()]; is {
+				o.say(spec("nodes", i, "ips", at), fmt.Errorf("%s is the second address of its family, one each is possible", p.Addr()))
+			}
+			families[p.Addr().Is4()] = p
+		}
+	}
+	return true
+}
+
+func weftConfig(o *object) bool {
+	c, ok := typed[v1.WeftConfig](o, "weftconfigs")
+	if !ok {
+		return true
+	}
+	if c.Name != v1.WeftConfigName {
+		o.say(yamltext.Path{"metadata", "name"}, errors.New("the only WeftConfig is named default")) // the text of the schema's rule
+	}
+	if a := c.Spec.Addresses; a.LowWater != nil && a.HighWater != nil && *a.HighWater < *a.LowWater {
+		o.say(spec("addresses", "highWater"), errors.New("highWater is below lowWater")) // the text of the schema's rule
+	}
+	return true
+}
+
+// definition validates a NetworkAttachmentDefinition of Weft.
+func definition(o *object) bool {
+	config := o.text("spec", "config")
+	d, err := pod.ParseDefinition(config)
+	if config == "" || errors.Is(err, pod.ErrOtherPlugin) {
+		return false
+	}
+	name := o.namespace() + "/" + o.name()
+	o.report.found.add("NetworkAttachmentDefinition", name)
+	if err != nil {
+		o.say(spec("config"), pod.Errorf(pod.CodeInvalidAnnotation, "%w", err))
+		return true
+	}
+	o.report.found.defines(name, d)
+	o.report.found.asksForNetwork(o, spec("config"), d.Network)
+	return true
+}

@@ -1,0 +1,128 @@
+package lint
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weftnet/weft/internal/nearest"
+	"github.com/weftnet/weft/internal/yamltext"
+	"github.com/weftnet/weft/k8s/endpoints"
+	"github.com/weftnet/weft/pod"
+)
+
+// references are the objects in the files, and what refers to them.
+type references struct {
+	files       []string            // in the order in which they were read
+	names       map[string][]string // by kind
+	definitions map[string]pod.Definition
+	pods        []template
+	asked       []reference
+	pools       []pool
+	vnis        map[uint32]string
+}
+
+// reference is a field that names an object.
+type reference struct {
+	*object
+	path       yamltext.Path
+	kind, name string
+}
+
+type pool struct {
+	name   string
+	prefix netip.Prefix
+}
+
+func (r *references) add(kind, name string) {
+	if r.names == nil {
+		r.names = make(map[string][]string)
+	}
+	r.names[kind] = append(r.names[kind], name)
+}
+
+func (r *references) defines(name string, d pod.Definition) {
+	if r.definitions == nil {
+		r.definitions = make(map[string]pod.Definition)
+	}
+	r.definitions[name] = d
+}
+
+func (r *references) asksForPools(o *object, path yamltext.Path, names []string) {
+	for _, name := range names {
+		r.asked = append(r.asked, reference{o, path, "IPPool", name})
+	}
+}
+
+func (r *references) asksForNetwork(o *object, path yamltext.Path, name string) {
+	if name != pod.DefaultNetwork && name != pod.StubNetwork && name != "" {
+		r.asked = append(r.asked, reference{o, path, "CustomNetwork", name})
+	}
+}
+
+// hasPool reports a pool that overlaps one before it. Which of both the nodes use depends on their age.
+func (r *references) hasPool(o *object, prefix netip.Prefix) {
+	for _, other := range r.pools {
+		if other.prefix.Overlaps(prefix) {
+			o.say(spec("cidr"), fmt.Errorf("%s overlaps %s of the pool %s", prefix, other.prefix, other.name))
+		}
+	}
+	r.pools = append(r.pools, pool{o.name(), prefix})
+}
+
+func (r *references) takesVNI(o *object, vni uint32) {
+	if other := r.vnis[vni]; vni != 0 && other != "" {
+		o.say(spec("vni"), fmt.Errorf("VNI %d is that of the network %s", vni, other))
+	}
+	if r.vnis == nil {
+		r.vnis = make(map[uint32]string)
+	}
+	r.vnis[vni] = o.name()
+}
+
+// Finish validates what needs all files: references between objects, and the limits of pods. It sorts the problems by file and line.
+func (r *Report) Finish() {
+	for i := range r.found.pods {
+		r.found.pods[i].resolve()
+	}
+	for _, ref := range r.found.asked {
+		names := r.found.names[ref.kind]
+		if !slices.Contains(names, ref.name) {
+			ref.note(ref.path, "%s %s is not in these files%s", ref.kind, ref.name, nearest.Hint(ref.name, names))
+		}
+	}
+	inOrder := func(a, b Fault) int {
+		return cmp.Or(slices.Index(r.found.files, a.File)-slices.Index(r.found.files, b.File), a.Line-b.Line, strings.Compare(a.Path, b.Path))
+	}
+	slices.SortStableFunc(r.Faults, inOrder)
+	slices.SortStableFunc(r.Notes, inOrder)
+	r.found = references{}
+}
+
+// resolve collects the references of a pod, and compares its memifs with its limits.
+func (t *template) resolve() {
+	found := &t.report.found
+	requests, err := pod.InterfaceRequests(t.annotations, endpoints.MainInterface)
+	complete := err == nil
+	for _, r := range requests {
+		found.asksForNetwork(t.object, t.annotation(pod.AnnotationCustom), r.Network)
+	}
+	selections, _ := pod.Selections(t.annotations, t.namespace())
+	for _, s := range selections {
+		d, known := found.definitions[s.Definition()]
+		if !known {
+			found.asked = append(found.asked, reference{t.object, t.annotation(pod.AnnotationNetworks), "NetworkAttachmentDefinition", s.Definition()})
+			complete = false
+			continue
+		}
+		requests = append(requests, d.Request(s))
+	}
+	if pools, err := pod.ParsePools(t.annotations); err == nil {
+		found.asksForPools(t.object, t.annotation(pod.AnnotationPools), pools)
+	}
+	if err == nil {
+		t.validateDevices(requests, complete)
+	}
+}
