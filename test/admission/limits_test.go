@@ -73,7 +73,9 @@ func serveLimits(t testing.TB) *mutating.Plugin {
 // withSchemas is a client that has the schemas of Kubernetes' own kinds, as an API server.
 type withSchemas struct{ kubernetes.Interface }
 
-func (c withSchemas) Discovery() discovery.DiscoveryInterface { return schemas{c.Interface.Discovery()} }
+func (c withSchemas) Discovery() discovery.DiscoveryInterface {
+	return schemas{c.Interface.Discovery()}
+}
 
 type schemas struct{ discovery.DiscoveryInterface }
 
