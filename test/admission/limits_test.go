@@ -20,10 +20,14 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/client-go/discovery"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/openapi"
+	"k8s.io/client-go/openapi/openapitest"
 	"k8s.io/component-base/featuregate"
 	"sigs.k8s.io/yaml"
 
@@ -57,7 +61,7 @@ func serveLimits(t testing.TB) *mutating.Plugin {
 	must(t, err)
 	gates := featuregate.NewFeatureGate()
 	must(t, gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{"MutatingAdmissionPolicy": {Default: true, PreRelease: featuregate.Beta}}))
-	initializer.New(native, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), factory, allowAll{}, gates, compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
+	initializer.New(withSchemas{native}, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), factory, allowAll{}, gates, compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
 	must(t, plugin.ValidateInitialization())
 	factory.Start(ctx.Done())
 	if !plugin.WaitForReady() {
@@ -65,6 +69,17 @@ func serveLimits(t testing.TB) *mutating.Plugin {
 	}
 	return plugin
 }
+
+// withSchemas is a client that has the schemas of Kubernetes' own kinds, as an API server.
+type withSchemas struct{ kubernetes.Interface }
+
+func (c withSchemas) Discovery() discovery.DiscoveryInterface {
+	return schemas{c.Interface.Discovery()}
+}
+
+type schemas struct{ discovery.DiscoveryInterface }
+
+func (schemas) OpenAPIV3() openapi.Client { return openapitest.NewEmbeddedFileClient() }
 
 // limited returns the memifs in the limits of a pod's containers after the policy.
 func limited(t testing.TB, plugin *mutating.Plugin, p *corev1.Pod) string {

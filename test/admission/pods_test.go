@@ -222,7 +222,7 @@ func TestPolicyForPodsRefusesNothingThatTheAgentAccepts(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := serve(t, readFile(t, podManifest), cluster(t)...)
 	refused, accepted := 0, 0
-	for range 4000 {
+	for range 1500 {
 		p := annotated(randomAnnotations(random), random.Int64N(3), random.Int64N(2))
 		denials, errs := s.creates(t, p), agentErrors(p)
 		if len(denials) > 0 && len(errs) == 0 {
@@ -234,7 +234,7 @@ func TestPolicyForPodsRefusesNothingThatTheAgentAccepts(t *testing.T) {
 			accepted++
 		}
 	}
-	if refused < 500 || accepted < 500 {
+	if refused < 200 || accepted < 200 {
 		t.Errorf("%d pods refused, %d accepted: the comparison shows little", refused, accepted)
 	}
 }
