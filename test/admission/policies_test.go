@@ -5,9 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
@@ -94,24 +96,37 @@ func TestEachValidationDeniesAnAttack(t *testing.T) {
 	}
 }
 
-// Weft supports Kubernetes 1.30 and newer, so expressions use only functions of 1.30.
+// Weft supports Kubernetes 1.30 and newer, so expressions use only functions of 1.30. The chart installs the policy for pods from the
+// version on that has all its functions.
 func TestExpressionsCompileOnTheOldestKubernetes(t *testing.T) {
-	for _, p := range read(t).policies {
-		compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 30)))
-		must(t, err)
-		options := cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil, HasAuthorizer: true}
-		for _, v := range p.Spec.Variables {
-			if result := compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, options, environment.NewExpressions); result.Error != nil {
-				t.Errorf("%s: variable %s: %v", p.Name, v.Name, result.Error)
-			}
+	for file, minor := range map[string]uint{manifest: 30, podManifest: 31} {
+		for _, p := range readFile(t, file).policies {
+			t.Run(p.Name, func(t *testing.T) { compiles(t, p, minor) })
 		}
-		for _, v := range p.Spec.Validations {
-			if result := compiler.CompileCELExpression(&validating.ValidationCondition{Expression: v.Expression}, options, environment.NewExpressions); result.Error != nil {
-				t.Errorf("%s: %s: %v", p.Name, v.Expression, result.Error)
-			}
-			if result := compiler.CompileCELExpression(&validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}, options, environment.NewExpressions); v.MessageExpression != "" && result.Error != nil {
-				t.Errorf("%s: %s: %v", p.Name, v.MessageExpression, result.Error)
-			}
+	}
+}
+
+// compiles fails the test if an expression of a policy is not valid on Kubernetes 1.minor.
+func compiles(t *testing.T, p *admissionv1.ValidatingAdmissionPolicy, minor uint) {
+	t.Helper()
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, minor)))
+	must(t, err)
+	options := cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil, HasAuthorizer: true}
+	check := func(expression string, result cel.CompilationResult) {
+		if result.Error != nil {
+			t.Errorf("%s: %v", expression, result.Error)
+		}
+	}
+	for _, c := range p.Spec.MatchConditions {
+		check(c.Expression, compiler.CompileCELExpression(&matchconditions.MatchCondition{Name: c.Name, Expression: c.Expression}, options, environment.NewExpressions))
+	}
+	for _, v := range p.Spec.Variables {
+		check(v.Name, compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, options, environment.NewExpressions))
+	}
+	for _, v := range p.Spec.Validations {
+		check(v.Expression, compiler.CompileCELExpression(&validating.ValidationCondition{Expression: v.Expression}, options, environment.NewExpressions))
+		if m := v.MessageExpression; m != "" {
+			check(m, compiler.CompileCELExpression(&validating.MessageExpressionCondition{MessageExpression: m}, options, environment.NewExpressions))
 		}
 	}
 }
