@@ -12,6 +12,7 @@ import (
 // parse checks a command line without running it.
 func parse(args []string) error {
 	root := rootCommand(&client{printer: printer{out: io.Discard}, err: io.Discard})
+	root.InitDefaultCompletionCmd()
 	command, rest, err := root.Find(args)
 	if err != nil {
 		return err
@@ -24,9 +25,6 @@ func parse(args []string) error {
 	}
 	if command == root && len(command.Flags().Args()) > 0 {
 		return unknownCommand(command, command.Flags().Args())
-	}
-	if command.Name() == "completion" || command.HasParent() && command.Parent().Name() == "completion" { // cobra's
-		return nil
 	}
 	return command.ValidateArgs(command.Flags().Args())
 }
