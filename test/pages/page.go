@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -37,6 +38,9 @@ type Block struct {
 	Language string // of a fenced block
 	Text     string
 }
+
+// picture matches the file of a picture in HTML.
+var picture = regexp.MustCompile(`\bsrc(?:set)?="([^"]+)"`)
 
 // All reads the pages below root, without those of hidden, built and test data directories.
 func All(root string) (all []Page, err error) {
@@ -87,6 +91,10 @@ func Parse(path string, source []byte) Page {
 			p.Links = append(p.Links, Link{line(n), string(n.Destination)})
 		case *ast.Image:
 			p.Links = append(p.Links, Link{line(n), string(n.Destination)})
+		case *ast.HTMLBlock:
+			p.addPictures(line(n), n.Lines().Value(source))
+		case *ast.RawHTML:
+			p.addPictures(line(n), n.Segments.Value(source))
 		case *ast.CodeBlock:
 			p.Blocks = append(p.Blocks, Block{Line: line(n), Text: string(n.Lines().Value(source))})
 		case *ast.FencedCodeBlock:
@@ -95,6 +103,13 @@ func Parse(path string, source []byte) Page {
 		return ast.WalkContinue, nil
 	})
 	return p
+}
+
+// addPictures adds the files of pictures in HTML.
+func (p *Page) addPictures(line int, html []byte) {
+	for _, m := range picture.FindAllSubmatch(html, -1) {
+		p.Links = append(p.Links, Link{line, string(m[1])})
+	}
 }
 
 // addAnchor adds the anchor that GitHub gives to a heading; a repeated heading gets a number.

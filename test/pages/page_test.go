@@ -25,6 +25,8 @@ the output $ of it
 
 | a | [b](c.md) |
 |---|---|
+
+<picture><img alt="x" src="d.svg"></picture>
 `
 
 func TestParseFindsLinksAnchorsAndBlocks(t *testing.T) {
@@ -32,7 +34,7 @@ func TestParseFindsLinksAnchorsAndBlocks(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(p.Anchors)); strings.Join(got, " ") != "a-page-title-twice twice twice-1" {
 		t.Errorf("anchors %q", got)
 	}
-	want := []Link{{3, "other.md#part"}, {3, "a.svg"}, {17, "c.md"}}
+	want := []Link{{3, "other.md#part"}, {3, "a.svg"}, {17, "c.md"}, {20, "d.svg"}}
 	if !slices.Equal(p.Links, want) {
 		t.Errorf("links %v, want %v", p.Links, want)
 	}
