@@ -60,7 +60,7 @@ func TestLinksOfPagesLeadToFilesAndHeadings(t *testing.T) {
 }
 
 // languages are those of code blocks. The other blocks are checked below, those of ARCHITECTURE.md by tests of their own; text is output,
-// c and go are excerpts of programs.
+// go is an excerpt of an example, and c is checked by hand.
 var languages = []string{"sh", "console", "yaml", "json", "text", "arrows", "walk", "c", "go"}
 
 // Each block is a shell script with existing commands, files and targets, or valid YAML. Tests of ctl and cmd/weft-agent check the
@@ -116,6 +116,25 @@ func TestInvalidCodeBlocksAreReported(t *testing.T) {
 		if err := errors.Join(errs...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// The programs of the pages are excerpts of examples, which the tests of their packages compile.
+func TestGoOfPagesIsFromExamples(t *testing.T) {
+	examples := read(t, "memif/example_test.go")
+	excerpts := 0
+	for _, p := range allPages(t) {
+		for _, b := range p.Blocks {
+			if b.Language == "go" {
+				excerpts++
+				if !strings.Contains(examples, b.Text) {
+					t.Errorf("%s:%d: memif/example_test.go does not have these lines", p.Path, b.Line)
+				}
+			}
+		}
+	}
+	if excerpts == 0 {
+		t.Error("no page has a block of go")
 	}
 }
 

@@ -40,8 +40,8 @@ func (b Block) Script() string {
 	return script.String()
 }
 
-// Commands returns the words of each simple command of a block, also of those in pipelines and substitutions. A word that is not constant,
-// such as "$(date)", is "…".
+// Commands returns the words of each simple command of a block, also of those in pipelines and substitutions. Variables
+// are not expanded; a substitution such as "$(date)" is "…".
 func (b Block) Commands() (all [][]string, err error) {
 	file, err := syntax.NewParser().Parse(strings.NewReader(b.Script()), "")
 	if err != nil {
@@ -63,7 +63,7 @@ func (b Block) Commands() (all [][]string, err error) {
 	return all, nil
 }
 
-// unknown stands for a word that is not constant.
+// unknown stands for the output of a command.
 const unknown = "…"
 
 func constant(parts []syntax.WordPart) string {
@@ -76,6 +76,8 @@ func constant(parts []syntax.WordPart) string {
 			word.WriteString(part.Value)
 		case *syntax.DblQuoted:
 			word.WriteString(constant(part.Parts))
+		case *syntax.ParamExp:
+			word.WriteString("$" + part.Param.Value)
 		default:
 			word.WriteString(unknown)
 		}

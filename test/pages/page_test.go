@@ -41,7 +41,7 @@ func TestParseFindsLinksAnchorsAndBlocks(t *testing.T) {
 	if len(p.Blocks) != 2 || p.Blocks[0].Fenced || p.Blocks[1].Language != "console" {
 		t.Fatalf("blocks %+v", p.Blocks)
 	}
-	for i, want := range []string{"status", "why …"} {
+	for i, want := range []string{"status", "why $KEY"} {
 		commands, err := p.Blocks[i].Commands()
 		if err != nil || !p.Blocks[i].IsShell() {
 			t.Fatal(i, err)
