@@ -100,16 +100,18 @@ generated: go ## check that generated code is up to date
 	$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir="$$new/k8s/manifests/crds" && \
 	(cd "$$new" && find . -type f) | while read -r file; do \
 		diff -u "$$file" "$$new/$$file" || { echo "$$file is outdated: run make generate" >&2; exit 1; }; done
+	@$(GO) test -count=1 -run '^TestReferenceIsUpToDate$$' .
 
 arrows: go ## check properties of the whole repository, such as the import rules
 	@echo "verify: arrows"
 	@$(GO) test -count=1 . >/dev/null || $(GO) test -count=1 .
 
-generate: go ## generate code from the .proto files, the API types and the chart
+generate: go ## generate code and docs/reference from the .proto files, the API types, the chart and the sources
 	@$(TOOL) buf lint && $(TOOL) buf generate
 	@for package in k8s/api/v1 k8s/api/npwg; do $(TOOL) controller-gen object paths=./$$package output:object:dir=$$package || exit 1; done
 	@$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir=k8s/manifests/crds
 	@$(GO) run ./k8s/chart
+	@$(GO) test -count=1 -run '^TestReferenceIsUpToDate$$' . -update >/dev/null
 
 fmt: go ## format the sources
 	@$(TOOL) golangci-lint fmt

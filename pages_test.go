@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/weftnet/weft/agent/config"
+	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/test/pages"
 )
 
@@ -206,6 +207,9 @@ func checkYAML(text string) (errs []error) {
 			whole, err := yaml.Marshal(object)
 			errs = append(errs, err)
 			errs = append(errs, checkManifest(whole)...)
+		case object["interfaces"] != nil && object["version"] != nil: // interfaces.json
+			_, err := memif.ParseDescriptions([]byte(document))
+			errs = append(errs, err)
 		case object["cniVersion"] != nil || object["spec"] != nil || strings.Contains(keys[0], "/"): // CNI, a part of an object, external configuration
 		case values()[keys[0]] != nil:
 			errs = append(errs, checkValues("", object, values()))

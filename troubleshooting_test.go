@@ -2,7 +2,6 @@ package weft_test
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"maps"
 	"os"
@@ -86,11 +85,7 @@ var verb = regexp.MustCompile(`%(?:\[\d+\])?[-+# 0]*\d*(?:\.\d+)?[a-zA-Z]`)
 func formatsOf(t *testing.T) (formats []*regexp.Regexp) {
 	t.Helper()
 	for path, source := range productSources(t) {
-		file, err := parser.ParseFile(token.NewFileSet(), path, source, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
+		ast.Inspect(parse(t, path, source), func(n ast.Node) bool {
 			literal, is := n.(*ast.BasicLit)
 			if !is || literal.Kind != token.STRING {
 				return true
