@@ -117,8 +117,8 @@ fmt: go ## format the sources
 	@$(TOOL) golangci-lint fmt
 
 # With WEFT_VPP=PREFIX, the prefix of an installed VPP, demo, test and bench run on it instead of weft-vswitch.
-demo: build examples ## run a demo with five pods in a private network namespace (KEEP=1 keeps it running; WEFT_VPP=PREFIX: on VPP)
-	@$(GO) run ./test/demo $(if $(KEEP),-keep)
+demo: build examples ## run a demo with five pods in a private network namespace (KEEP=1 keeps it running; RECORD=FILE: a recording as asciicast; WEFT_VPP=PREFIX: on VPP)
+	@$(GO) run ./test/demo $(if $(KEEP),-keep) $(if $(RECORD),-record $(RECORD))
 
 bench: build peers ## measure ADD and DEL, traffic between pods, memif in comparison with DPDK (N=100 ONLY=cni,traffic,memif,versus,replay,replace,audit,observe)
 	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))
