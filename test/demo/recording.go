@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Size of the terminal in the recording, in characters: the longest lines of the demo fit.
+// Size of the terminal in the recording, in characters. Few lines of the demo are longer; the player wraps them.
 const (
 	columns = 150
 	rows    = 45
