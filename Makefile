@@ -129,23 +129,25 @@ generated: go ## check that generated code is up to date
 	$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir="$$new/k8s/chart/weft/files/crds" && \
 	(cd "$$new" && find . -type f) | while read -r file; do \
 		diff -u "$$file" "$$new/$$file" || { echo "$$file is outdated: run make generate" >&2; exit 1; }; done
+	@$(GO) test -count=1 -run '^TestReferenceIsUpToDate$$' .
 
 arrows: go ## check properties of the whole repository, such as the import rules
 	@echo "verify: arrows"
 	@$(GO) test -count=1 . >/dev/null || $(GO) test -count=1 .
 
-generate: go ## generate code from the .proto files, the API types and the chart
+generate: go ## generate code and docs/reference from the .proto files, the API types, the chart and the sources
 	@$(TOOL) buf lint && $(TOOL) buf generate
 	@for package in k8s/api/v1 k8s/api/npwg; do $(TOOL) controller-gen object paths=./$$package output:object:dir=$$package || exit 1; done
 	@$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir=k8s/chart/weft/files/crds
 	@$(GO) run ./k8s/chart/render
+	@$(GO) test -count=1 -run '^TestReferenceIsUpToDate$$' . -update >/dev/null
 
 fmt: go ## format the sources
 	@$(TOOL) golangci-lint fmt
 
 # With WEFT_VPP=PREFIX, the prefix of an installed VPP, demo, test and bench run on it instead of weft-vswitch.
-demo: build examples ## run a demo with five pods in a private network namespace (KEEP=1 keeps it running; WEFT_VPP=PREFIX: on VPP)
-	@$(GO) run ./test/demo $(if $(KEEP),-keep)
+demo: build examples ## run a demo with five pods in a private network namespace (KEEP=1 keeps it running; RECORD=FILE: a recording as asciicast; WEFT_VPP=PREFIX: on VPP)
+	@$(GO) run ./test/demo $(if $(KEEP),-keep) $(if $(RECORD),-record $(RECORD))
 
 bench: build peers ## measure ADD and DEL, traffic between pods, memif in comparison with DPDK (N=100 ONLY=cni,traffic,memif,versus,replay,replace,audit,observe)
 	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))

@@ -27,6 +27,7 @@ func (a *Agent) assembleDevices() (err error) {
 		DeviceInfoDir: d.InfoDir,
 		Root:          d.Memif.Directory,
 		Count:         d.Memif.Count,
+		ContainerPath: d.Memif.MountPath,
 		Writable:      d.Memif.Writable,
 		NoSecretEnv:   !d.Memif.SecretInEnv,
 		CollectAfter:  d.Memif.CollectAfter,

@@ -36,7 +36,7 @@ type Config struct {
 	PodResources  string // kubelet's PodResources socket; default /var/lib/kubelet/pod-resources/kubelet.sock
 	Root          string // parent of the allocations' directories, at most 75 bytes; default /run/weft/memif
 	DeviceInfoDir string // default /var/run/k8s.cni.cncf.io/devinfo/dp
-	ContainerPath string // mount point of the allocation in the container; default /run/vpp
+	ContainerPath string // mount point of the allocation in the container; default /run/memif, not that of a VPP in the container
 
 	Count       int  // number of devices, 1 to 1024; default 100
 	Writable    bool // the container may write into its allocation's directory
@@ -57,7 +57,7 @@ func (c Config) withDefaults() Config {
 	c.PodResources = cmp.Or(c.PodResources, "/var/lib/kubelet/pod-resources/kubelet.sock")
 	c.Root = cmp.Or(c.Root, "/run/weft/memif")
 	c.DeviceInfoDir = cmp.Or(c.DeviceInfoDir, "/var/run/k8s.cni.cncf.io/devinfo/dp")
-	c.ContainerPath = cmp.Or(c.ContainerPath, "/run/vpp")
+	c.ContainerPath = cmp.Or(c.ContainerPath, "/run/memif")
 	c.Count = cmp.Or(c.Count, defaultCount)
 	c.AllocateTimeout = cmp.Or(c.AllocateTimeout, 10*time.Second)
 	c.Poll = cmp.Or(c.Poll, time.Second)

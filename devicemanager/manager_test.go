@@ -279,7 +279,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := m.config
-	if c.Count != 100 || c.PluginDir != "/var/lib/kubelet/device-plugins" || c.ContainerPath != "/run/vpp" || c.Poll > within {
+	if c.Count != 100 || c.PluginDir != "/var/lib/kubelet/device-plugins" || c.ContainerPath != "/run/memif" || c.Poll > within {
 		t.Errorf("%+v", c)
 	}
 	if path := c.Root + "/" + strings.Repeat("x", idLength) + "/memif.sock"; len(path) != 107 {

@@ -24,10 +24,10 @@ func TestAllocateReturnsDirectorySocketAndSecret(t *testing.T) {
 	if len(a.ID) != 20 || len(a.Secret) != 23 || a.Socket != 1 || strings.Join(a.Devices, " ") != "memif-0 memif-1" {
 		t.Errorf("allocation %+v", a)
 	}
-	if c.Envs["MEMIF_SOCKET"] != "/run/vpp/memif.sock" || c.Envs["MEMIF_SECRET"] != string(a.Secret) || len(c.Envs) != 2 {
+	if c.Envs["MEMIF_SOCKET"] != "/run/memif/memif.sock" || c.Envs["MEMIF_SECRET"] != string(a.Secret) || len(c.Envs) != 2 {
 		t.Errorf("environment: %v", c.Envs)
 	}
-	if len(c.Mounts) != 1 || c.Mounts[0].GetHostPath() != a.Directory || c.Mounts[0].GetContainerPath() != "/run/vpp" || !c.Mounts[0].GetReadOnly() {
+	if len(c.Mounts) != 1 || c.Mounts[0].GetHostPath() != a.Directory || c.Mounts[0].GetContainerPath() != "/run/memif" || !c.Mounts[0].GetReadOnly() {
 		t.Errorf("mounts: %v", c.Mounts)
 	}
 	if a.Directory != filepath.Join(n.config.Root, a.ID) {
@@ -35,7 +35,7 @@ func TestAllocateReturnsDirectorySocketAndSecret(t *testing.T) {
 	}
 	want := map[string]string{
 		"io.contivpp.memif.socket.host":      a.Directory + "/memif.sock",
-		"io.contivpp.memif.socket.container": "/run/vpp/memif.sock",
+		"io.contivpp.memif.socket.container": "/run/memif/memif.sock",
 	}
 	for key, value := range want {
 		if c.Annotations[key] != value || len(c.Annotations) != len(want) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/test/pages"
 	"github.com/weftnet/weft/test/peers"
 )
 
@@ -64,15 +65,20 @@ func (s *said) String() string {
 // startTestpmd starts a testpmd that is a client and echoes packets.
 func startTestpmd(t *testing.T, options string, arguments ...string) *testpmd {
 	t.Helper()
-	program := requireTestpmd(t)
 	prefix := fmt.Sprintf("weft%d-%d", os.Getpid(), testpmds.Add(1))
 	args := []string{
 		"--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--log-level=pmd.net.memif:debug", "--file-prefix", prefix, "--lcores", "0@(0-1),1@(0-1)",
 		"--vdev", "net_memif0,role=client,socket-abstract=no," + options,
 	}
 	args = append(args, arguments...)
-	args = append(args, "--", "-i", "--total-num-mbufs=20000", "--mbcache=256", "--auto-start", "--no-lsc-interrupt",
-		"--nb-cores=1", "--no-flush-rx", "--forward-mode=io")
+	return runTestpmd(t, append(args, "--", "-i", "--total-num-mbufs=20000", "--mbcache=256", "--auto-start", "--no-lsc-interrupt",
+		"--nb-cores=1", "--no-flush-rx", "--forward-mode=io"))
+}
+
+// runTestpmd starts a testpmd with these arguments.
+func runTestpmd(t *testing.T, args []string) *testpmd {
+	t.Helper()
+	program := requireTestpmd(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	command := program.Command(ctx, args...)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -191,6 +197,45 @@ func TestTestpmdConnectsAndEchoes(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The command of docs/functions.md for a pod connects and echoes, with a socket and a secret in the environment.
+func TestTestpmdRunsWithTheCommandOfTheDocumentation(t *testing.T) {
+	requireTestpmd(t)
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{ID: 1, Secret: "open sesame"})
+	environment := map[string]string{SocketVariable: l.Path(), SecretVariable: "open sesame"}
+	p := runTestpmd(t, documentedTestpmd(t, func(name string) string { return environment[name] }))
+	echo(t, p.await(t, l), 20000)
+}
+
+// documentedTestpmd returns the arguments of the command dpdk-testpmd of docs/functions.md, with expanded variables.
+func documentedTestpmd(t *testing.T, variable func(string) string) (arguments []string) {
+	t.Helper()
+	const page = "../docs/functions.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range pages.Parse(page, text).Blocks {
+		if !b.IsShell() {
+			continue
+		}
+		commands, err := b.Commands()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range commands {
+			if c[0] == "dpdk-testpmd" {
+				for _, word := range c[1:] {
+					arguments = append(arguments, os.Expand(word, variable))
+				}
+				return arguments
+			}
+		}
+	}
+	t.Fatal(page + " has no command dpdk-testpmd")
+	return nil
 }
 
 func TestTestpmdWithWrongSecretIsRefused(t *testing.T) {

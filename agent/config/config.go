@@ -387,6 +387,7 @@ type Devices struct {
 type Memifs struct {
 	Count         int    // number of devices; 0: none
 	Directory     string // parent of the sockets' directories
+	MountPath     string // of a container's directory in the container
 	Writable      bool   // pods can write to their sockets' directories
 	SecretInEnv   bool   // containers also have their secret in the environment
 	MaxRingSize   int    // slots
@@ -399,7 +400,8 @@ type Memifs struct {
 func (d *Devices) flags(fs *pflag.FlagSet) {
 	fs.IntVar(&d.Memif.Count, "devices-memif-count", 100, "number of memif devices for this node's pods, 0 to 1024")
 	fs.StringVar(&d.Memif.Directory, "devices-memif-directory", "", "parent of the sockets' directories, owned by root; default: memif in the directory of the agent's socket")
-	fs.BoolVar(&d.Memif.Writable, "devices-memif-writable", false, "mount the socket's directory writable into containers, for pods that run their own VPP")
+	fs.StringVar(&d.Memif.MountPath, "devices-memif-mount-path", "/run/memif", "where containers have the directory of their socket; /run/vpp, as in Contiv-VPP, hides the directory of a VPP in the container")
+	fs.BoolVar(&d.Memif.Writable, "devices-memif-writable", false, "mount the socket's directory writable into containers")
 	fs.BoolVar(&d.Memif.SecretInEnv, "devices-memif-secret-in-env", true, "containers have their secret also in the environment variable MEMIF_SECRET")
 	fs.IntVar(&d.Memif.MaxRingSize, "devices-memif-max-ring-size", 4096, "maximum number of slots of a ring, 2 to 16384")
 	fs.IntVar(&d.Memif.MaxBufferSize, "devices-memif-max-buffer-size", 16384, "maximum bytes of a slot, 64 to 65536")
@@ -414,7 +416,7 @@ func (d *Devices) validate() error {
 	m := d.Memif
 	return errors.Join(
 		between("devices.memif.count", m.Count, 0, devicemanager.MostDevices),
-		absolute("devices.memif.directory", m.Directory),
+		absolute("devices.memif.directory", m.Directory), mountPath("devices.memif.mountPath", m.MountPath),
 		d.validateDirectory(),
 		between("devices.memif.maxRingSize", m.MaxRingSize, 2, pod.MaxRingSize),
 		between("devices.memif.maxBufferSize", m.MaxBufferSize, 64, pod.MaxBufferSize),
@@ -422,6 +424,14 @@ func (d *Devices) validate() error {
 		between("devices.memif.collectAfter", m.CollectAfter, time.Second, time.Hour),
 		absolute("devices.pluginDir", d.PluginDir), absolute("devices.podResources", d.PodResources), absolute("devices.infoDir", d.InfoDir),
 	)
+}
+
+// mountPath checks that containers can have a mount there.
+func mountPath(key, path string) error {
+	if path == "/" || !filepath.IsAbs(path) || filepath.Clean(path) != path {
+		return fmt.Errorf("%s: %q is not an absolute path of a directory, such as /run/memif", key, path)
+	}
+	return nil
 }
 
 // validateDirectory checks that the paths of sockets are not longer than the kernel's limit.

@@ -101,6 +101,8 @@ func TestInvalidConfigurationIsReported(t *testing.T) {
 		{"an MTU too large", minimal + "mtu: 9001", "mtu: 9001 is not within 576 to 9000"},
 		{"an unknown type of dataplane", minimal + "dataplane: {type: ovs}", `dataplane.type: "ovs" is not one of`},
 		{"a relative path", minimal + "socket: run/agent.sock", `socket: "run/agent.sock" is not an absolute path`},
+		{"a relative mount path", minimal + "devices: {memif: {mountPath: run/memif}}", `devices.memif.mountPath: "run/memif" is not an absolute path of a directory`},
+		{"a mount over the whole file system", minimal + "devices: {memif: {mountPath: /}}", `devices.memif.mountPath: "/" is not`},
 		{"no pool", "mtu: 1500", "pools: at least one is required"},
 		{"a pool with host bits", "pools: [a=10.1.0.5/24]", "did you mean 10.1.0.0/24?"},
 		{"pools that overlap", "pools: [a=10.1.0.0/16, b=10.1.2.0/24]", "overlap"},

@@ -272,7 +272,7 @@ func nearestKey(keys *pflag.FlagSet, key string) string {
 }
 
 // groups are the prefixes of nested keys, the longest first.
-var groups = []string{"dataplane", "devices-memif", "devices", "http", "kubernetes", "log"}
+var groups = []string{"dataplane", "devices-memif", "devices", "http", "kubernetes", "log", "tracing", "ui"}
 
 // fileKey is the inverse of kebab.
 func fileKey(flag string) string {

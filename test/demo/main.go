@@ -19,16 +19,34 @@ import (
 func main() {
 	keep := flag.Bool("keep", false, "leave everything running until interrupted, for weftctl")
 	programs := flag.String("programs", "bin", "directory of weft-agent, weft-cni, weft-vswitch and weftctl")
+	cast := flag.String("record", "", "write a recording of the output to this file, in the format asciicast v2")
 	flag.Parse()
 	if err := netns.Enter(); err != nil {
 		fail(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Stdout, *programs, *keep); err != nil {
+	if err := recorded(ctx, *cast, *programs, *keep); err != nil {
 		stop()
 		fail(err)
 	}
+}
+
+// recorded runs the demo, and writes a recording if a file is named.
+func recorded(ctx context.Context, cast, programs string, keep bool) (err error) {
+	if cast == "" {
+		return run(ctx, os.Stdout, programs, keep)
+	}
+	file, err := os.Create(cast)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	r, err := newRecording(os.Stdout, file, time.Now)
+	if err != nil {
+		return err
+	}
+	return run(ctx, r, programs, keep)
 }
 
 func fail(err error) {

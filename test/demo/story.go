@@ -33,8 +33,8 @@ type step struct {
 // settling is the time in which the kernel may remove objects and close connections.
 const settling = 5 * time.Second
 
-// runSteps runs the steps, and stops at the first error.
-func (d *demo) runSteps(ctx context.Context, keep bool) error {
+// story returns the steps of a demo that ends, or that keeps its node.
+func story(keep bool) []step {
 	steps := []step{
 		{"five sandboxes on a private node; C's sandbox already has a default route", (*demo).prepare},
 		{"the agent starts, and starts its dataplane", (*demo).start},
@@ -56,8 +56,13 @@ func (d *demo) runSteps(ctx context.Context, keep bool) error {
 		steps = append(steps, step{"the runtime deletes all five, and kubelet forgets them: nothing is left over", (*demo).leave},
 			step{"all events, by weftctl events", (*demo).showEvents})
 	}
+	return steps
+}
+
+// runSteps runs the steps, and stops at the first error.
+func (d *demo) runSteps(ctx context.Context, keep bool) error {
 	begun := time.Now()
-	for _, s := range steps {
+	for _, s := range story(keep) {
 		if err := d.step(ctx, s); err != nil {
 			return err
 		}

@@ -71,18 +71,24 @@ func (s *space) status(name string) (list []statusEntry) {
 	return list
 }
 
+// applyDefinitionKind makes the cluster know NetworkAttachmentDefinitions until the test ends.
+func (s *space) applyDefinitionKind() {
+	s.t.Helper()
+	s.apply(definitionKind)
+	// kubectl wait fails at once for a definition without conditions.
+	s.must(cluster.Eventually(s.t.Context(), "the definition is established", func(ctx context.Context) error {
+		_, err := s.c.Kubectl(ctx, nil, "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io")
+		return err
+	}))
+}
+
 // Without Multus the agents connect a pod to the networks that it selects, and write the network-status annotation.
 func TestPodGetsTheNetworksThatItSelects(t *testing.T) {
 	t.Parallel()
 	needWeft(t)
 	s := newSpace(t)
 	s.apply(twoNetworks)
-	s.apply(definitionKind)
-	// kubectl wait fails at once for a definition without conditions.
-	s.must(cluster.Eventually(t.Context(), "the definition is established", func(ctx context.Context) error {
-		_, err := s.c.Kubectl(ctx, nil, "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io")
-		return err
-	}))
+	s.applyDefinitionKind()
 	s.apply(fmt.Sprintf(definition, s.name))
 	var pods []*corev1.Pod
 	for _, node := range []string{"n1", "n2"} {

@@ -47,8 +47,8 @@ func TestContainersOfAPodReachOnlyTheirOwnMemifs(t *testing.T) {
 	l.silent(a, links[3].Bare()[0], links[4].Bare()[0])
 	l.reach(a, links[1].Bare()[0])
 	thief := l.start(d, with(right, memif.SecretVariable, left.Envs[memif.SecretVariable]), "icmpresponder")
-	l.awaitOutput(thief, "m3: not connected: memif 1 on /run/vpp/memif.sock: peer disconnected: incorrect secret")
-	l.awaitOutput(thief, "m4: not connected: memif 2 on /run/vpp/memif.sock: peer disconnected: incorrect secret")
+	l.awaitOutput(thief, "m3: not connected: memif 1 on /run/memif/memif.sock: peer disconnected: incorrect secret")
+	l.awaitOutput(thief, "m4: not connected: memif 2 on /run/memif/memif.sock: peer disconnected: incorrect secret")
 }
 
 // onlyOwn compares the memifs of a container with the expected links of the result.

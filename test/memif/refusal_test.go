@@ -39,14 +39,14 @@ func TestClientWithoutTheSecretIsRefusedWithAReason(t *testing.T) {
 				t.Errorf("error %v, want disconnection by the peer: %s", err, tt.why)
 			}
 			stranger := l.start(d, with(vnf, memif.SecretVariable, tt.secret), "icmpresponder")
-			l.awaitOutput(stranger, "m1: not connected: memif 1 on /run/vpp/memif.sock: peer disconnected: "+tt.why)
+			l.awaitOutput(stranger, "m1: not connected: memif 1 on /run/memif/memif.sock: peer disconnected: "+tt.why)
 			stranger.end()
 		})
 	}
 	responder := l.start(d, vnf, "icmpresponder")
 	l.awaitOutput(responder, "connected to")
 	stranger := l.start(d, with(vnf, memif.SecretVariable, tests["another"].secret), "icmpresponder")
-	l.awaitOutput(stranger, "m1: not connected: memif 1 on /run/vpp/memif.sock: peer disconnected: already connected")
+	l.awaitOutput(stranger, "m1: not connected: memif 1 on /run/memif/memif.sock: peer disconnected: already connected")
 	for _, address := range m1.Bare() {
 		l.reach(a, address)
 	}

@@ -73,7 +73,7 @@ func TestUnprivilegedOwnerConnectsAndFileModesRefuseOtherUsers(t *testing.T) {
 		responder.end()
 	}
 	refused := l.startAs(as(stranger, stranger), d, vnf, "icmpresponder")
-	l.awaitOutput(refused, "/run/vpp/interfaces.json: permission denied")
+	l.awaitOutput(refused, "/run/memif/interfaces.json: permission denied")
 	<-refused.ended
 	for _, path := range []string{directory(vnf), m1.SocketPath, inDirectory(vnf, "secret")} {
 		l.closedTo(as(owner, group), path) // through the node's path
@@ -104,7 +104,7 @@ func TestEveryUserOfTheContainerConnectsIfTheGroupIsUnknown(t *testing.T) {
 		if out := l.lists(d, c, others); !strings.Contains(out, "No such file") {
 			t.Errorf("container %s sees %s: %s", c.Name, others, out)
 		}
-		if out := l.lists(d, c, "/run/vpp"); out != "interfaces.json\nmemif.sock\nsecret\n" {
+		if out := l.lists(d, c, "/run/memif"); out != "interfaces.json\nmemif.sock\nsecret\n" {
 			t.Errorf("container %s sees %s", c.Name, out)
 		}
 	}

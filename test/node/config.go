@@ -67,6 +67,7 @@ type devicesConfig struct {
 type memifConfig struct {
 	Count        int    `json:"count"`
 	CollectAfter string `json:"collectAfter"`
+	MountPath    string `json:"mountPath,omitempty"`
 }
 
 type httpConfig struct {
@@ -92,6 +93,7 @@ type Options struct {
 	PodInterface string        // type of the main interface; default: the agent's
 	PodQueues    int           // queue pairs of links; default: the agent's
 	Memifs       int           // number of devices; with devices the node has a kubelet
+	MemifMount   string        // where containers have their sockets; default: the agent's
 
 	AllowIPForwarding bool // pods' kernels may forward packets
 	NoDefaultRoutes   bool // main interfaces have no default routes
@@ -184,7 +186,7 @@ func (n *Node) writeConfig() error {
 		CoolDown: o.CoolDown.String(), MTU: mtu, HostLink: HostLink, Log: logConfig{"info", "text"},
 		Devices: devicesConfig{
 			PluginDir: filepath.Join(n.kubelet(), "device-plugins"), PodResources: filepath.Join(n.kubelet(), "pod-resources", "kubelet.sock"),
-			InfoDir: n.DeviceInfo(), Memif: memifConfig{o.Memifs, "1s"},
+			InfoDir: n.DeviceInfo(), Memif: memifConfig{o.Memifs, "1s", o.MemifMount},
 		},
 		Kubernetes: cluster, HTTP: httpConfig{o.HTTP}, Tracing: o.tracing(),
 		HealthFile: filepath.Join(n.run(), "healthy"), Verify: o.Verify,

@@ -56,7 +56,7 @@ func Eventually(ctx context.Context, what string, check func(ctx context.Context
 	}
 }
 
-// CountDown calls left until it returns zero. Its timeout begins anew whenever less than ever is left: the time of a hundred pods depends
+// CountDown calls left until it returns zero. Its timeout begins again whenever less than ever is left: the time of a hundred pods depends
 // on the machine, but a cluster that works finishes one of them at a time.
 func CountDown(ctx context.Context, what string, left func(ctx context.Context) (int, error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -27,6 +27,8 @@ var commands = map[string]command{
 	"links":   links,   // the interfaces with their addresses
 	"api":     api,     // [PATH]: print the API server's response to the pod's service account
 	"write":   write,   // FILE TEXT: a file on a volume
+	"ip":      ip,      // route add PREFIX via ADDRESS, as iproute2
+	"sysctl":  sysctl,  // -w KEY=VALUE, as procps
 }
 
 // then separates commands that run one after the other.
@@ -39,7 +41,7 @@ func main() {
 			one, rest, more = rest[:i], rest[i+1:], true
 		}
 		if len(one) == 0 || commands[one[0]] == nil {
-			fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|outages|bulk|stream|env|links|api|write [arguments] [then ...]")
+			fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|outages|bulk|stream|env|links|api|write|ip|sysctl [arguments] [then ...]")
 			os.Exit(2)
 		}
 		if err := commands[one[0]](os.Stdout, one[1:]); err != nil {
