@@ -156,5 +156,5 @@ func above(n uint16, all wire.Range) wire.Range { return wire.Range{First: n + 1
 
 // Guarded applies GuardACL to packets from the link.
 func (l Link) Guarded(v *Values) {
-	v.Add(wire.InterfaceACLKey(l.Object), wire.InterfaceACL{Interface: l.Object, ACL: GuardACL})
+	v.Add(wire.InterfaceACLKey(l.Object), wire.InterfaceACL{Interface: l.Object, Input: []string{GuardACL}})
 }
