@@ -54,7 +54,10 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require github.com/moby/spdystream v0.5.1 // indirect
+require (
+	github.com/moby/spdystream v0.5.1 // indirect
+	sigs.k8s.io/network-policy-api v0.1.7 // indirect
+)
 
 require (
 	github.com/Masterminds/semver/v3 v3.4.0 // indirect
