@@ -36,7 +36,7 @@ type Engine struct {
 	nodes      map[string]nodeState
 
 	dirty map[*podState]struct{} // local pods whose interfaces may need other rules
-	gone  map[ID]struct{}        // local pods that were deleted since Compile
+	gone  map[ID]struct{}        // local pods that were deleted since Compile, also if there is another one of that name
 	lists map[string]*List       // in use, by name
 	work  Work
 }
@@ -173,7 +173,6 @@ func (e *Engine) SetPod(p Pod) {
 	} else if equalPods(&was.Pod, &p) {
 		return
 	}
-	delete(e.gone, p.ID)
 	isPeer := !equalEnds(&was.Pod, &p) // its peers see other addresses or ports
 	was.Pod = p
 	if isPeer {
@@ -208,7 +207,7 @@ func (e *Engine) DeletePod(id ID) {
 	delete(e.namespaces[id.Namespace].pods, id.Name)
 	e.dropEmpty(id.Namespace)
 	delete(e.dirty, p)
-	if p.Local {
+	if p.Local || len(p.lists) > 0 {
 		e.gone[id] = struct{}{}
 	}
 }
@@ -377,11 +376,10 @@ type Change struct {
 // Compile compiles the local interfaces whose rules may differ, and returns the pods of which one does, in order.
 func (e *Engine) Compile() []Change {
 	var changes []Change
-	for id := range e.gone {
-		changes = append(changes, Change{ID: id, Gone: true})
-	}
 	for p := range e.dirty {
-		if now := e.compilePod(p); !maps.Equal(now, p.lists) {
+		_, again := e.gone[p.ID]
+		delete(e.gone, p.ID)
+		if now := e.compilePod(p); again || !maps.Equal(now, p.lists) {
 			for _, lists := range p.lists {
 				e.release(lists)
 			}
@@ -392,6 +390,9 @@ func (e *Engine) Compile() []Change {
 				e.release(lists)
 			}
 		}
+	}
+	for id := range e.gone {
+		changes = append(changes, Change{ID: id, Gone: true})
 	}
 	clear(e.dirty)
 	clear(e.gone)
