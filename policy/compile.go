@@ -348,3 +348,11 @@ func nameOf(rules []Rule) string {
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
+
+// Closed are the lists of an interface whose pod is not known yet: only the node reaches it.
+func Closed(node []netip.Prefix) Lists {
+	const origin = "the API server has not shown the pod yet"
+	deny := rest(Deny, origin)
+	ingress := append((&Engine{config: Config{Nodes: node}}).fromNode(), deny...)
+	return Lists{{Name: nameOf(ingress), Rules: ingress}, {Name: nameOf(deny), Rules: deny}}
+}

@@ -182,7 +182,9 @@ func (e *Engine) SetPod(p Pod) {
 	e.touch(was)
 }
 
-func equalPods(a, b *Pod) bool { return a.Local == b.Local && maps.Equal(a.Labels, b.Labels) && equalEnds(a, b) }
+func equalPods(a, b *Pod) bool {
+	return a.Local == b.Local && maps.Equal(a.Labels, b.Labels) && equalEnds(a, b)
+}
 
 // equalEnds reports whether peers reach both pods alike.
 func equalEnds(a, b *Pod) bool {
@@ -396,7 +398,9 @@ func (e *Engine) Compile() []Change {
 	}
 	clear(e.dirty)
 	clear(e.gone)
-	slices.SortFunc(changes, func(a, b Change) int { return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 	return changes
 }
 
@@ -451,4 +455,13 @@ func (e *Engine) release(lists Lists) {
 			delete(e.lists, l.Name)
 		}
 	}
+}
+
+// ListsOf returns the lists of a local pod as compiled last, by interface; false: the engine does not know the pod.
+func (e *Engine) ListsOf(id ID) (map[string]Lists, bool) {
+	p := e.pod(id)
+	if p == nil {
+		return nil, false
+	}
+	return maps.Clone(p.lists), true
 }
