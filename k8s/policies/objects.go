@@ -276,3 +276,10 @@ func interfaceOf(a *pod.Attachment, i pod.Interface) policy.Interface {
 	}
 	return out
 }
+
+// Invalid lists why policies are not enforced, one line each.
+func (p *Policies) Invalid() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Values(p.invalid))
+}

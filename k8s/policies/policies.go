@@ -27,11 +27,11 @@ import (
 
 // Config configures [Policies]. Node and Client are required.
 type Config struct {
-	Node     string // name of this node
-	Client   *client.Client
-	Denied   []policy.Denied
-	Question time.Duration // bounds a request that a pod waits for; default 3 s
-	Log      *slog.Logger
+	Node      string // name of this node
+	Client    *client.Client
+	Protected Protected     // what pods may not contact
+	Question  time.Duration // bounds a request that a pod waits for; default 3 s
+	Log       *slog.Logger
 }
 
 // Policies has the rules of this node's pods. Its methods may be called from any goroutine.
@@ -48,14 +48,16 @@ type Policies struct {
 	admin         *informer.Informer[*adminv1.AdminNetworkPolicy]
 	baseline      *informer.Informer[*adminv1.BaselineAdminNetworkPolicy]
 
-	mu       sync.Mutex
-	engine   *policy.Engine
-	synced   bool // the API server has shown all objects once
-	node     []netip.Prefix
-	attached map[policy.ID]map[pod.Key]*pod.Attachment // of this node
-	asked    map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
-	pending  map[policy.ID]bool                        // attached pods with other rules since the last call of Changed
-	invalid  map[policy.PolicyID]string                // why a policy is not enforced, as logged
+	mu     sync.Mutex
+	engine *policy.Engine
+	synced bool // the API server has shown all objects once
+	node   []netip.Prefix
+
+	deniedNow []policy.Denied
+	attached  map[policy.ID]map[pod.Key]*pod.Attachment // of this node
+	asked     map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
+	pending   map[policy.ID]bool                        // attached pods with other rules since the last call of Changed
+	invalid   map[policy.PolicyID]string                // why a policy is not enforced, as logged
 }
 
 // New knows no object. It sends nothing before Run.
@@ -65,7 +67,7 @@ func New(c Config) *Policies {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Policies{
-		config: c, changed: make(chan struct{}, 1), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{Denied: c.Denied}),
+		config: c, changed: make(chan struct{}, 1), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
 		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]*corev1.Pod), pending: make(map[policy.ID]bool),
 		invalid: make(map[policy.PolicyID]string),
 	}
@@ -298,9 +300,11 @@ func (p *Policies) setNode(link []netip.Prefix) {
 		list = append(list, addressesOf(n)...)
 	}
 	slices.SortFunc(list, netip.Prefix.Compare)
-	if list = slices.Compact(list); !slices.Equal(list, p.node) {
-		p.node = list
-		p.engine.SetConfig(policy.Config{Nodes: list, Denied: p.config.Denied})
+	list = slices.Compact(list)
+	denied := p.denied(list)
+	if !slices.Equal(list, p.node) || !slices.Equal(denied, p.deniedNow) {
+		p.node, p.deniedNow = list, denied
+		p.engine.SetConfig(policy.Config{Nodes: list, Denied: denied})
 	}
 }
 
