@@ -6,6 +6,7 @@ import (
 	"github.com/weftnet/weft/agent/cluster"
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/agent/operations"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/k8s/nodeview"
@@ -72,6 +73,14 @@ func (a *Agent) selected() func(context.Context, *pod.AddPod) ([]pod.InterfaceRe
 
 // policies returns the source of the rules of pods; nil: policies are not enforced.
 func (a *Agent) policies() attach.Policies {
+	if a.member == nil || a.member.Enforced == nil {
+		return nil
+	}
+	return a.member.Enforced
+}
+
+// explainer returns what explains decisions of policies; nil: policies are not enforced.
+func (a *Agent) explainer() operations.Explainer {
 	if a.member == nil || a.member.Enforced == nil {
 		return nil
 	}
