@@ -22,7 +22,11 @@ func (e *Engine) compile(p *podState, i *Interface) *[2][]Rule {
 	policies := e.policiesOf(p, i)
 	var rules [2][]Rule
 	for _, d := range []Direction{Ingress, Egress} {
-		rules[d] = append(e.fixed(d, i), e.evaluationOrder(policies, d, p, i)...)
+		own := e.evaluationOrder(policies, d, p, i)
+		if d == Egress && i.Main && own != nil {
+			own = append(e.toServices(own), own...)
+		}
+		rules[d] = append(e.fixed(d, i), own...)
 	}
 	if len(rules[Ingress])+len(rules[Egress]) == 0 {
 		return nil

@@ -34,6 +34,7 @@ type Engine struct {
 	groups     map[string]*group // by the key of their selector
 	selectors  *selectors
 	nodes      map[string]nodeState
+	services   map[string]Service
 
 	dirty map[*podState]struct{} // local pods whose interfaces may need other rules
 	gone  map[ID]struct{}        // local pods that were deleted since Compile, also if there is another one of that name
@@ -77,7 +78,7 @@ func NewEngine(c Config) *Engine {
 	return &Engine{
 		config: c, namespaces: make(map[string]*namespaceState), policies: make(map[PolicyID]*policyState), groups: make(map[string]*group),
 		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), gone: make(map[ID]struct{}),
-		lists: make(map[string]*List),
+		lists: make(map[string]*List), services: make(map[string]Service),
 	}
 }
 

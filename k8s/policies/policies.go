@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,6 +47,8 @@ type Policies struct {
 	networkPolicy *informer.Informer[*networkingv1.NetworkPolicy]
 	multi         *informer.Informer[*npwg.MultiNetworkPolicy]
 	admin         *informer.Informer[*adminv1.AdminNetworkPolicy]
+	services      *informer.Informer[*corev1.Service]
+	slices        *informer.Informer[*discoveryv1.EndpointSlice]
 	baseline      *informer.Informer[*adminv1.BaselineAdminNetworkPolicy]
 
 	mu     sync.Mutex
@@ -72,6 +75,7 @@ func New(c Config) *Policies {
 		invalid: make(map[policy.PolicyID]string),
 	}
 	p.watch()
+	p.watchServices()
 	return p
 }
 
@@ -148,6 +152,7 @@ func (p *Policies) begin() {
 	refreshAll(p.multi, p.refreshMulti)
 	refreshAll(p.admin, p.refreshAdmin)
 	refreshAll(p.baseline, p.refreshBaseline)
+	refreshAll(p.services, p.refreshService)
 	refreshAll(p.pods, func(key string) { p.refresh(idOf(key)) })
 	p.synced = true
 	for id := range p.attached {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -312,6 +313,43 @@ func TestProtectedDestinationsOfNodes(t *testing.T) {
 			t.Errorf("to %s port %d: permitted %t, want %t", tt.remote, tt.port, got, tt.want)
 		}
 	}
+}
+
+func TestEgressPolicyPermitsTheServiceOfAnAllowedPod(t *testing.T) {
+	l := newLab(t, nil)
+	spec := networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Egress"}, Egress: []networkingv1.NetworkPolicyEgressRule{{
+		To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}},
+	}}}
+	l.policy("p", spec)
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.pod("web", "n2", "10.1.1.5", nil)
+	l.pod("other", "n2", "10.1.1.6", nil)
+	for name, ip := range map[string]string{"web": "10.96.0.1", "other": "10.96.0.2"} {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name}}
+		s.Spec.ClusterIPs, s.Spec.Ports = []string{ip}, []corev1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}}
+		l.Put("services", s)
+	}
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	to := func(ip string) bool { return l.permits("db", "eth0", policy.Egress, ip, 80) }
+	if to("10.96.0.1") {
+		t.Error("a Service without endpoints is permitted")
+	}
+	port, name := int32(8080), "http"
+	endpoints := func(service, ip string) {
+		l.Put("endpointslices.discovery.k8s.io", &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: service + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+			Ports:      []discoveryv1.EndpointPort{{Name: &name, Port: &port}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip}}},
+		})
+	}
+	endpoints("other", "10.1.1.6")
+	endpoints("web", "10.1.1.5")
+	l.eventually("the Service of the allowed pod is permitted", func() bool { return to("10.96.0.1") })
+	if to("10.96.0.2") {
+		t.Error("the Service of another pod is permitted")
+	}
+	endpoints("web", "10.1.1.6")
+	l.eventually("it is denied when its endpoint is another pod", func() bool { return !to("10.96.0.1") })
 }
 
 func TestInvalidPolicyKeepsItsLastValidVersion(t *testing.T) {
