@@ -256,7 +256,7 @@ func (c *Client) AdminNetworkPolicies() *Typed[*adminv1.AdminNetworkPolicy, *adm
 	return typed[adminv1.AdminNetworkPolicy, adminv1.AdminNetworkPolicyList](c, c.admin, "adminnetworkpolicies", "")
 }
 
-// BaselineAdminNetworkPolicies is access to the BaselineAdminNetworkPolicies, of which there is at most one.
+// BaselineAdminNetworkPolicies is access to the BaselineAdminNetworkPolicy of the cluster.
 func (c *Client) BaselineAdminNetworkPolicies() *Typed[*adminv1.BaselineAdminNetworkPolicy, *adminv1.BaselineAdminNetworkPolicyList] {
 	return typed[adminv1.BaselineAdminNetworkPolicy, adminv1.BaselineAdminNetworkPolicyList](c, c.admin, "baselineadminnetworkpolicies", "")
 }
