@@ -102,8 +102,8 @@ func TestOnlyPodsOfLayer2NetworksWithCIDRsHaveTheGuardACL(t *testing.T) {
 			if !guarded[v.Interface] {
 				t.Errorf("%s has the guard ACL", key)
 			}
-			if _, planned := n.committer.Values()[wire.ACLKey(v.ACL)]; !planned {
-				t.Errorf("%s has no %s", key, v.ACL)
+			if _, planned := n.committer.Values()[wire.ACLKey(v.Input[0])]; !planned {
+				t.Errorf("%s has no %s", key, v.Input)
 			}
 		case wire.BridgeMember:
 			if v.Filtered != guarded[v.Interface] {

@@ -12,16 +12,26 @@ type ACL struct {
 	Rules []ACLRule `json:"rules"` // at least one
 }
 
-// ACLRule permits or denies packets of any source and destination address.
+// ACLRule permits or denies packets.
 //
-// A rule with protocols matches later fragments by their protocol only. It does not match packets without the first 8 bytes after the IP
-// headers, for example a first IPv6 fragment with incomplete extension headers.
+// A rule with protocols matches later fragments by their addresses and protocol only. It does not match packets without the first 8 bytes
+// after the IP headers, for example a first IPv6 fragment with incomplete extension headers.
 type ACLRule struct {
-	Permit       bool   `json:"permit,omitempty"`
-	Family       Family `json:"family"`
-	Protocols    Range  `json:"protocols,omitzero"` // 0 to 255; zero: any protocol, and both ranges of ports are zero
-	Sources      Range  `json:"sources,omitzero"`   // source ports, or ICMP types
-	Destinations Range  `json:"destinations,omitzero"`
+	Permit bool `json:"permit,omitempty"`
+	// Reflect makes a permitted packet open a session of the interface (VPP: permit+reflect). Until the session ages out, the interface
+	// permits its packets in both directions, whatever its lists say then.
+	Reflect     bool         `json:"reflect,omitempty"`
+	Family      Family       `json:"family"`
+	Source      netip.Prefix `json:"source,omitzero"`      // masked, of the family; zero: any address
+	Destination netip.Prefix `json:"destination,omitzero"` // likewise
+
+	Protocols    Range `json:"protocols,omitzero"` // 0 to 255; zero: any protocol, and both ranges of ports are zero
+	Sources      Range `json:"sources,omitzero"`   // source ports, or ICMP types
+	Destinations Range `json:"destinations,omitzero"`
+
+	// Origin names what the rule is from, such as a rule of a NetworkPolicy, for counters and explanations. The dataplane does not have
+	// it: rules that differ in it only are the same object there.
+	Origin string `json:"origin,omitempty"`
 }
 
 // Range is an inclusive range of numbers.
@@ -39,10 +49,17 @@ func (a ACL) Equal(o ACL) bool { return a.Label == o.Label && slices.Equal(a.Rul
 // ACLKey returns the key of an ACL.
 func ACLKey(name string) string { return Key(KindACL, name) }
 
-// InterfaceACL applies an ACL to the IP packets that an interface receives. Kind vpp.interface-acl; its name is the interface's.
+// InterfaceACL applies ACLs to the IP packets of an interface. In each direction the first rule of all its ACLs that matches a packet
+// decides, in the order of the list. Without ACLs a direction permits all packets. Kind vpp.interface-acl; its name is the interface's.
 type InterfaceACL struct {
-	Interface string `json:"interface"` // name of a vpp.interface
-	ACL       string `json:"acl"`       // name of a vpp.acl
+	Interface string   `json:"interface"`        // name of a vpp.interface
+	Input     []string `json:"input,omitempty"`  // names of vpp.acl, for packets that the dataplane receives
+	Output    []string `json:"output,omitempty"` // likewise for packets that the dataplane sends
+}
+
+// Equal reports whether both have the same ACLs in the same order.
+func (i InterfaceACL) Equal(o InterfaceACL) bool {
+	return i.Interface == o.Interface && slices.Equal(i.Input, o.Input) && slices.Equal(i.Output, o.Output)
 }
 
 // InterfaceACLKey returns the key of the ACL of an interface.

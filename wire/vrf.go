@@ -38,6 +38,8 @@ type InterfaceVRF struct {
 	Family      Family `json:"family"`
 	VRF         string `json:"vrf"`              // name of a vpp.vrf of that family
 	AntiSpoofed bool   `json:"judged,omitempty"` // depends on the interface's vpp.macip-acl
+
+	Filtered bool `json:"filtered,omitempty"` // depends on the interface's vpp.interface-acl
 }
 
 // InterfaceVRFName returns the name of the membership of an interface for one family.

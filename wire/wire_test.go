@@ -115,7 +115,7 @@ func TestFamilyOfAMappedAddressIsIPv6(t *testing.T) {
 
 // equals are the Equal methods of the types that == cannot compare.
 var equals = map[string]any{
-	"ACL": wire.ACL.Equal, "Card": wire.Card.Equal, "MACIP": wire.MACIP.Equal, "Masquerade": wire.Masquerade.Equal, "Route": wire.Route.Equal,
+	"ACL": wire.ACL.Equal, "InterfaceACL": wire.InterfaceACL.Equal, "Card": wire.Card.Equal, "MACIP": wire.MACIP.Equal, "Masquerade": wire.Masquerade.Equal, "Route": wire.Route.Equal,
 	"TunnelGuard": wire.TunnelGuard.Equal, "TunnelNAT": wire.TunnelNAT.Equal, "Uplink": wire.Uplink.Equal,
 }
 

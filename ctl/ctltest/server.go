@@ -26,6 +26,7 @@ type Replies struct {
 	Why          *operatorv1.WhyReply
 	Addresses    *operatorv1.AddressesReply
 	Devices      *operatorv1.DevicesReply
+	Policy       *operatorv1.PolicyReply
 	Counters     *operatorv1.CountersReply
 	Settings     *operatorv1.SettingsReply
 	Resync       *operatorv1.ResyncReply
@@ -103,6 +104,8 @@ func (a *Agent) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
 		return a.replies.Why, nil
 	case *operatorv1.AddressesRequest:
 		return a.replies.Addresses, nil
+	case *operatorv1.PolicyRequest:
+		return a.replies.Policy, nil
 	case *operatorv1.DevicesRequest:
 		return a.replies.Devices, nil
 	case *operatorv1.CountersRequest:

@@ -8,7 +8,6 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/acl"
@@ -46,13 +45,13 @@ func sameACL(want, have wire.ACL) bool {
 	return want.Label == have.Label && slices.Equal(byProtocol(want.Rules), byProtocol(have.Rules))
 }
 
-// byProtocol replaces each rule for several protocols by one rule for each protocol.
+// byProtocol replaces each rule for several protocols by one rule for each protocol, as the dataplane has them: without their origins.
 func byProtocol(rules []wire.ACLRule) []wire.ACLRule {
 	var all []wire.ACLRule
 	for _, r := range rules {
 		for p := r.Protocols.First; p <= r.Protocols.Last; p++ {
 			single := r
-			single.Protocols = wire.Single(p)
+			single.Protocols, single.Origin = wire.Single(p), ""
 			all = append(all, single)
 		}
 	}
@@ -85,6 +84,14 @@ func validateACLRule(r wire.ACLRule) error {
 		return errors.New("ports without a protocol")
 	case !isAny && r.Protocols.First == 0 || r.Protocols.Last > maxProtocol:
 		return fmt.Errorf("protocols %d to %d are not in the range 1 to %d", r.Protocols.First, r.Protocols.Last, maxProtocol)
+	}
+	for _, p := range []netip.Prefix{r.Source, r.Destination} {
+		if p != (netip.Prefix{}) && (p != p.Masked() || wire.FamilyOf(p.Addr()) != r.Family) {
+			return fmt.Errorf("prefix %s is not masked or not of family %s", p, r.Family)
+		}
+	}
+	if r.Reflect && !r.Permit {
+		return errors.New("a rule that denies opens no session")
 	}
 	for _, x := range []wire.Range{r.Protocols, r.Sources, r.Destinations} {
 		if x.First > x.Last {
@@ -186,13 +193,21 @@ var everywhere = map[wire.Family]netip.Prefix{
 
 // apiACLRule converts a rule for one protocol, or for any protocol, to the API.
 func apiACLRule(r wire.ACLRule) acl_types.ACLRule {
-	all := apiPrefix(everywhere[r.Family])
+	either := func(p netip.Prefix) ip_types.Prefix {
+		if !p.IsValid() {
+			p = everywhere[r.Family]
+		}
+		return apiPrefix(p)
+	}
 	rule := acl_types.ACLRule{
-		SrcPrefix: all, DstPrefix: all, Proto: ip_types.IPProto(r.Protocols.First),
+		SrcPrefix: either(r.Source), DstPrefix: either(r.Destination), Proto: ip_types.IPProto(r.Protocols.First),
 		SrcportOrIcmptypeFirst: r.Sources.First, SrcportOrIcmptypeLast: r.Sources.Last,
 		DstportOrIcmpcodeFirst: r.Destinations.First, DstportOrIcmpcodeLast: r.Destinations.Last,
 	}
-	if r.Permit {
+	switch {
+	case r.Reflect:
+		rule.IsPermit = acl_types.ACL_ACTION_API_PERMIT_REFLECT
+	case r.Permit:
 		rule.IsPermit = acl_types.ACL_ACTION_API_PERMIT
 	}
 	return rule
@@ -200,8 +215,16 @@ func apiACLRule(r wire.ACLRule) acl_types.ACLRule {
 
 // aclRule is the inverse of apiACLRule. It returns the zero rule, which is invalid, if there is no such rule.
 func aclRule(d acl_types.ACLRule) wire.ACLRule {
+	family := wire.FamilyOf(prefix(d.SrcPrefix).Addr())
+	some := func(p netip.Prefix) netip.Prefix {
+		if p == everywhere[family] {
+			return netip.Prefix{}
+		}
+		return p
+	}
 	r := wire.ACLRule{
-		Permit: d.IsPermit == acl_types.ACL_ACTION_API_PERMIT, Family: wire.FamilyOf(prefix(d.SrcPrefix).Addr()), Protocols: wire.Single(uint16(d.Proto)),
+		Permit: d.IsPermit != acl_types.ACL_ACTION_API_DENY, Reflect: d.IsPermit == acl_types.ACL_ACTION_API_PERMIT_REFLECT, Family: family,
+		Source: some(prefix(d.SrcPrefix)), Destination: some(prefix(d.DstPrefix)), Protocols: wire.Single(uint16(d.Proto)),
 		Sources:      wire.Range{First: d.SrcportOrIcmptypeFirst, Last: d.SrcportOrIcmptypeLast},
 		Destinations: wire.Range{First: d.DstportOrIcmpcodeFirst, Last: d.DstportOrIcmpcodeLast},
 	}
@@ -241,46 +264,73 @@ func (c *Client) acls(ctx context.Context) ([]kvscheduler.Actual[wire.ACL, ACLIn
 
 type interfaceACLItem = kvscheduler.Item[wire.InterfaceACL, Index]
 
-// interfaceACLDescriptor describes the lists of ACLs of interfaces. Our interfaces have one ACL, for received packets.
+// interfaceACLDescriptor describes the lists of ACLs of interfaces.
 func interfaceACLDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceACL, Index] {
 	return kvscheduler.Descriptor[wire.InterfaceACL, Index]{
 		Name: wire.KindInterfaceACL, Lane: Lane,
-		Equal:    equal[wire.InterfaceACL],
+		Equal:    wire.InterfaceACL.Equal,
 		Validate: validateInterfaceACL,
 		Deps: func(_ string, v wire.InterfaceACL) []kvscheduler.Dep {
-			return []kvscheduler.Dep{
-				{Label: "interface", On: ref(wire.KindInterface, v.Interface)},
-				{Label: "ACL", On: ref(wire.KindACL, v.ACL)},
+			deps := []kvscheduler.Dep{{Label: "interface", On: ref(wire.KindInterface, v.Interface)}}
+			for _, a := range slices.Concat(v.Input, v.Output) {
+				deps = append(deps, kvscheduler.Dep{Label: "ACL", On: ref(wire.KindACL, a)})
 			}
+			return deps
 		},
 		After: []string{wire.KindInterface, wire.KindACL},
 		Backend: simple[wire.InterfaceACL, Index]{
 			c: c,
-			create: func(it *interfaceACLItem) *request { // replaces any list, so an interface never lacks its ACL
+			create: func(it *interfaceACLItem) *request { // replaces any list, so an interface never lacks its ACLs
 				it.NewMeta = handle[Index](it, 0)
-				return setACLsOf(it.Want.Interface, it.NewMeta, handle[ACLIndex](it, 1))
+				var list []ACLIndex
+				for n := range len(it.Want.Input) + len(it.Want.Output) {
+					list = append(list, handle[ACLIndex](it, 1+n))
+				}
+				return setACLsOf(it.Want.Interface, it.NewMeta, len(it.Want.Input), list)
 			},
 			delete: func(it *interfaceACLItem) *request {
-				return setACLsOf(it.Have.Interface, it.Meta).fineIf(api.INVALID_SW_IF_INDEX)
+				return setACLsOf(it.Have.Interface, it.Meta, 0, nil).fineIf(api.INVALID_SW_IF_INDEX)
 			},
 			list: c.interfaceACLs,
 		},
 	}
 }
 
+// maxACLsOfInterface is the maximum of the 8-bit count in acl_interface_set_acl_list.
+const maxACLsOfInterface = 255
+
 func validateInterfaceACL(name string, v wire.InterfaceACL) error {
-	if name != v.Interface {
+	switch {
+	case name != v.Interface:
 		return fmt.Errorf("the name is that of the interface, %s", v.Interface)
+	case len(v.Input)+len(v.Output) == 0 || len(v.Input)+len(v.Output) > maxACLsOfInterface:
+		return fmt.Errorf("%d ACLs: an interface has 1 to %d", len(v.Input)+len(v.Output), maxACLsOfInterface)
+	}
+	for _, list := range [][]string{v.Input, v.Output} {
+		for n, a := range list {
+			if slices.Contains(list[:n], a) {
+				return fmt.Errorf("ACL %s is twice in a list", a)
+			}
+		}
 	}
 	return nil
 }
 
-func setACLsOf(name string, i Index, list ...ACLIndex) *request {
-	m := &acl.ACLInterfaceSetACLList{SwIfIndex: i.api(), Count: uint8(len(list)), NInput: uint8(len(list))}
+// filtered adds the dependency of an object by which an interface forwards packets on the ACLs of the interface.
+func filtered(is bool, name string, deps []kvscheduler.Dep) []kvscheduler.Dep {
+	if is {
+		deps = append(deps, kvscheduler.Dep{Label: "ACL", On: ref(wire.KindInterfaceACL, name)})
+	}
+	return deps
+}
+
+func setACLsOf(name string, i Index, inputs int, list []ACLIndex) *request {
+	m := &acl.ACLInterfaceSetACLList{SwIfIndex: i.api(), Count: uint8(len(list)), NInput: uint8(inputs)}
 	for _, a := range list {
 		m.Acls = append(m.Acls, uint32(a))
 	}
-	return ask(fmt.Sprintf("acl_interface_set_acl_list of %s: %v", name, list), m, &acl.ACLInterfaceSetACLListReply{})
+	what := fmt.Sprintf("acl_interface_set_acl_list of %s: input %v, output %v", name, list[:inputs], list[inputs:])
+	return ask(what, m, &acl.ACLInterfaceSetACLListReply{})
 }
 
 func (c *Client) interfaceACLs(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.InterfaceACL, Index], error) {
@@ -299,31 +349,29 @@ func (c *Client) interfaceACLs(ctx context.Context, _ []string) ([]kvscheduler.A
 	var found []kvscheduler.Actual[wire.InterfaceACL, Index]
 	for _, d := range listOf[*acl.ACLInterfaceListDetails](lists) {
 		name, isOurs := p.byIndex[Index(d.SwIfIndex)]
-		list, has := listName(d, names)
+		v, has := listsOf(name, d, names)
 		if isOurs && has {
-			found = append(found, kvscheduler.Actual[wire.InterfaceACL, Index]{
-				Name: name, V: wire.InterfaceACL{Interface: name, ACL: list}, Meta: Index(d.SwIfIndex),
-			})
+			found = append(found, kvscheduler.Actual[wire.InterfaceACL, Index]{Name: name, V: v, Meta: Index(d.SwIfIndex)})
 		}
 	}
 	return found, nil
 }
 
-// listName names the ACLs of an interface. The result is the name of an ACL only if that is the one ACL, for received packets.
-// listName returns false if all of them are foreign.
-func listName(d *acl.ACLInterfaceListDetails, names map[uint32]string) (string, bool) {
-	var list []string
-	has := false
+// listsOf converts the lists of an interface. The names of foreign ACLs are invalid for desired values. listsOf returns false if all of
+// them are foreign.
+func listsOf(name string, d *acl.ACLInterfaceListDetails, names map[uint32]string) (v wire.InterfaceACL, has bool) {
+	v.Interface = name
 	for n, a := range d.Acls {
 		name, ours := names[a]
 		if !ours {
 			name = fmt.Sprintf("#%d", a)
 		}
-		if n >= int(d.NInput) {
-			name += " (output)"
-		}
 		has = has || ours
-		list = append(list, name)
+		if n < int(d.NInput) {
+			v.Input = append(v.Input, name)
+		} else {
+			v.Output = append(v.Output, name)
+		}
 	}
-	return strings.Join(list, ", "), has
+	return v, has
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ func aclOf(label string, rules ...wire.ACLRule) object {
 }
 
 func aclOn(iface, label string) object {
-	return object{wire.InterfaceACLKey(iface), wire.InterfaceACL{Interface: iface, ACL: label}}
+	return object{wire.InterfaceACLKey(iface), wire.InterfaceACL{Interface: iface, Input: []string{label}}}
 }
 
 // plannedACL is the ACL of pods on layer 2 networks, as ipnet plans it.
@@ -181,10 +182,45 @@ func TestACLThatVPPWouldRefuseIsRefused(t *testing.T) {
 	if err := validateACL("weft:guard", plannedACL(t).value.(wire.ACL)); err != nil {
 		t.Error(err)
 	}
-	if _, has := listName(&acl.ACLInterfaceListDetails{Acls: []uint32{4}, NInput: 1}, map[uint32]string{5: "x"}); has {
+	if _, has := listsOf("a", &acl.ACLInterfaceListDetails{Acls: []uint32{4}, NInput: 1}, map[uint32]string{5: "x"}); has {
 		t.Error("a foreign ACL is ours")
 	}
-	if name, _ := listName(&acl.ACLInterfaceListDetails{Acls: []uint32{5}}, map[uint32]string{5: "x"}); name == "x" {
-		t.Error("an ACL for what is sent is one for what is received")
+	want := wire.InterfaceACL{Interface: "a", Input: []string{"#4"}, Output: []string{"x"}}
+	if v, _ := listsOf("a", &acl.ACLInterfaceListDetails{Acls: []uint32{4, 5}, NInput: 1}, map[uint32]string{5: "x"}); !v.Equal(want) {
+		t.Errorf("%+v, want %+v", v, want)
+	}
+}
+
+func TestRulesOfPoliciesAreReadBackAsTheyWereWritten(t *testing.T) {
+	source, port := netip.MustParsePrefix("10.1.0.5/32"), wire.Single(80)
+	for _, r := range []wire.ACLRule{
+		{Permit: true, Reflect: true, Family: wire.IP4, Source: source, Protocols: wire.Single(6), Sources: wire.Range{Last: 65535}, Destinations: port},
+		{Permit: true, Reflect: true, Family: wire.IP6, Destination: netip.MustParsePrefix("fd00::/64")},
+		{Family: wire.IP4, Source: source, Destination: netip.MustParsePrefix("10.2.0.0/16")},
+		{Permit: true, Family: wire.IP6},
+	} {
+		if err := validateACLRule(r); err != nil {
+			t.Errorf("%+v: %v", r, err)
+		}
+		if got := aclRule(apiACLRule(r)); got != r {
+			t.Errorf("%+v is read back as %+v", r, got)
+		}
+	}
+	for what, r := range map[string]wire.ACLRule{
+		"a prefix of another family": {Family: wire.IP6, Source: source},
+		"host bits":                  {Family: wire.IP4, Destination: netip.MustParsePrefix("10.1.0.5/16")},
+		"a session of a denial":      {Family: wire.IP4, Reflect: true},
+	} {
+		if validateACLRule(r) == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+}
+
+func TestRulesThatDifferInTheirOriginOnlyAreTheSame(t *testing.T) {
+	a, b := aclOf("x", rule(true, 1, 2)).value.(wire.ACL), aclOf("x", rule(true, 1, 2)).value.(wire.ACL)
+	b.Rules[0].Origin = "networkpolicy a/b"
+	if !sameACL(a, b) || aclHash(a) != aclHash(b) {
+		t.Error("the dataplane would get the same rules again")
 	}
 }

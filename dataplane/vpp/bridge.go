@@ -193,9 +193,7 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 				kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, v.Interface), Mode: kvscheduler.Follow},
 				kvscheduler.Dep{Label: "bridge domain", On: ref(wire.KindBridgeDomain, v.BridgeDomain)},
 			)
-			if v.Filtered {
-				deps = append(deps, kvscheduler.Dep{Label: "ACL", On: ref(wire.KindInterfaceACL, v.Interface)})
-			}
+			deps = filtered(v.Filtered, v.Interface, deps)
 			if end, err := kvscheduler.ParseRef(v.LinuxEnd); err == nil {
 				deps = append(deps, kvscheduler.Dep{Label: "Linux end", On: end})
 			}

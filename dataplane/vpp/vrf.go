@@ -153,10 +153,11 @@ func membershipDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceVRF, I
 		Equal:    sameMembership,
 		Validate: validateMembership,
 		Deps: func(_ string, v wire.InterfaceVRF) []kvscheduler.Dep {
-			return judged(v.AntiSpoofed, v.Interface,
+			deps := judged(v.AntiSpoofed, v.Interface,
 				kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, v.Interface)},
 				kvscheduler.Dep{Label: "VRF", On: ref(wire.KindVRF, v.VRF)},
 			)
+			return filtered(v.Filtered, v.Interface, deps)
 		},
 		// The dataplane moves no interface that has addresses: recreation removes them before and adds them again.
 		Recreate: always[wire.InterfaceVRF],
@@ -177,7 +178,7 @@ func membershipDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceVRF, I
 
 // sameMembership ignores fields that the dataplane does not report.
 func sameMembership(want, have wire.InterfaceVRF) bool {
-	have.AntiSpoofed = want.AntiSpoofed
+	have.AntiSpoofed, have.Filtered = want.AntiSpoofed, want.Filtered
 	return want == have
 }
 

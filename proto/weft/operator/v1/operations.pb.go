@@ -239,6 +239,400 @@ func (x *Condition) GetMessage() string {
 	return ""
 }
 
+// PolicyRequest asks for the rules of a pod, or for the decision about a connection if from or to is set.
+type PolicyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`             // NAMESPACE/NAME
+	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"` // of the pod; empty: the main one, or all if rules are asked for
+	From          string                 `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`           // NAMESPACE/NAME or an address: the source of a connection to the pod
+	To            string                 `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`               // the same for the destination of a connection from the pod
+	Protocol      string                 `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`   // TCP, UDP or SCTP; empty: TCP
+	Port          uint32                 `protobuf:"varint,6,opt,name=port,proto3" json:"port,omitempty"`          // of the destination
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyRequest) Reset() {
+	*x = PolicyRequest{}
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyRequest) ProtoMessage() {}
+
+func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
+func (*PolicyRequest) Descriptor() ([]byte, []int) {
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PolicyRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *PolicyRequest) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *PolicyRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *PolicyRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *PolicyRequest) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *PolicyRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+type PolicyReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Interfaces    []*PolicyRules         `protobuf:"bytes,1,rep,name=interfaces,proto3" json:"interfaces,omitempty"` // of a pod of this node, as the dataplane has them; by name
+	Verdict       *PolicyVerdict         `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"`       // of a connection
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyReply) Reset() {
+	*x = PolicyReply{}
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyReply) ProtoMessage() {}
+
+func (x *PolicyReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyReply.ProtoReflect.Descriptor instead.
+func (*PolicyReply) Descriptor() ([]byte, []int) {
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PolicyReply) GetInterfaces() []*PolicyRules {
+	if x != nil {
+		return x.Interfaces
+	}
+	return nil
+}
+
+func (x *PolicyReply) GetVerdict() *PolicyVerdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return nil
+}
+
+// PolicyRules are the rules of an interface. An interface that no policy restricts is not listed.
+type PolicyRules struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Interface     string                 `protobuf:"bytes,1,opt,name=interface,proto3" json:"interface,omitempty"`
+	Ingress       []*PolicyRule          `protobuf:"bytes,2,rep,name=ingress,proto3" json:"ingress,omitempty"` // the first rule that matches decides
+	Egress        []*PolicyRule          `protobuf:"bytes,3,rep,name=egress,proto3" json:"egress,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyRules) Reset() {
+	*x = PolicyRules{}
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyRules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyRules) ProtoMessage() {}
+
+func (x *PolicyRules) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyRules.ProtoReflect.Descriptor instead.
+func (*PolicyRules) Descriptor() ([]byte, []int) {
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PolicyRules) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *PolicyRules) GetIngress() []*PolicyRule {
+	if x != nil {
+		return x.Ingress
+	}
+	return nil
+}
+
+func (x *PolicyRules) GetEgress() []*PolicyRule {
+	if x != nil {
+		return x.Egress
+	}
+	return nil
+}
+
+type PolicyRule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allow         bool                   `protobuf:"varint,1,opt,name=allow,proto3" json:"allow,omitempty"`
+	Remote        string                 `protobuf:"bytes,2,opt,name=remote,proto3" json:"remote,omitempty"`     // a prefix
+	Protocol      string                 `protobuf:"bytes,3,opt,name=protocol,proto3" json:"protocol,omitempty"` // any, TCP, UDP or SCTP
+	Ports         string                 `protobuf:"bytes,4,opt,name=ports,proto3" json:"ports,omitempty"`       // empty: all
+	Origin        string                 `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`     // the policy and its rule
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyRule) Reset() {
+	*x = PolicyRule{}
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyRule) ProtoMessage() {}
+
+func (x *PolicyRule) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyRule.ProtoReflect.Descriptor instead.
+func (*PolicyRule) Descriptor() ([]byte, []int) {
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PolicyRule) GetAllow() bool {
+	if x != nil {
+		return x.Allow
+	}
+	return false
+}
+
+func (x *PolicyRule) GetRemote() string {
+	if x != nil {
+		return x.Remote
+	}
+	return ""
+}
+
+func (x *PolicyRule) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *PolicyRule) GetPorts() string {
+	if x != nil {
+		return x.Ports
+	}
+	return ""
+}
+
+func (x *PolicyRule) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+type PolicyVerdict struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"` // address
+	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Egress        *PolicyDecision        `protobuf:"bytes,3,opt,name=egress,proto3" json:"egress,omitempty"`   // of the source's policies
+	Ingress       *PolicyDecision        `protobuf:"bytes,4,opt,name=ingress,proto3" json:"ingress,omitempty"` // of the destination's policies
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyVerdict) Reset() {
+	*x = PolicyVerdict{}
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyVerdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyVerdict) ProtoMessage() {}
+
+func (x *PolicyVerdict) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyVerdict.ProtoReflect.Descriptor instead.
+func (*PolicyVerdict) Descriptor() ([]byte, []int) {
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PolicyVerdict) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *PolicyVerdict) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *PolicyVerdict) GetEgress() *PolicyDecision {
+	if x != nil {
+		return x.Egress
+	}
+	return nil
+}
+
+func (x *PolicyVerdict) GetIngress() *PolicyDecision {
+	if x != nil {
+		return x.Ingress
+	}
+	return nil
+}
+
+type PolicyDecision struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allow         bool                   `protobuf:"varint,1,opt,name=allow,proto3" json:"allow,omitempty"`
+	Origin        string                 `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyDecision) Reset() {
+	*x = PolicyDecision{}
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyDecision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyDecision) ProtoMessage() {}
+
+func (x *PolicyDecision) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyDecision.ProtoReflect.Descriptor instead.
+func (*PolicyDecision) Descriptor() ([]byte, []int) {
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PolicyDecision) GetAllow() bool {
+	if x != nil {
+		return x.Allow
+	}
+	return false
+}
+
+func (x *PolicyDecision) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
 type AttachmentsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"` // NAMESPACE/NAME: only attachments of this pod
@@ -248,7 +642,7 @@ type AttachmentsRequest struct {
 
 func (x *AttachmentsRequest) Reset() {
 	*x = AttachmentsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[3]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -260,7 +654,7 @@ func (x *AttachmentsRequest) String() string {
 func (*AttachmentsRequest) ProtoMessage() {}
 
 func (x *AttachmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[3]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -273,7 +667,7 @@ func (x *AttachmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentsRequest.ProtoReflect.Descriptor instead.
 func (*AttachmentsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{3}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AttachmentsRequest) GetPod() string {
@@ -292,7 +686,7 @@ type AttachmentsReply struct {
 
 func (x *AttachmentsReply) Reset() {
 	*x = AttachmentsReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[4]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -304,7 +698,7 @@ func (x *AttachmentsReply) String() string {
 func (*AttachmentsReply) ProtoMessage() {}
 
 func (x *AttachmentsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[4]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -317,7 +711,7 @@ func (x *AttachmentsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentsReply.ProtoReflect.Descriptor instead.
 func (*AttachmentsReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{4}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AttachmentsReply) GetAttachments() []*AttachmentInfo {
@@ -342,7 +736,7 @@ type AttachmentInfo struct {
 
 func (x *AttachmentInfo) Reset() {
 	*x = AttachmentInfo{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[5]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +748,7 @@ func (x *AttachmentInfo) String() string {
 func (*AttachmentInfo) ProtoMessage() {}
 
 func (x *AttachmentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[5]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +761,7 @@ func (x *AttachmentInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentInfo.ProtoReflect.Descriptor instead.
 func (*AttachmentInfo) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{5}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AttachmentInfo) GetAttachment() *v1.Attachment {
@@ -434,7 +828,7 @@ type InterfaceInfo struct {
 
 func (x *InterfaceInfo) Reset() {
 	*x = InterfaceInfo{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[6]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +840,7 @@ func (x *InterfaceInfo) String() string {
 func (*InterfaceInfo) ProtoMessage() {}
 
 func (x *InterfaceInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[6]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +853,7 @@ func (x *InterfaceInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceInfo.ProtoReflect.Descriptor instead.
 func (*InterfaceInfo) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{6}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InterfaceInfo) GetName() string {
@@ -528,7 +922,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[7]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -540,7 +934,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[7]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -553,7 +947,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{7}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *EventsRequest) GetSince() uint64 {
@@ -653,7 +1047,7 @@ type EventRecord struct {
 
 func (x *EventRecord) Reset() {
 	*x = EventRecord{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[8]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +1059,7 @@ func (x *EventRecord) String() string {
 func (*EventRecord) ProtoMessage() {}
 
 func (x *EventRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[8]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +1072,7 @@ func (x *EventRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventRecord.ProtoReflect.Descriptor instead.
 func (*EventRecord) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{8}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EventRecord) GetSeq() uint64 {
@@ -918,7 +1312,7 @@ type EventStep struct {
 
 func (x *EventStep) Reset() {
 	*x = EventStep{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[9]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1324,7 @@ func (x *EventStep) String() string {
 func (*EventStep) ProtoMessage() {}
 
 func (x *EventStep) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[9]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1337,7 @@ func (x *EventStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventStep.ProtoReflect.Descriptor instead.
 func (*EventStep) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{9}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EventStep) GetNumber() uint32 {
@@ -987,7 +1381,7 @@ type EventHandler struct {
 
 func (x *EventHandler) Reset() {
 	*x = EventHandler{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[10]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1393,7 @@ func (x *EventHandler) String() string {
 func (*EventHandler) ProtoMessage() {}
 
 func (x *EventHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[10]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1406,7 @@ func (x *EventHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventHandler.ProtoReflect.Descriptor instead.
 func (*EventHandler) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{10}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EventHandler) GetName() string {
@@ -1055,7 +1449,7 @@ type EventDrop struct {
 
 func (x *EventDrop) Reset() {
 	*x = EventDrop{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[11]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1461,7 @@ func (x *EventDrop) String() string {
 func (*EventDrop) ProtoMessage() {}
 
 func (x *EventDrop) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[11]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1474,7 @@ func (x *EventDrop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventDrop.ProtoReflect.Descriptor instead.
 func (*EventDrop) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{11}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EventDrop) GetKey() string {
@@ -1115,7 +1509,7 @@ type TransactionsRequest struct {
 
 func (x *TransactionsRequest) Reset() {
 	*x = TransactionsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[12]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1521,7 @@ func (x *TransactionsRequest) String() string {
 func (*TransactionsRequest) ProtoMessage() {}
 
 func (x *TransactionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[12]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1534,7 @@ func (x *TransactionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsRequest.ProtoReflect.Descriptor instead.
 func (*TransactionsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{12}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TransactionsRequest) GetLast() uint32 {
@@ -1173,7 +1567,7 @@ type TransactionsReply struct {
 
 func (x *TransactionsReply) Reset() {
 	*x = TransactionsReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[13]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1579,7 @@ func (x *TransactionsReply) String() string {
 func (*TransactionsReply) ProtoMessage() {}
 
 func (x *TransactionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[13]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1592,7 @@ func (x *TransactionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsReply.ProtoReflect.Descriptor instead.
 func (*TransactionsReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{13}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TransactionsReply) GetTransactions() []*TransactionRecord {
@@ -1232,7 +1626,7 @@ type TransactionRecord struct {
 
 func (x *TransactionRecord) Reset() {
 	*x = TransactionRecord{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[14]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1638,7 @@ func (x *TransactionRecord) String() string {
 func (*TransactionRecord) ProtoMessage() {}
 
 func (x *TransactionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[14]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1651,7 @@ func (x *TransactionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionRecord.ProtoReflect.Descriptor instead.
 func (*TransactionRecord) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{14}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TransactionRecord) GetSeq() uint64 {
@@ -1393,7 +1787,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[15]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1799,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[15]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1812,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{15}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Operation) GetRef() string {
@@ -1516,7 +1910,7 @@ type Waiting struct {
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1922,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1935,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{16}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Waiting) GetRef() string {
@@ -1567,7 +1961,7 @@ type ObjectsRequest struct {
 
 func (x *ObjectsRequest) Reset() {
 	*x = ObjectsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1973,7 @@ func (x *ObjectsRequest) String() string {
 func (*ObjectsRequest) ProtoMessage() {}
 
 func (x *ObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1986,7 @@ func (x *ObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{17}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ObjectsRequest) GetPrefix() string {
@@ -1611,7 +2005,7 @@ type ObjectsReply struct {
 
 func (x *ObjectsReply) Reset() {
 	*x = ObjectsReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +2017,7 @@ func (x *ObjectsReply) String() string {
 func (*ObjectsReply) ProtoMessage() {}
 
 func (x *ObjectsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +2030,7 @@ func (x *ObjectsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectsReply.ProtoReflect.Descriptor instead.
 func (*ObjectsReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{18}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ObjectsReply) GetObjects() []*Object {
@@ -1663,7 +2057,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +2069,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +2082,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{19}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Object) GetRef() string {
@@ -1763,7 +2157,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +2169,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +2182,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{20}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WhyRequest) GetRef() string {
@@ -1808,7 +2202,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +2214,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +2227,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{21}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WhyReply) GetLines() []string {
@@ -1859,7 +2253,7 @@ type AddressesRequest struct {
 
 func (x *AddressesRequest) Reset() {
 	*x = AddressesRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +2265,7 @@ func (x *AddressesRequest) String() string {
 func (*AddressesRequest) ProtoMessage() {}
 
 func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +2278,7 @@ func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesRequest.ProtoReflect.Descriptor instead.
 func (*AddressesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{22}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AddressesRequest) GetAddress() string {
@@ -1904,7 +2298,7 @@ type AddressesReply struct {
 
 func (x *AddressesReply) Reset() {
 	*x = AddressesReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2310,7 @@ func (x *AddressesReply) String() string {
 func (*AddressesReply) ProtoMessage() {}
 
 func (x *AddressesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2323,7 @@ func (x *AddressesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesReply.ProtoReflect.Descriptor instead.
 func (*AddressesReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{23}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AddressesReply) GetPools() []*Pool {
@@ -1960,7 +2354,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2366,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2379,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{24}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Pool) GetName() string {
@@ -2046,7 +2440,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2452,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2465,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{25}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Lease) GetPool() string {
@@ -2138,7 +2532,7 @@ type DevicesRequest struct {
 
 func (x *DevicesRequest) Reset() {
 	*x = DevicesRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2544,7 @@ func (x *DevicesRequest) String() string {
 func (*DevicesRequest) ProtoMessage() {}
 
 func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2557,7 @@ func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesRequest.ProtoReflect.Descriptor instead.
 func (*DevicesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{26}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{32}
 }
 
 type DevicesReply struct {
@@ -2177,7 +2571,7 @@ type DevicesReply struct {
 
 func (x *DevicesReply) Reset() {
 	*x = DevicesReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2189,7 +2583,7 @@ func (x *DevicesReply) String() string {
 func (*DevicesReply) ProtoMessage() {}
 
 func (x *DevicesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2202,7 +2596,7 @@ func (x *DevicesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesReply.ProtoReflect.Descriptor instead.
 func (*DevicesReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{27}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DevicesReply) GetRegistered() bool {
@@ -2242,7 +2636,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2648,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2661,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{28}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Allocation) GetId() string {
@@ -2327,7 +2721,7 @@ type CountersRequest struct {
 
 func (x *CountersRequest) Reset() {
 	*x = CountersRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2733,7 @@ func (x *CountersRequest) String() string {
 func (*CountersRequest) ProtoMessage() {}
 
 func (x *CountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2746,7 @@ func (x *CountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersRequest.ProtoReflect.Descriptor instead.
 func (*CountersRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{29}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{35}
 }
 
 type CountersReply struct {
@@ -2365,7 +2759,7 @@ type CountersReply struct {
 
 func (x *CountersReply) Reset() {
 	*x = CountersReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2771,7 @@ func (x *CountersReply) String() string {
 func (*CountersReply) ProtoMessage() {}
 
 func (x *CountersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2784,7 @@ func (x *CountersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersReply.ProtoReflect.Descriptor instead.
 func (*CountersReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{30}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CountersReply) GetInterfaces() []*InterfaceCounters {
@@ -2428,7 +2822,7 @@ type InterfaceCounters struct {
 
 func (x *InterfaceCounters) Reset() {
 	*x = InterfaceCounters{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2440,7 +2834,7 @@ func (x *InterfaceCounters) String() string {
 func (*InterfaceCounters) ProtoMessage() {}
 
 func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2453,7 +2847,7 @@ func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceCounters.ProtoReflect.Descriptor instead.
 func (*InterfaceCounters) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{31}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *InterfaceCounters) GetAttachment() *v1.Attachment {
@@ -2552,7 +2946,7 @@ type ErrorCounter struct {
 
 func (x *ErrorCounter) Reset() {
 	*x = ErrorCounter{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2958,7 @@ func (x *ErrorCounter) String() string {
 func (*ErrorCounter) ProtoMessage() {}
 
 func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2971,7 @@ func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorCounter.ProtoReflect.Descriptor instead.
 func (*ErrorCounter) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{32}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ErrorCounter) GetNode() string {
@@ -2611,7 +3005,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +3017,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +3030,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{33}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ConfigureRequest) GetSource() string {
@@ -2666,7 +3060,7 @@ type ConfigureReply struct {
 
 func (x *ConfigureReply) Reset() {
 	*x = ConfigureReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +3072,7 @@ func (x *ConfigureReply) String() string {
 func (*ConfigureReply) ProtoMessage() {}
 
 func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +3085,7 @@ func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureReply.ProtoReflect.Descriptor instead.
 func (*ConfigureReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{34}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ConfigureReply) GetEvent() uint64 {
@@ -2737,7 +3131,7 @@ type SettingsRequest struct {
 
 func (x *SettingsRequest) Reset() {
 	*x = SettingsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +3143,7 @@ func (x *SettingsRequest) String() string {
 func (*SettingsRequest) ProtoMessage() {}
 
 func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +3156,7 @@ func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
 func (*SettingsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{35}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{41}
 }
 
 type SettingsReply struct {
@@ -2774,7 +3168,7 @@ type SettingsReply struct {
 
 func (x *SettingsReply) Reset() {
 	*x = SettingsReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2786,7 +3180,7 @@ func (x *SettingsReply) String() string {
 func (*SettingsReply) ProtoMessage() {}
 
 func (x *SettingsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2799,7 +3193,7 @@ func (x *SettingsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsReply.ProtoReflect.Descriptor instead.
 func (*SettingsReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{36}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SettingsReply) GetYaml() string {
@@ -2821,7 +3215,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2833,7 +3227,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2846,7 +3240,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{37}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ResyncRequest) GetKind() string {
@@ -2888,7 +3282,7 @@ type ResyncReply struct {
 
 func (x *ResyncReply) Reset() {
 	*x = ResyncReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2900,7 +3294,7 @@ func (x *ResyncReply) String() string {
 func (*ResyncReply) ProtoMessage() {}
 
 func (x *ResyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2913,7 +3307,7 @@ func (x *ResyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncReply.ProtoReflect.Descriptor instead.
 func (*ResyncReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{38}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ResyncReply) GetEvent() uint64 {
@@ -2945,7 +3339,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2957,7 +3351,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,7 +3364,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{39}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{45}
 }
 
 type AuditReply struct {
@@ -2985,7 +3379,7 @@ type AuditReply struct {
 
 func (x *AuditReply) Reset() {
 	*x = AuditReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2997,7 +3391,7 @@ func (x *AuditReply) String() string {
 func (*AuditReply) ProtoMessage() {}
 
 func (x *AuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3010,7 +3404,7 @@ func (x *AuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
 func (*AuditReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{40}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AuditReply) GetObjects() uint32 {
@@ -3052,7 +3446,7 @@ type Drift struct {
 
 func (x *Drift) Reset() {
 	*x = Drift{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3064,7 +3458,7 @@ func (x *Drift) String() string {
 func (*Drift) ProtoMessage() {}
 
 func (x *Drift) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3077,7 +3471,7 @@ func (x *Drift) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drift.ProtoReflect.Descriptor instead.
 func (*Drift) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{41}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Drift) GetRef() string {
@@ -3104,7 +3498,7 @@ type LogLevelRequest struct {
 
 func (x *LogLevelRequest) Reset() {
 	*x = LogLevelRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3116,7 +3510,7 @@ func (x *LogLevelRequest) String() string {
 func (*LogLevelRequest) ProtoMessage() {}
 
 func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3129,7 +3523,7 @@ func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLevelRequest.ProtoReflect.Descriptor instead.
 func (*LogLevelRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{42}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *LogLevelRequest) GetLevel() string {
@@ -3157,7 +3551,7 @@ type LogLevelReply struct {
 
 func (x *LogLevelReply) Reset() {
 	*x = LogLevelReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3169,7 +3563,7 @@ func (x *LogLevelReply) String() string {
 func (*LogLevelReply) ProtoMessage() {}
 
 func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3182,7 +3576,7 @@ func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLevelReply.ProtoReflect.Descriptor instead.
 func (*LogLevelReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{43}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *LogLevelReply) GetLevel() string {
@@ -3214,7 +3608,7 @@ type QuarantineRequest struct {
 
 func (x *QuarantineRequest) Reset() {
 	*x = QuarantineRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3226,7 +3620,7 @@ func (x *QuarantineRequest) String() string {
 func (*QuarantineRequest) ProtoMessage() {}
 
 func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3239,7 +3633,7 @@ func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineRequest.ProtoReflect.Descriptor instead.
 func (*QuarantineRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{44}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{50}
 }
 
 type QuarantineReply struct {
@@ -3251,7 +3645,7 @@ type QuarantineReply struct {
 
 func (x *QuarantineReply) Reset() {
 	*x = QuarantineReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3263,7 +3657,7 @@ func (x *QuarantineReply) String() string {
 func (*QuarantineReply) ProtoMessage() {}
 
 func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3276,7 +3670,7 @@ func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineReply.ProtoReflect.Descriptor instead.
 func (*QuarantineReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{45}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *QuarantineReply) GetEntries() []*QuarantineEntry {
@@ -3301,7 +3695,7 @@ type QuarantineEntry struct {
 
 func (x *QuarantineEntry) Reset() {
 	*x = QuarantineEntry{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3707,7 @@ func (x *QuarantineEntry) String() string {
 func (*QuarantineEntry) ProtoMessage() {}
 
 func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3720,7 @@ func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineEntry.ProtoReflect.Descriptor instead.
 func (*QuarantineEntry) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{46}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *QuarantineEntry) GetAttachment() *v1.Attachment {
@@ -3380,7 +3774,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3786,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3799,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{47}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReleaseRequest) GetName() string {
@@ -3425,7 +3819,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3831,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3844,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{48}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReleaseReply) GetReleased() uint32 {
@@ -3477,7 +3871,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3489,7 +3883,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3502,7 +3896,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{49}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -3528,7 +3922,7 @@ type CollectGarbageReply struct {
 
 func (x *CollectGarbageReply) Reset() {
 	*x = CollectGarbageReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3540,7 +3934,7 @@ func (x *CollectGarbageReply) String() string {
 func (*CollectGarbageReply) ProtoMessage() {}
 
 func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3553,7 +3947,7 @@ func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageReply.ProtoReflect.Descriptor instead.
 func (*CollectGarbageReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{50}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CollectGarbageReply) GetGarbage() []*Garbage {
@@ -3579,7 +3973,7 @@ type Garbage struct {
 
 func (x *Garbage) Reset() {
 	*x = Garbage{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +3985,7 @@ func (x *Garbage) String() string {
 func (*Garbage) ProtoMessage() {}
 
 func (x *Garbage) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +3998,7 @@ func (x *Garbage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Garbage.ProtoReflect.Descriptor instead.
 func (*Garbage) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{51}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Garbage) GetKey() string {
@@ -3683,7 +4077,38 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\tCondition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02ok\x18\x02 \x01(\bR\x02ok\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"&\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x93\x01\n" +
+	"\rPolicyRequest\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x1c\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\tR\x02to\x12\x1a\n" +
+	"\bprotocol\x18\x05 \x01(\tR\bprotocol\x12\x12\n" +
+	"\x04port\x18\x06 \x01(\rR\x04port\"\x87\x01\n" +
+	"\vPolicyReply\x12=\n" +
+	"\n" +
+	"interfaces\x18\x01 \x03(\v2\x1d.weft.operator.v1.PolicyRulesR\n" +
+	"interfaces\x129\n" +
+	"\averdict\x18\x02 \x01(\v2\x1f.weft.operator.v1.PolicyVerdictR\averdict\"\x99\x01\n" +
+	"\vPolicyRules\x12\x1c\n" +
+	"\tinterface\x18\x01 \x01(\tR\tinterface\x126\n" +
+	"\aingress\x18\x02 \x03(\v2\x1c.weft.operator.v1.PolicyRuleR\aingress\x124\n" +
+	"\x06egress\x18\x03 \x03(\v2\x1c.weft.operator.v1.PolicyRuleR\x06egress\"\x84\x01\n" +
+	"\n" +
+	"PolicyRule\x12\x14\n" +
+	"\x05allow\x18\x01 \x01(\bR\x05allow\x12\x16\n" +
+	"\x06remote\x18\x02 \x01(\tR\x06remote\x12\x1a\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\x12\x14\n" +
+	"\x05ports\x18\x04 \x01(\tR\x05ports\x12\x16\n" +
+	"\x06origin\x18\x05 \x01(\tR\x06origin\"\xa9\x01\n" +
+	"\rPolicyVerdict\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x128\n" +
+	"\x06egress\x18\x03 \x01(\v2 .weft.operator.v1.PolicyDecisionR\x06egress\x12:\n" +
+	"\aingress\x18\x04 \x01(\v2 .weft.operator.v1.PolicyDecisionR\aingress\">\n" +
+	"\x0ePolicyDecision\x12\x14\n" +
+	"\x05allow\x18\x01 \x01(\bR\x05allow\x12\x16\n" +
+	"\x06origin\x18\x02 \x01(\tR\x06origin\"&\n" +
 	"\x12AttachmentsRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\"V\n" +
 	"\x10AttachmentsReply\x12B\n" +
@@ -3974,8 +4399,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05lacks\x18\x05 \x01(\tR\x05lacks\x12\x18\n" +
 	"\adeleted\x18\x06 \x01(\bR\adeleted\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error2\xdb\n" +
-	"\n" +
+	"\x05error\x18\a \x01(\tR\x05error2\xa5\v\n" +
 	"\n" +
 	"Operations\x12E\n" +
 	"\x05State\x12\x1e.weft.operator.v1.StateRequest\x1a\x1c.weft.operator.v1.StateReply\x12W\n" +
@@ -3984,7 +4408,8 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\fTransactions\x12%.weft.operator.v1.TransactionsRequest\x1a#.weft.operator.v1.TransactionsReply\x12K\n" +
 	"\aObjects\x12 .weft.operator.v1.ObjectsRequest\x1a\x1e.weft.operator.v1.ObjectsReply\x12?\n" +
 	"\x03Why\x12\x1c.weft.operator.v1.WhyRequest\x1a\x1a.weft.operator.v1.WhyReply\x12Q\n" +
-	"\tAddresses\x12\".weft.operator.v1.AddressesRequest\x1a .weft.operator.v1.AddressesReply\x12K\n" +
+	"\tAddresses\x12\".weft.operator.v1.AddressesRequest\x1a .weft.operator.v1.AddressesReply\x12H\n" +
+	"\x06Policy\x12\x1f.weft.operator.v1.PolicyRequest\x1a\x1d.weft.operator.v1.PolicyReply\x12K\n" +
 	"\aDevices\x12 .weft.operator.v1.DevicesRequest\x1a\x1e.weft.operator.v1.DevicesReply\x12N\n" +
 	"\bCounters\x12!.weft.operator.v1.CountersRequest\x1a\x1f.weft.operator.v1.CountersReply\x12Q\n" +
 	"\tConfigure\x12\".weft.operator.v1.ConfigureRequest\x1a .weft.operator.v1.ConfigureReply\x12N\n" +
@@ -4009,163 +4434,177 @@ func file_weft_operator_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_operator_v1_operations_proto_rawDescData
 }
 
-var file_weft_operator_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_weft_operator_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_weft_operator_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.operator.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.operator.v1.StateReply
 	(*Condition)(nil),             // 2: weft.operator.v1.Condition
-	(*AttachmentsRequest)(nil),    // 3: weft.operator.v1.AttachmentsRequest
-	(*AttachmentsReply)(nil),      // 4: weft.operator.v1.AttachmentsReply
-	(*AttachmentInfo)(nil),        // 5: weft.operator.v1.AttachmentInfo
-	(*InterfaceInfo)(nil),         // 6: weft.operator.v1.InterfaceInfo
-	(*EventsRequest)(nil),         // 7: weft.operator.v1.EventsRequest
-	(*EventRecord)(nil),           // 8: weft.operator.v1.EventRecord
-	(*EventStep)(nil),             // 9: weft.operator.v1.EventStep
-	(*EventHandler)(nil),          // 10: weft.operator.v1.EventHandler
-	(*EventDrop)(nil),             // 11: weft.operator.v1.EventDrop
-	(*TransactionsRequest)(nil),   // 12: weft.operator.v1.TransactionsRequest
-	(*TransactionsReply)(nil),     // 13: weft.operator.v1.TransactionsReply
-	(*TransactionRecord)(nil),     // 14: weft.operator.v1.TransactionRecord
-	(*Operation)(nil),             // 15: weft.operator.v1.Operation
-	(*Waiting)(nil),               // 16: weft.operator.v1.Waiting
-	(*ObjectsRequest)(nil),        // 17: weft.operator.v1.ObjectsRequest
-	(*ObjectsReply)(nil),          // 18: weft.operator.v1.ObjectsReply
-	(*Object)(nil),                // 19: weft.operator.v1.Object
-	(*WhyRequest)(nil),            // 20: weft.operator.v1.WhyRequest
-	(*WhyReply)(nil),              // 21: weft.operator.v1.WhyReply
-	(*AddressesRequest)(nil),      // 22: weft.operator.v1.AddressesRequest
-	(*AddressesReply)(nil),        // 23: weft.operator.v1.AddressesReply
-	(*Pool)(nil),                  // 24: weft.operator.v1.Pool
-	(*Lease)(nil),                 // 25: weft.operator.v1.Lease
-	(*DevicesRequest)(nil),        // 26: weft.operator.v1.DevicesRequest
-	(*DevicesReply)(nil),          // 27: weft.operator.v1.DevicesReply
-	(*Allocation)(nil),            // 28: weft.operator.v1.Allocation
-	(*CountersRequest)(nil),       // 29: weft.operator.v1.CountersRequest
-	(*CountersReply)(nil),         // 30: weft.operator.v1.CountersReply
-	(*InterfaceCounters)(nil),     // 31: weft.operator.v1.InterfaceCounters
-	(*ErrorCounter)(nil),          // 32: weft.operator.v1.ErrorCounter
-	(*ConfigureRequest)(nil),      // 33: weft.operator.v1.ConfigureRequest
-	(*ConfigureReply)(nil),        // 34: weft.operator.v1.ConfigureReply
-	(*SettingsRequest)(nil),       // 35: weft.operator.v1.SettingsRequest
-	(*SettingsReply)(nil),         // 36: weft.operator.v1.SettingsReply
-	(*ResyncRequest)(nil),         // 37: weft.operator.v1.ResyncRequest
-	(*ResyncReply)(nil),           // 38: weft.operator.v1.ResyncReply
-	(*AuditRequest)(nil),          // 39: weft.operator.v1.AuditRequest
-	(*AuditReply)(nil),            // 40: weft.operator.v1.AuditReply
-	(*Drift)(nil),                 // 41: weft.operator.v1.Drift
-	(*LogLevelRequest)(nil),       // 42: weft.operator.v1.LogLevelRequest
-	(*LogLevelReply)(nil),         // 43: weft.operator.v1.LogLevelReply
-	(*QuarantineRequest)(nil),     // 44: weft.operator.v1.QuarantineRequest
-	(*QuarantineReply)(nil),       // 45: weft.operator.v1.QuarantineReply
-	(*QuarantineEntry)(nil),       // 46: weft.operator.v1.QuarantineEntry
-	(*ReleaseRequest)(nil),        // 47: weft.operator.v1.ReleaseRequest
-	(*ReleaseReply)(nil),          // 48: weft.operator.v1.ReleaseReply
-	(*CollectGarbageRequest)(nil), // 49: weft.operator.v1.CollectGarbageRequest
-	(*CollectGarbageReply)(nil),   // 50: weft.operator.v1.CollectGarbageReply
-	(*Garbage)(nil),               // 51: weft.operator.v1.Garbage
-	nil,                           // 52: weft.operator.v1.StateReply.ObjectsEntry
-	nil,                           // 53: weft.operator.v1.AttachmentInfo.AnnotationsEntry
-	nil,                           // 54: weft.operator.v1.EventRecord.RequestEntry
-	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
-	(*v1.Attachment)(nil),         // 56: weft.v1.Attachment
-	(*v1.Pod)(nil),                // 57: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
+	(*PolicyRequest)(nil),         // 3: weft.operator.v1.PolicyRequest
+	(*PolicyReply)(nil),           // 4: weft.operator.v1.PolicyReply
+	(*PolicyRules)(nil),           // 5: weft.operator.v1.PolicyRules
+	(*PolicyRule)(nil),            // 6: weft.operator.v1.PolicyRule
+	(*PolicyVerdict)(nil),         // 7: weft.operator.v1.PolicyVerdict
+	(*PolicyDecision)(nil),        // 8: weft.operator.v1.PolicyDecision
+	(*AttachmentsRequest)(nil),    // 9: weft.operator.v1.AttachmentsRequest
+	(*AttachmentsReply)(nil),      // 10: weft.operator.v1.AttachmentsReply
+	(*AttachmentInfo)(nil),        // 11: weft.operator.v1.AttachmentInfo
+	(*InterfaceInfo)(nil),         // 12: weft.operator.v1.InterfaceInfo
+	(*EventsRequest)(nil),         // 13: weft.operator.v1.EventsRequest
+	(*EventRecord)(nil),           // 14: weft.operator.v1.EventRecord
+	(*EventStep)(nil),             // 15: weft.operator.v1.EventStep
+	(*EventHandler)(nil),          // 16: weft.operator.v1.EventHandler
+	(*EventDrop)(nil),             // 17: weft.operator.v1.EventDrop
+	(*TransactionsRequest)(nil),   // 18: weft.operator.v1.TransactionsRequest
+	(*TransactionsReply)(nil),     // 19: weft.operator.v1.TransactionsReply
+	(*TransactionRecord)(nil),     // 20: weft.operator.v1.TransactionRecord
+	(*Operation)(nil),             // 21: weft.operator.v1.Operation
+	(*Waiting)(nil),               // 22: weft.operator.v1.Waiting
+	(*ObjectsRequest)(nil),        // 23: weft.operator.v1.ObjectsRequest
+	(*ObjectsReply)(nil),          // 24: weft.operator.v1.ObjectsReply
+	(*Object)(nil),                // 25: weft.operator.v1.Object
+	(*WhyRequest)(nil),            // 26: weft.operator.v1.WhyRequest
+	(*WhyReply)(nil),              // 27: weft.operator.v1.WhyReply
+	(*AddressesRequest)(nil),      // 28: weft.operator.v1.AddressesRequest
+	(*AddressesReply)(nil),        // 29: weft.operator.v1.AddressesReply
+	(*Pool)(nil),                  // 30: weft.operator.v1.Pool
+	(*Lease)(nil),                 // 31: weft.operator.v1.Lease
+	(*DevicesRequest)(nil),        // 32: weft.operator.v1.DevicesRequest
+	(*DevicesReply)(nil),          // 33: weft.operator.v1.DevicesReply
+	(*Allocation)(nil),            // 34: weft.operator.v1.Allocation
+	(*CountersRequest)(nil),       // 35: weft.operator.v1.CountersRequest
+	(*CountersReply)(nil),         // 36: weft.operator.v1.CountersReply
+	(*InterfaceCounters)(nil),     // 37: weft.operator.v1.InterfaceCounters
+	(*ErrorCounter)(nil),          // 38: weft.operator.v1.ErrorCounter
+	(*ConfigureRequest)(nil),      // 39: weft.operator.v1.ConfigureRequest
+	(*ConfigureReply)(nil),        // 40: weft.operator.v1.ConfigureReply
+	(*SettingsRequest)(nil),       // 41: weft.operator.v1.SettingsRequest
+	(*SettingsReply)(nil),         // 42: weft.operator.v1.SettingsReply
+	(*ResyncRequest)(nil),         // 43: weft.operator.v1.ResyncRequest
+	(*ResyncReply)(nil),           // 44: weft.operator.v1.ResyncReply
+	(*AuditRequest)(nil),          // 45: weft.operator.v1.AuditRequest
+	(*AuditReply)(nil),            // 46: weft.operator.v1.AuditReply
+	(*Drift)(nil),                 // 47: weft.operator.v1.Drift
+	(*LogLevelRequest)(nil),       // 48: weft.operator.v1.LogLevelRequest
+	(*LogLevelReply)(nil),         // 49: weft.operator.v1.LogLevelReply
+	(*QuarantineRequest)(nil),     // 50: weft.operator.v1.QuarantineRequest
+	(*QuarantineReply)(nil),       // 51: weft.operator.v1.QuarantineReply
+	(*QuarantineEntry)(nil),       // 52: weft.operator.v1.QuarantineEntry
+	(*ReleaseRequest)(nil),        // 53: weft.operator.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 54: weft.operator.v1.ReleaseReply
+	(*CollectGarbageRequest)(nil), // 55: weft.operator.v1.CollectGarbageRequest
+	(*CollectGarbageReply)(nil),   // 56: weft.operator.v1.CollectGarbageReply
+	(*Garbage)(nil),               // 57: weft.operator.v1.Garbage
+	nil,                           // 58: weft.operator.v1.StateReply.ObjectsEntry
+	nil,                           // 59: weft.operator.v1.AttachmentInfo.AnnotationsEntry
+	nil,                           // 60: weft.operator.v1.EventRecord.RequestEntry
+	(*timestamppb.Timestamp)(nil), // 61: google.protobuf.Timestamp
+	(*v1.Attachment)(nil),         // 62: weft.v1.Attachment
+	(*v1.Pod)(nil),                // 63: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 64: google.protobuf.Duration
 }
 var file_weft_operator_v1_operations_proto_depIdxs = []int32{
-	55, // 0: weft.operator.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	61, // 0: weft.operator.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.operator.v1.StateReply.conditions:type_name -> weft.operator.v1.Condition
-	52, // 2: weft.operator.v1.StateReply.objects:type_name -> weft.operator.v1.StateReply.ObjectsEntry
-	5,  // 3: weft.operator.v1.AttachmentsReply.attachments:type_name -> weft.operator.v1.AttachmentInfo
-	56, // 4: weft.operator.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	57, // 5: weft.operator.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	55, // 6: weft.operator.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
-	6,  // 7: weft.operator.v1.AttachmentInfo.interfaces:type_name -> weft.operator.v1.InterfaceInfo
-	53, // 8: weft.operator.v1.AttachmentInfo.annotations:type_name -> weft.operator.v1.AttachmentInfo.AnnotationsEntry
-	55, // 9: weft.operator.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
-	55, // 10: weft.operator.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
-	55, // 11: weft.operator.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	58, // 12: weft.operator.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	58, // 13: weft.operator.v1.EventRecord.took:type_name -> google.protobuf.Duration
-	55, // 14: weft.operator.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
-	9,  // 15: weft.operator.v1.EventRecord.steps:type_name -> weft.operator.v1.EventStep
-	10, // 16: weft.operator.v1.EventRecord.handlers:type_name -> weft.operator.v1.EventHandler
-	11, // 17: weft.operator.v1.EventRecord.drops:type_name -> weft.operator.v1.EventDrop
-	55, // 18: weft.operator.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
-	54, // 19: weft.operator.v1.EventRecord.request:type_name -> weft.operator.v1.EventRecord.RequestEntry
-	58, // 20: weft.operator.v1.EventStep.took:type_name -> google.protobuf.Duration
-	58, // 21: weft.operator.v1.EventHandler.took:type_name -> google.protobuf.Duration
-	14, // 22: weft.operator.v1.TransactionsReply.transactions:type_name -> weft.operator.v1.TransactionRecord
-	55, // 23: weft.operator.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	58, // 24: weft.operator.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	58, // 25: weft.operator.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
-	15, // 26: weft.operator.v1.TransactionRecord.operations:type_name -> weft.operator.v1.Operation
-	16, // 27: weft.operator.v1.TransactionRecord.waiting:type_name -> weft.operator.v1.Waiting
-	58, // 28: weft.operator.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
-	58, // 29: weft.operator.v1.Operation.at:type_name -> google.protobuf.Duration
-	58, // 30: weft.operator.v1.Operation.took:type_name -> google.protobuf.Duration
-	19, // 31: weft.operator.v1.ObjectsReply.objects:type_name -> weft.operator.v1.Object
-	55, // 32: weft.operator.v1.Object.since:type_name -> google.protobuf.Timestamp
-	55, // 33: weft.operator.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
-	24, // 34: weft.operator.v1.AddressesReply.pools:type_name -> weft.operator.v1.Pool
-	25, // 35: weft.operator.v1.AddressesReply.leases:type_name -> weft.operator.v1.Lease
-	55, // 36: weft.operator.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	55, // 37: weft.operator.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
-	57, // 38: weft.operator.v1.Lease.pod:type_name -> weft.v1.Pod
-	28, // 39: weft.operator.v1.DevicesReply.allocations:type_name -> weft.operator.v1.Allocation
-	55, // 40: weft.operator.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	57, // 41: weft.operator.v1.Allocation.pod:type_name -> weft.v1.Pod
-	31, // 42: weft.operator.v1.CountersReply.interfaces:type_name -> weft.operator.v1.InterfaceCounters
-	32, // 43: weft.operator.v1.CountersReply.errors:type_name -> weft.operator.v1.ErrorCounter
-	56, // 44: weft.operator.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
-	57, // 45: weft.operator.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
-	41, // 46: weft.operator.v1.AuditReply.found:type_name -> weft.operator.v1.Drift
-	58, // 47: weft.operator.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
-	55, // 48: weft.operator.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
-	46, // 49: weft.operator.v1.QuarantineReply.entries:type_name -> weft.operator.v1.QuarantineEntry
-	56, // 50: weft.operator.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
-	57, // 51: weft.operator.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
-	55, // 52: weft.operator.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
-	51, // 53: weft.operator.v1.CollectGarbageReply.garbage:type_name -> weft.operator.v1.Garbage
-	57, // 54: weft.operator.v1.Garbage.pod:type_name -> weft.v1.Pod
-	0,  // 55: weft.operator.v1.Operations.State:input_type -> weft.operator.v1.StateRequest
-	3,  // 56: weft.operator.v1.Operations.Attachments:input_type -> weft.operator.v1.AttachmentsRequest
-	7,  // 57: weft.operator.v1.Operations.Events:input_type -> weft.operator.v1.EventsRequest
-	12, // 58: weft.operator.v1.Operations.Transactions:input_type -> weft.operator.v1.TransactionsRequest
-	17, // 59: weft.operator.v1.Operations.Objects:input_type -> weft.operator.v1.ObjectsRequest
-	20, // 60: weft.operator.v1.Operations.Why:input_type -> weft.operator.v1.WhyRequest
-	22, // 61: weft.operator.v1.Operations.Addresses:input_type -> weft.operator.v1.AddressesRequest
-	26, // 62: weft.operator.v1.Operations.Devices:input_type -> weft.operator.v1.DevicesRequest
-	29, // 63: weft.operator.v1.Operations.Counters:input_type -> weft.operator.v1.CountersRequest
-	33, // 64: weft.operator.v1.Operations.Configure:input_type -> weft.operator.v1.ConfigureRequest
-	35, // 65: weft.operator.v1.Operations.Settings:input_type -> weft.operator.v1.SettingsRequest
-	37, // 66: weft.operator.v1.Operations.Resync:input_type -> weft.operator.v1.ResyncRequest
-	39, // 67: weft.operator.v1.Operations.Audit:input_type -> weft.operator.v1.AuditRequest
-	42, // 68: weft.operator.v1.Operations.LogLevel:input_type -> weft.operator.v1.LogLevelRequest
-	44, // 69: weft.operator.v1.Operations.Quarantine:input_type -> weft.operator.v1.QuarantineRequest
-	47, // 70: weft.operator.v1.Operations.Release:input_type -> weft.operator.v1.ReleaseRequest
-	49, // 71: weft.operator.v1.Operations.CollectGarbage:input_type -> weft.operator.v1.CollectGarbageRequest
-	1,  // 72: weft.operator.v1.Operations.State:output_type -> weft.operator.v1.StateReply
-	4,  // 73: weft.operator.v1.Operations.Attachments:output_type -> weft.operator.v1.AttachmentsReply
-	8,  // 74: weft.operator.v1.Operations.Events:output_type -> weft.operator.v1.EventRecord
-	13, // 75: weft.operator.v1.Operations.Transactions:output_type -> weft.operator.v1.TransactionsReply
-	18, // 76: weft.operator.v1.Operations.Objects:output_type -> weft.operator.v1.ObjectsReply
-	21, // 77: weft.operator.v1.Operations.Why:output_type -> weft.operator.v1.WhyReply
-	23, // 78: weft.operator.v1.Operations.Addresses:output_type -> weft.operator.v1.AddressesReply
-	27, // 79: weft.operator.v1.Operations.Devices:output_type -> weft.operator.v1.DevicesReply
-	30, // 80: weft.operator.v1.Operations.Counters:output_type -> weft.operator.v1.CountersReply
-	34, // 81: weft.operator.v1.Operations.Configure:output_type -> weft.operator.v1.ConfigureReply
-	36, // 82: weft.operator.v1.Operations.Settings:output_type -> weft.operator.v1.SettingsReply
-	38, // 83: weft.operator.v1.Operations.Resync:output_type -> weft.operator.v1.ResyncReply
-	40, // 84: weft.operator.v1.Operations.Audit:output_type -> weft.operator.v1.AuditReply
-	43, // 85: weft.operator.v1.Operations.LogLevel:output_type -> weft.operator.v1.LogLevelReply
-	45, // 86: weft.operator.v1.Operations.Quarantine:output_type -> weft.operator.v1.QuarantineReply
-	48, // 87: weft.operator.v1.Operations.Release:output_type -> weft.operator.v1.ReleaseReply
-	50, // 88: weft.operator.v1.Operations.CollectGarbage:output_type -> weft.operator.v1.CollectGarbageReply
-	72, // [72:89] is the sub-list for method output_type
-	55, // [55:72] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	58, // 2: weft.operator.v1.StateReply.objects:type_name -> weft.operator.v1.StateReply.ObjectsEntry
+	5,  // 3: weft.operator.v1.PolicyReply.interfaces:type_name -> weft.operator.v1.PolicyRules
+	7,  // 4: weft.operator.v1.PolicyReply.verdict:type_name -> weft.operator.v1.PolicyVerdict
+	6,  // 5: weft.operator.v1.PolicyRules.ingress:type_name -> weft.operator.v1.PolicyRule
+	6,  // 6: weft.operator.v1.PolicyRules.egress:type_name -> weft.operator.v1.PolicyRule
+	8,  // 7: weft.operator.v1.PolicyVerdict.egress:type_name -> weft.operator.v1.PolicyDecision
+	8,  // 8: weft.operator.v1.PolicyVerdict.ingress:type_name -> weft.operator.v1.PolicyDecision
+	11, // 9: weft.operator.v1.AttachmentsReply.attachments:type_name -> weft.operator.v1.AttachmentInfo
+	62, // 10: weft.operator.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	63, // 11: weft.operator.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	61, // 12: weft.operator.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	12, // 13: weft.operator.v1.AttachmentInfo.interfaces:type_name -> weft.operator.v1.InterfaceInfo
+	59, // 14: weft.operator.v1.AttachmentInfo.annotations:type_name -> weft.operator.v1.AttachmentInfo.AnnotationsEntry
+	61, // 15: weft.operator.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
+	61, // 16: weft.operator.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
+	61, // 17: weft.operator.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	64, // 18: weft.operator.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	64, // 19: weft.operator.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	61, // 20: weft.operator.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
+	15, // 21: weft.operator.v1.EventRecord.steps:type_name -> weft.operator.v1.EventStep
+	16, // 22: weft.operator.v1.EventRecord.handlers:type_name -> weft.operator.v1.EventHandler
+	17, // 23: weft.operator.v1.EventRecord.drops:type_name -> weft.operator.v1.EventDrop
+	61, // 24: weft.operator.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
+	60, // 25: weft.operator.v1.EventRecord.request:type_name -> weft.operator.v1.EventRecord.RequestEntry
+	64, // 26: weft.operator.v1.EventStep.took:type_name -> google.protobuf.Duration
+	64, // 27: weft.operator.v1.EventHandler.took:type_name -> google.protobuf.Duration
+	20, // 28: weft.operator.v1.TransactionsReply.transactions:type_name -> weft.operator.v1.TransactionRecord
+	61, // 29: weft.operator.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	64, // 30: weft.operator.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	64, // 31: weft.operator.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	21, // 32: weft.operator.v1.TransactionRecord.operations:type_name -> weft.operator.v1.Operation
+	22, // 33: weft.operator.v1.TransactionRecord.waiting:type_name -> weft.operator.v1.Waiting
+	64, // 34: weft.operator.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
+	64, // 35: weft.operator.v1.Operation.at:type_name -> google.protobuf.Duration
+	64, // 36: weft.operator.v1.Operation.took:type_name -> google.protobuf.Duration
+	25, // 37: weft.operator.v1.ObjectsReply.objects:type_name -> weft.operator.v1.Object
+	61, // 38: weft.operator.v1.Object.since:type_name -> google.protobuf.Timestamp
+	61, // 39: weft.operator.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	30, // 40: weft.operator.v1.AddressesReply.pools:type_name -> weft.operator.v1.Pool
+	31, // 41: weft.operator.v1.AddressesReply.leases:type_name -> weft.operator.v1.Lease
+	61, // 42: weft.operator.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	61, // 43: weft.operator.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	63, // 44: weft.operator.v1.Lease.pod:type_name -> weft.v1.Pod
+	34, // 45: weft.operator.v1.DevicesReply.allocations:type_name -> weft.operator.v1.Allocation
+	61, // 46: weft.operator.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	63, // 47: weft.operator.v1.Allocation.pod:type_name -> weft.v1.Pod
+	37, // 48: weft.operator.v1.CountersReply.interfaces:type_name -> weft.operator.v1.InterfaceCounters
+	38, // 49: weft.operator.v1.CountersReply.errors:type_name -> weft.operator.v1.ErrorCounter
+	62, // 50: weft.operator.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
+	63, // 51: weft.operator.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
+	47, // 52: weft.operator.v1.AuditReply.found:type_name -> weft.operator.v1.Drift
+	64, // 53: weft.operator.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
+	61, // 54: weft.operator.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
+	52, // 55: weft.operator.v1.QuarantineReply.entries:type_name -> weft.operator.v1.QuarantineEntry
+	62, // 56: weft.operator.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
+	63, // 57: weft.operator.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
+	61, // 58: weft.operator.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
+	57, // 59: weft.operator.v1.CollectGarbageReply.garbage:type_name -> weft.operator.v1.Garbage
+	63, // 60: weft.operator.v1.Garbage.pod:type_name -> weft.v1.Pod
+	0,  // 61: weft.operator.v1.Operations.State:input_type -> weft.operator.v1.StateRequest
+	9,  // 62: weft.operator.v1.Operations.Attachments:input_type -> weft.operator.v1.AttachmentsRequest
+	13, // 63: weft.operator.v1.Operations.Events:input_type -> weft.operator.v1.EventsRequest
+	18, // 64: weft.operator.v1.Operations.Transactions:input_type -> weft.operator.v1.TransactionsRequest
+	23, // 65: weft.operator.v1.Operations.Objects:input_type -> weft.operator.v1.ObjectsRequest
+	26, // 66: weft.operator.v1.Operations.Why:input_type -> weft.operator.v1.WhyRequest
+	28, // 67: weft.operator.v1.Operations.Addresses:input_type -> weft.operator.v1.AddressesRequest
+	3,  // 68: weft.operator.v1.Operations.Policy:input_type -> weft.operator.v1.PolicyRequest
+	32, // 69: weft.operator.v1.Operations.Devices:input_type -> weft.operator.v1.DevicesRequest
+	35, // 70: weft.operator.v1.Operations.Counters:input_type -> weft.operator.v1.CountersRequest
+	39, // 71: weft.operator.v1.Operations.Configure:input_type -> weft.operator.v1.ConfigureRequest
+	41, // 72: weft.operator.v1.Operations.Settings:input_type -> weft.operator.v1.SettingsRequest
+	43, // 73: weft.operator.v1.Operations.Resync:input_type -> weft.operator.v1.ResyncRequest
+	45, // 74: weft.operator.v1.Operations.Audit:input_type -> weft.operator.v1.AuditRequest
+	48, // 75: weft.operator.v1.Operations.LogLevel:input_type -> weft.operator.v1.LogLevelRequest
+	50, // 76: weft.operator.v1.Operations.Quarantine:input_type -> weft.operator.v1.QuarantineRequest
+	53, // 77: weft.operator.v1.Operations.Release:input_type -> weft.operator.v1.ReleaseRequest
+	55, // 78: weft.operator.v1.Operations.CollectGarbage:input_type -> weft.operator.v1.CollectGarbageRequest
+	1,  // 79: weft.operator.v1.Operations.State:output_type -> weft.operator.v1.StateReply
+	10, // 80: weft.operator.v1.Operations.Attachments:output_type -> weft.operator.v1.AttachmentsReply
+	14, // 81: weft.operator.v1.Operations.Events:output_type -> weft.operator.v1.EventRecord
+	19, // 82: weft.operator.v1.Operations.Transactions:output_type -> weft.operator.v1.TransactionsReply
+	24, // 83: weft.operator.v1.Operations.Objects:output_type -> weft.operator.v1.ObjectsReply
+	27, // 84: weft.operator.v1.Operations.Why:output_type -> weft.operator.v1.WhyReply
+	29, // 85: weft.operator.v1.Operations.Addresses:output_type -> weft.operator.v1.AddressesReply
+	4,  // 86: weft.operator.v1.Operations.Policy:output_type -> weft.operator.v1.PolicyReply
+	33, // 87: weft.operator.v1.Operations.Devices:output_type -> weft.operator.v1.DevicesReply
+	36, // 88: weft.operator.v1.Operations.Counters:output_type -> weft.operator.v1.CountersReply
+	40, // 89: weft.operator.v1.Operations.Configure:output_type -> weft.operator.v1.ConfigureReply
+	42, // 90: weft.operator.v1.Operations.Settings:output_type -> weft.operator.v1.SettingsReply
+	44, // 91: weft.operator.v1.Operations.Resync:output_type -> weft.operator.v1.ResyncReply
+	46, // 92: weft.operator.v1.Operations.Audit:output_type -> weft.operator.v1.AuditReply
+	49, // 93: weft.operator.v1.Operations.LogLevel:output_type -> weft.operator.v1.LogLevelReply
+	51, // 94: weft.operator.v1.Operations.Quarantine:output_type -> weft.operator.v1.QuarantineReply
+	54, // 95: weft.operator.v1.Operations.Release:output_type -> weft.operator.v1.ReleaseReply
+	56, // 96: weft.operator.v1.Operations.CollectGarbage:output_type -> weft.operator.v1.CollectGarbageReply
+	79, // [79:97] is the sub-list for method output_type
+	61, // [61:79] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_weft_operator_v1_operations_proto_init() }
@@ -4173,14 +4612,14 @@ func file_weft_operator_v1_operations_proto_init() {
 	if File_weft_operator_v1_operations_proto != nil {
 		return
 	}
-	file_weft_operator_v1_operations_proto_msgTypes[31].OneofWrappers = []any{}
+	file_weft_operator_v1_operations_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_operator_v1_operations_proto_rawDesc), len(file_weft_operator_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   55,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

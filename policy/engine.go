@@ -1,0 +1,468 @@
+package policy
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Config has the rules that no policy overrides. The zero value has none.
+type Config struct {
+	// Nodes are addresses of this node. Connections from them to the pods of the node are permitted: kubelet's probes, and everything else
+	// that the node itself sends.
+	Nodes []netip.Prefix
+	// Denied are destinations that pods may not contact by their main interfaces, whatever policies say.
+	Denied []Denied
+}
+
+// Denied is a destination that pods may not contact.
+type Denied struct {
+	Name     string // in explanations
+	Prefix   netip.Prefix
+	Protocol uint8 // AnyProtocol: all, and Ports is not used
+	Ports    Range
+}
+
+// Engine compiles policies. It is not safe for concurrent use.
+type Engine struct {
+	config     Config
+	namespaces map[string]*namespaceState
+	policies   map[PolicyID]*policyState
+	groups     map[string]*group // by the key of their selector
+	selectors  *selectors
+	nodes      map[string]nodeState
+	services   map[string]Service
+
+	dirty map[*podState]struct{} // local pods whose interfaces may need other rules
+	gone  map[ID]struct{}        // local pods that were deleted since Compile, also if there is another one of that name
+	lists map[string]*List       // in use, by name
+	work  Work
+}
+
+// Work counts what the engine did. It is for tests and metrics.
+type Work struct {
+	Matches    int // comparisons of a pod with a selector
+	Fragments  int // policies whose rules were resolved to addresses
+	Interfaces int // interfaces whose lists were compiled
+}
+
+type namespaceState struct {
+	labels labels.Set
+	pods   map[string]*podState
+}
+
+type nodeState struct {
+	labels    labels.Set
+	addresses []netip.Prefix
+}
+
+type podState struct {
+	Pod
+	groups map[*group]struct{}
+	lists  map[string]Lists // by interface, as compiled last
+}
+
+type policyState struct {
+	Policy
+	subject   *group
+	peers     map[string]*group // by the key of their selector
+	fragments map[fragmentKey][]Rule
+	nodes     bool // has peers by the labels of nodes
+}
+
+// NewEngine returns an engine without pods and policies.
+func NewEngine(c Config) *Engine {
+	return &Engine{
+		config: c, namespaces: make(map[string]*namespaceState), policies: make(map[PolicyID]*policyState), groups: make(map[string]*group),
+		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), gone: make(map[ID]struct{}),
+		lists: make(map[string]*List), services: make(map[string]Service),
+	}
+}
+
+// Work returns the sums since the engine was made.
+func (e *Engine) Work() Work { return e.work }
+
+// SetConfig replaces the rules that no policy overrides.
+func (e *Engine) SetConfig(c Config) {
+	e.config = c
+	for _, ns := range e.namespaces {
+		for _, p := range ns.pods {
+			e.touch(p)
+		}
+	}
+}
+
+// namespace returns a namespace, which may be unknown yet: then it has no labels.
+func (e *Engine) namespace(name string) *namespaceState {
+	ns := e.namespaces[name]
+	if ns == nil {
+		ns = &namespaceState{pods: make(map[string]*podState)}
+		e.namespaces[name] = ns
+	}
+	return ns
+}
+
+// SetNamespace adds a namespace or changes its labels.
+func (e *Engine) SetNamespace(name string, set map[string]string) {
+	ns := e.namespace(name)
+	if ns.labels != nil && maps.Equal(ns.labels, set) {
+		return
+	}
+	if ns.labels = maps.Clone(set); ns.labels == nil {
+		ns.labels = labels.Set{}
+	}
+	for _, p := range ns.pods {
+		e.regroup(p)
+	}
+}
+
+// DeleteNamespace removes a namespace. Pods that are still there are in a namespace without labels.
+func (e *Engine) DeleteNamespace(name string) {
+	ns, known := e.namespaces[name]
+	if !known {
+		return
+	}
+	ns.labels = nil
+	for _, p := range ns.pods {
+		e.regroup(p)
+	}
+	e.dropEmpty(name)
+}
+
+func (e *Engine) dropEmpty(name string) {
+	if ns := e.namespaces[name]; ns != nil && ns.labels == nil && len(ns.pods) == 0 {
+		delete(e.namespaces, name)
+	}
+}
+
+// SetNode adds a node or changes it. Policies select nodes as peers by their labels.
+func (e *Engine) SetNode(name string, set map[string]string, addresses []netip.Prefix) {
+	n := e.nodes[name]
+	if _, known := e.nodes[name]; known && maps.Equal(n.labels, set) && slices.Equal(n.addresses, addresses) {
+		return
+	}
+	e.nodes[name] = nodeState{maps.Clone(set), slices.Clone(addresses)}
+	e.nodesChanged()
+}
+
+// DeleteNode removes a node.
+func (e *Engine) DeleteNode(name string) {
+	if _, known := e.nodes[name]; known {
+		delete(e.nodes, name)
+		e.nodesChanged()
+	}
+}
+
+func (e *Engine) nodesChanged() {
+	for _, p := range e.policies {
+		if p.nodes {
+			e.invalidate(p)
+		}
+	}
+}
+
+// SetPod adds a pod or changes it.
+func (e *Engine) SetPod(p Pod) {
+	ns := e.namespace(p.Namespace)
+	was := ns.pods[p.Name]
+	if was == nil {
+		was = &podState{groups: make(map[*group]struct{}), lists: make(map[string]Lists)}
+		ns.pods[p.Name] = was
+	} else if equalPods(&was.Pod, &p) {
+		return
+	}
+	isPeer := !equalEnds(&was.Pod, &p) // its peers see other addresses or ports
+	was.Pod = p
+	if isPeer {
+		e.invalidatePeers(was)
+	}
+	e.regroup(was)
+	e.touch(was)
+}
+
+func equalPods(a, b *Pod) bool {
+	return a.Local == b.Local && maps.Equal(a.Labels, b.Labels) && equalEnds(a, b)
+}
+
+// equalEnds reports whether peers reach both pods alike.
+func equalEnds(a, b *Pod) bool {
+	return slices.Equal(a.Ports, b.Ports) && slices.EqualFunc(a.Interfaces, b.Interfaces, func(x, y Interface) bool {
+		return x.Name == y.Name && x.Main == y.Main && slices.Equal(x.Networks, y.Networks) && slices.Equal(x.Addresses, y.Addresses)
+	})
+}
+
+// DeletePod removes a pod. An unknown pod is no error.
+func (e *Engine) DeletePod(id ID) {
+	p := e.pod(id)
+	if p == nil {
+		return
+	}
+	e.invalidatePeers(p)
+	for g := range p.groups {
+		delete(g.members, p)
+	}
+	for _, lists := range p.lists {
+		e.release(lists)
+	}
+	delete(e.namespaces[id.Namespace].pods, id.Name)
+	e.dropEmpty(id.Namespace)
+	delete(e.dirty, p)
+	if p.Local || len(p.lists) > 0 {
+		e.gone[id] = struct{}{}
+	}
+}
+
+func (e *Engine) pod(id ID) *podState {
+	if ns := e.namespaces[id.Namespace]; ns != nil {
+		return ns.pods[id.Name]
+	}
+	return nil
+}
+
+// regroup moves a pod to the groups that select it now.
+func (e *Engine) regroup(p *podState) {
+	now := make(map[*group]struct{})
+	set := e.namespaces[p.Namespace].labels
+	e.selectors.candidates(p, set, func(g *group) {
+		if _, done := now[g]; done {
+			return
+		}
+		e.work.Matches++
+		if g.matches(p, set) {
+			now[g] = struct{}{}
+		}
+	})
+	for g := range p.groups {
+		if _, still := now[g]; !still {
+			e.leave(p, g)
+		}
+	}
+	for g := range now {
+		if _, was := p.groups[g]; !was {
+			e.join(p, g)
+		}
+	}
+}
+
+func (e *Engine) join(p *podState, g *group) {
+	g.members[p], p.groups[g] = struct{}{}, struct{}{}
+	e.groupChanged(p, g)
+}
+
+func (e *Engine) leave(p *podState, g *group) {
+	delete(g.members, p)
+	delete(p.groups, g)
+	e.groupChanged(p, g)
+}
+
+// groupChanged marks what depends on the membership of a pod in a group.
+func (e *Engine) groupChanged(p *podState, g *group) {
+	if len(g.subjects) > 0 {
+		e.touch(p)
+	}
+	for policy := range g.peers {
+		e.invalidate(policy)
+	}
+}
+
+// invalidatePeers marks the policies of which a pod is a peer.
+func (e *Engine) invalidatePeers(p *podState) {
+	for g := range p.groups {
+		for policy := range g.peers {
+			e.invalidate(policy)
+		}
+	}
+}
+
+// invalidate drops the addresses in the rules of a policy, and marks its local subjects.
+func (e *Engine) invalidate(p *policyState) {
+	p.fragments = nil
+	for member := range p.subject.members {
+		e.touch(member)
+	}
+}
+
+// touch marks a pod whose rules may differ.
+func (e *Engine) touch(p *podState) {
+	if p.Local || len(p.lists) > 0 {
+		e.dirty[p] = struct{}{}
+	}
+}
+
+// SetPolicy adds a policy or replaces it.
+func (e *Engine) SetPolicy(p Policy) {
+	was := e.policies[p.PolicyID]
+	is := &policyState{Policy: p, peers: make(map[string]*group)}
+	is.subject = e.use(p.Subject)
+	is.subject.subjects[is] = struct{}{}
+	for _, rules := range p.Rules {
+		for _, r := range rules {
+			for _, peer := range r.Peers {
+				is.nodes = is.nodes || peer.Nodes != nil
+				if peer.Pods != nil && is.peers[peer.Pods.key] == nil {
+					g := e.use(*peer.Pods)
+					g.peers[is], is.peers[peer.Pods.key] = struct{}{}, g
+				}
+			}
+		}
+	}
+	e.policies[p.PolicyID] = is
+	e.invalidate(is)
+	if was != nil {
+		e.remove(was)
+	}
+}
+
+// DeletePolicy removes a policy. An unknown policy is no error.
+func (e *Engine) DeletePolicy(id PolicyID) {
+	if p := e.policies[id]; p != nil {
+		delete(e.policies, id)
+		e.remove(p)
+	}
+}
+
+func (e *Engine) remove(p *policyState) {
+	e.invalidate(p)
+	delete(p.subject.subjects, p)
+	e.disuse(p.subject)
+	for _, g := range p.peers {
+		delete(g.peers, p)
+		e.disuse(g)
+	}
+}
+
+// use returns the group of a selector.
+func (e *Engine) use(s Selector) *group {
+	if g := e.groups[s.key]; g != nil {
+		return g
+	}
+	g := &group{
+		Selector: s, members: make(map[*podState]struct{}), subjects: make(map[*policyState]struct{}), peers: make(map[*policyState]struct{}),
+	}
+	e.groups[s.key] = g
+	e.selectors.add(g)
+	for name, ns := range e.namespaces {
+		if s.Namespace != "" && s.Namespace != name {
+			continue
+		}
+		for _, p := range ns.pods {
+			e.work.Matches++
+			if g.matches(p, ns.labels) {
+				g.members[p], p.groups[g] = struct{}{}, struct{}{}
+			}
+		}
+	}
+	return g
+}
+
+func (e *Engine) disuse(g *group) {
+	if !g.unused() || e.groups[g.key] != g {
+		return
+	}
+	delete(e.groups, g.key)
+	e.selectors.remove(g)
+	for p := range g.members {
+		delete(p.groups, g)
+	}
+}
+
+// Change is what Compile changed about a pod.
+type Change struct {
+	ID
+	Gone       bool             // the pod was deleted
+	Interfaces map[string]Lists // all interfaces of the pod with lists, by name
+}
+
+// Compile compiles the local interfaces whose rules may differ, and returns the pods of which one does, in order.
+func (e *Engine) Compile() []Change {
+	var changes []Change
+	for p := range e.dirty {
+		_, again := e.gone[p.ID]
+		delete(e.gone, p.ID)
+		if now := e.compilePod(p); again || !maps.Equal(now, p.lists) {
+			for _, lists := range p.lists {
+				e.release(lists)
+			}
+			p.lists = now
+			changes = append(changes, Change{ID: p.ID, Interfaces: maps.Clone(now)})
+		} else {
+			for _, lists := range now {
+				e.release(lists)
+			}
+		}
+	}
+	for id := range e.gone {
+		changes = append(changes, Change{ID: id, Gone: true})
+	}
+	clear(e.dirty)
+	clear(e.gone)
+	slices.SortFunc(changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return changes
+}
+
+// Lists returns the lists of all local pods as compiled last, by pod and interface.
+func (e *Engine) Lists() map[ID]map[string]Lists {
+	all := make(map[ID]map[string]Lists)
+	for _, ns := range e.namespaces {
+		for _, p := range ns.pods {
+			if len(p.lists) > 0 {
+				all[p.ID] = maps.Clone(p.lists)
+			}
+		}
+	}
+	return all
+}
+
+// compilePod compiles the interfaces of a pod, and counts itself as a user of the lists.
+func (e *Engine) compilePod(p *podState) map[string]Lists {
+	now := make(map[string]Lists)
+	if !p.Local {
+		return now
+	}
+	for i := range p.Interfaces {
+		e.work.Interfaces++
+		rules := e.compile(p, &p.Interfaces[i])
+		if rules == nil {
+			continue
+		}
+		now[p.Interfaces[i].Name] = Lists{e.share(rules[Ingress]), e.share(rules[Egress])}
+	}
+	return now
+}
+
+// share returns the list with these rules.
+func (e *Engine) share(rules []Rule) *List {
+	name := nameOf(rules)
+	l := e.lists[name]
+	if l == nil {
+		l = &List{Name: name, Rules: rules}
+		e.lists[name] = l
+	}
+	l.users++
+	return l
+}
+
+func (e *Engine) release(lists Lists) {
+	for _, l := range lists {
+		if l == nil {
+			continue
+		}
+		if l.users--; l.users == 0 {
+			delete(e.lists, l.Name)
+		}
+	}
+}
+
+// ListsOf returns the lists of a local pod as compiled last, by interface; false: the engine does not know the pod.
+func (e *Engine) ListsOf(id ID) (map[string]Lists, bool) {
+	p := e.pod(id)
+	if p == nil {
+		return nil, false
+	}
+	return maps.Clone(p.lists), true
+}

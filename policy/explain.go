@@ -1,0 +1,133 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// End is an end of a connection: a pod, by its main interface unless another one is named, or an address.
+type End struct {
+	Pod       ID // the zero ID: the end is Address
+	Interface string
+	Address   netip.Addr
+}
+
+// Verdict says what the policies of both ends of a connection decide.
+type Verdict struct {
+	From, To netip.Addr // the addresses of the connection
+	// Egress is the decision of the policies that select the source, Ingress of those that select the destination. Decisions of ends that
+	// are no pods permit.
+	Egress, Ingress Decision
+}
+
+// Allowed reports whether both ends permit the connection.
+func (v Verdict) Allowed() bool { return v.Egress.Allowed && v.Ingress.Allowed }
+
+// Decision is the decision of the policies of one end.
+type Decision struct {
+	Allowed bool
+	Origin  string // the policy and its rule, or why there is none
+}
+
+// Explain returns what the policies decide about a connection to a port, as far as the engine knows the cluster. Its answer comes from the
+// rules that the dataplane gets; for pods of other nodes they are compiled as if the pods were local. Protocol is a number; a protocol
+// without ports has port 0.
+func (e *Engine) Explain(from, to End, protocol uint8, port uint16) (Verdict, error) {
+	a, err := e.endOf(from)
+	if err != nil {
+		return Verdict{}, err
+	}
+	b, err := e.endOf(to)
+	if err != nil {
+		return Verdict{}, err
+	}
+	v := Verdict{}
+	if v.From, v.To, err = pair(a.addresses(), b.addresses()); err != nil {
+		return Verdict{}, fmt.Errorf("from %s to %s: %w", a, b, err)
+	}
+	v.Egress, v.Ingress = e.decide(a, Egress, v.To, protocol, port), e.decide(b, Ingress, v.From, protocol, port)
+	return v, nil
+}
+
+// end is an End that was looked up.
+type end struct {
+	pod     *podState // nil: only an address
+	nic     *Interface
+	address netip.Addr // if it was asked for
+}
+
+// String returns the name of the pod, or the address.
+func (x end) String() string {
+	if x.pod == nil {
+		return x.address.String()
+	}
+	return "pod " + x.pod.String() + " (" + x.nic.Name + ")"
+}
+
+func (x end) addresses() []netip.Addr {
+	if x.address.IsValid() {
+		return []netip.Addr{x.address}
+	}
+	return x.nic.Addresses
+}
+
+// endOf looks an end up. An address of a pod's main interface is the pod.
+func (e *Engine) endOf(x End) (end, error) {
+	if x.Pod == (ID{}) {
+		p, nic := e.byAddress(x.Address)
+		return end{p, nic, x.Address}, nil
+	}
+	p := e.pod(x.Pod)
+	if p == nil {
+		return end{}, fmt.Errorf("pod %s is unknown, has ended, or uses its node's network: policies do not select it", x.Pod)
+	}
+	for n := range p.Interfaces {
+		if i := &p.Interfaces[n]; i.Name == x.Interface || x.Interface == "" && i.Main {
+			return end{pod: p, nic: i}, nil
+		}
+	}
+	if x.Interface == "" {
+		return end{}, fmt.Errorf("pod %s has no main interface yet", x.Pod)
+	}
+	return end{}, fmt.Errorf("pod %s has no interface %s", x.Pod, x.Interface)
+}
+
+func (e *Engine) byAddress(a netip.Addr) (*podState, *Interface) {
+	for _, ns := range e.namespaces {
+		for _, p := range ns.pods {
+			for n := range p.Interfaces {
+				if i := &p.Interfaces[n]; i.Main && slices.Contains(i.Addresses, a) {
+					return p, i
+				}
+			}
+		}
+	}
+	return nil, nil
+}
+
+// pair returns two addresses of one family, the first if possible.
+func pair(from, to []netip.Addr) (netip.Addr, netip.Addr, error) {
+	for _, a := range from {
+		for _, b := range to {
+			if a.Is4() == b.Is4() {
+				return a, b, nil
+			}
+		}
+	}
+	return netip.Addr{}, netip.Addr{}, fmt.Errorf("no addresses of one family (%v, %v)", from, to)
+}
+
+// decide returns the decision of the policies that select an end.
+func (e *Engine) decide(x end, d Direction, remote netip.Addr, protocol uint8, port uint16) Decision {
+	if x.pod == nil {
+		return Decision{true, "not a pod of the cluster: no policy selects it"}
+	}
+	rules := e.compile(x.pod, x.nic)
+	if rules == nil {
+		return Decision{true, "no policy selects the pod"}
+	}
+	list := List{Rules: rules[d]}
+	r := list.Decide(remote, protocol, port)
+	return Decision{r.Action == Allow, r.Origin}
+}

@@ -1,0 +1,249 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// ID names a pod.
+type ID struct{ Namespace, Name string }
+
+// String returns "namespace/name".
+func (id ID) String() string { return id.Namespace + "/" + id.Name }
+
+// Pod is a pod of the cluster. Pods that have ended, and those in the node's network namespace, are not pods here: they are neither
+// subjects nor peers of selectors.
+type Pod struct {
+	ID
+	Labels     map[string]string
+	Interfaces []Interface
+	Ports      []NamedPort
+	Local      bool // its interfaces get rules
+}
+
+// Interface is an interface of a pod.
+type Interface struct {
+	Name string
+	Main bool // subject of NetworkPolicies; the others are subjects of MultiNetworkPolicies
+	// Networks are the names of the interface's network in MultiNetworkPolicies: "namespace/name" of its NetworkAttachmentDefinition, and
+	// the name of the network in Weft.
+	Networks  []string
+	Addresses []netip.Addr
+}
+
+// DefaultNetwork is the network of main interfaces, which the node reaches. Other interfaces may be on it.
+const DefaultNetwork = "default"
+
+// NamedPort is a port of a container with a name.
+type NamedPort struct {
+	Name     string
+	Protocol uint8
+	Port     uint16
+}
+
+// Kind is the kind of a policy.
+type Kind uint8
+
+// The kinds of policy in the order of their evaluation. Policies of the first kind come by priority; the others have none.
+const (
+	Admin    Kind = iota // AdminNetworkPolicy
+	Network              // NetworkPolicy
+	Multi                // MultiNetworkPolicy
+	Baseline             // BaselineAdminNetworkPolicy
+)
+
+var kindNames = [...]string{"AdminNetworkPolicy", "NetworkPolicy", "MultiNetworkPolicy", "BaselineAdminNetworkPolicy"}
+
+// String returns the kind as Kubernetes spells it.
+func (k Kind) String() string { return kindNames[k] }
+
+// PolicyID names a policy.
+type PolicyID struct {
+	Kind
+	Namespace, Name string // Namespace is empty for kinds of the cluster
+}
+
+// String returns kind and name.
+func (id PolicyID) String() string {
+	if id.Namespace == "" {
+		return id.Kind.String() + " " + id.Name
+	}
+	return fmt.Sprintf("%s %s/%s", id.Kind, id.Namespace, id.Name)
+}
+
+func comparePolicies(a, b *policyState) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// Direction is the direction of a connection, seen from the pod.
+type Direction uint8
+
+// The directions.
+const (
+	Ingress Direction = iota // to the pod
+	Egress                   // from the pod
+)
+
+// String returns the direction as in the fields of policies.
+func (d Direction) String() string { return [...]string{"ingress", "egress"}[d] }
+
+// Policy is a policy of any kind, converted.
+type Policy struct {
+	PolicyID
+	Priority int      // of kind Admin: a lower one comes first
+	Networks []string // of kind Multi, see [Interface.Networks]
+	Subject  Selector
+	// Isolates reports by direction whether only what a rule allows is permitted. Kinds Network and Multi only.
+	Isolates [2]bool
+	Rules    [2][]PolicyRule // by direction
+}
+
+// Action is the action of a rule.
+type Action uint8
+
+// The actions of a rule. Pass continues with the policies after those of kind Admin; only rules of that kind have it, and compiled lists do
+// not.
+const (
+	Allow Action = iota
+	Deny
+	Pass
+)
+
+// String returns "allow", "deny" or "pass".
+func (a Action) String() string { return [...]string{"allow", "deny", "pass"}[a] }
+
+// PolicyRule is a rule of a policy. It matches packets of one of its peers to one of its ports.
+type PolicyRule struct {
+	Name   string // in explanations, such as "ingress[0]"
+	Action Action
+	Any    bool   // any address is a peer
+	Peers  []Peer // if Any, only those of named ports
+	Ports  []Port
+	// AnyPort: any protocol and port. Without it and without ports the rule matches nothing.
+	AnyPort bool
+}
+
+// Peer is a set of addresses: those of pods, or prefixes.
+type Peer struct {
+	Pods     *Selector
+	Prefixes []netip.Prefix // if Pods is nil; masked
+	Nodes    labels.Selector
+}
+
+// Port is a range of ports of one protocol, or the port of a name: in ingress of the subject, in egress of the peer.
+type Port struct {
+	Protocol uint8 // of a named port 0 is any
+	Ports    Range
+	Name     string
+}
+
+// Selector selects pods by the labels of pods and namespaces.
+type Selector struct {
+	Namespace  string          // of the pods; "": Namespaces selects
+	Namespaces labels.Selector // if Namespace is empty
+	Pods       labels.Selector
+	key        string
+}
+
+func newSelector(namespace string, namespaces, pods labels.Selector) Selector {
+	s := Selector{Namespace: namespace, Namespaces: namespaces, Pods: pods}
+	s.key = namespace + "|" + text(namespaces) + "|" + text(pods)
+	return s
+}
+
+// text returns a selector as text. The empty selector, which matches everything, has the same text as none, which never occurs with it.
+func text(s labels.Selector) string {
+	if s == nil {
+		return ""
+	}
+	if _, selectable := s.Requirements(); !selectable {
+		return "!"
+	}
+	return s.String()
+}
+
+// Range is an inclusive range of ports.
+type Range struct{ First, Last uint16 }
+
+// allPorts is the range of all ports.
+var allPorts = Range{Last: 65535}
+
+// Contains reports whether the range has a port.
+func (r Range) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
+
+func (r Range) intersect(o Range) (Range, bool) {
+	both := Range{max(r.First, o.First), min(r.Last, o.Last)}
+	return both, both.First <= both.Last
+}
+
+// Protocols with ports.
+const (
+	AnyProtocol = 0
+	TCP         = 6
+	UDP         = 17
+	SCTP        = 132
+)
+
+var protocols = map[string]uint8{"TCP": TCP, "UDP": UDP, "SCTP": SCTP}
+
+// ParseProtocol returns the number of a protocol of Kubernetes; "" is TCP.
+func ParseProtocol(name string) (uint8, error) {
+	n, known := protocols[strings.ToUpper(cmp.Or(name, "TCP"))]
+	if !known {
+		return 0, fmt.Errorf("protocol %q is neither TCP, UDP nor SCTP", name)
+	}
+	return n, nil
+}
+
+// ProtocolName is the inverse of ParseProtocol; "any" for AnyProtocol.
+func ProtocolName(n uint8) string {
+	for name, number := range protocols {
+		if number == n {
+			return name
+		}
+	}
+	if n == AnyProtocol {
+		return "any"
+	}
+	return fmt.Sprintf("protocol %d", n)
+}
+
+// Rule is a rule of a compiled list. It matches packets of connections between the pod and a remote address to a port.
+type Rule struct {
+	Action   Action       `json:"action,omitempty"` // Allow or Deny
+	Protocol uint8        `json:"protocol,omitempty"`
+	Remote   netip.Prefix `json:"remote"`           // valid and masked; it has the family of the rule
+	Ports    Range        `json:"ports,omitzero"`   // of the destination; all of AnyProtocol
+	Origin   string       `json:"origin,omitempty"` // the policy and its rule
+}
+
+// Matches reports whether the rule matches a connection.
+func (r *Rule) Matches(remote netip.Addr, protocol uint8, port uint16) bool {
+	return (r.Protocol == AnyProtocol || r.Protocol == protocol && r.Ports.Contains(port)) && r.Remote.Contains(remote)
+}
+
+// List is an immutable list of rules for the connections of one direction: the first rule that matches decides, and the last ones match
+// everything. Packets of a permitted connection are permitted in both directions. Interfaces with the same rules share a list.
+type List struct {
+	Name  string // of the content
+	Rules []Rule
+
+	users int
+}
+
+// Decide returns the rule that decides about a connection.
+func (l *List) Decide(remote netip.Addr, protocol uint8, port uint16) Rule {
+	at := slices.IndexFunc(l.Rules, func(r Rule) bool { return r.Matches(remote, protocol, port) })
+	if at < 0 {
+		return Rule{Action: Deny, Origin: "no rule matches"}
+	}
+	return l.Rules[at]
+}
+
+// Lists are the lists of an interface by direction. Both are nil, which permits everything, or none is.
+type Lists [2]*List

@@ -1,0 +1,81 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// everywhere lists the prefixes of all addresses.
+var everywhere = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// subtract returns the prefixes of what is in p and in none of the others.
+func subtract(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
+	rest := []netip.Prefix{p}
+	for _, o := range others {
+		var next []netip.Prefix
+		for _, r := range rest {
+			next = append(next, without(r, o)...)
+		}
+		rest = next
+	}
+	return rest
+}
+
+// without halves p until each part is outside or inside of o.
+func without(p, o netip.Prefix) []netip.Prefix {
+	switch {
+	case !p.Overlaps(o):
+		return []netip.Prefix{p}
+	case o.Bits() <= p.Bits():
+		return nil
+	}
+	var rest []netip.Prefix
+	for p.Bits() < o.Bits() {
+		low, high := halves(p)
+		if low.Overlaps(o) {
+			rest, p = append(rest, high), low
+		} else {
+			rest, p = append(rest, low), high
+		}
+	}
+	return rest
+}
+
+func halves(p netip.Prefix) (low, high netip.Prefix) {
+	bits := p.Bits()
+	raw := p.Addr().AsSlice()
+	raw[bits/8] |= 0x80 >> (bits % 8)
+	upper, _ := netip.AddrFromSlice(raw)
+	return netip.PrefixFrom(p.Addr(), bits+1), netip.PrefixFrom(upper, bits+1)
+}
+
+// aggregate returns the fewest prefixes with the same addresses, sorted.
+func aggregate(prefixes []netip.Prefix) []netip.Prefix {
+	sorted := slices.Clone(prefixes)
+	slices.SortFunc(sorted, netip.Prefix.Compare)
+	var out []netip.Prefix
+	for _, p := range sorted {
+		if n := len(out); n > 0 && out[n-1].Bits() <= p.Bits() && out[n-1].Contains(p.Addr()) {
+			continue
+		}
+		out = append(out, p)
+		for n := len(out); n > 1 && out[n-1].Bits() > 0 && out[n-1].Bits() == out[n-2].Bits(); n = len(out) {
+			parent := netip.PrefixFrom(out[n-1].Addr(), out[n-1].Bits()-1).Masked()
+			if low, high := halves(parent); low != out[n-2] || high != out[n-1] {
+				break
+			}
+			out = append(out[:n-2], parent)
+		}
+	}
+	return out
+}
+
+// intersect returns the common addresses of two prefixes.
+func intersect(a, b netip.Prefix) (netip.Prefix, bool) {
+	if a.Bits() < b.Bits() {
+		a, b = b, a
+	}
+	return a, a.Addr().BitLen() == b.Addr().BitLen() && b.Contains(a.Addr())
+}

@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// group is the set of pods that a selector selects. Policies with the same selector share it.
+type group struct {
+	Selector
+	members map[*podState]struct{}
+	// users are the policies of which the members are subjects or peers.
+	subjects, peers map[*policyState]struct{}
+}
+
+func (g *group) unused() bool { return len(g.subjects)+len(g.peers) == 0 }
+
+// matches reports whether the group's selector selects a pod in a namespace with the labels.
+func (g *group) matches(p *podState, namespace labels.Set) bool {
+	if g.Namespace != "" {
+		return g.Namespace == p.Namespace && g.Pods.Matches(labels.Set(p.Labels))
+	}
+	return g.Namespaces.Matches(namespace) && g.Pods.Matches(labels.Set(p.Labels))
+}
+
+// selectors indexes groups, so that a pod is compared with few of them.
+type selectors struct {
+	inNamespace map[string]*labelIndex // groups of one namespace, by the labels of pods
+	byPod       *labelIndex            // of several namespaces, by the labels of pods
+	byNamespace *labelIndex            // those that the labels of pods do not narrow down, by the labels of namespaces
+}
+
+func newSelectors() *selectors {
+	return &selectors{inNamespace: make(map[string]*labelIndex), byPod: newLabelIndex(), byNamespace: newLabelIndex()}
+}
+
+// indexOf returns the index of a group and the selector that places it there.
+func (s *selectors) indexOf(g *group) (*labelIndex, labels.Selector) {
+	switch {
+	case g.Namespace != "":
+		in := s.inNamespace[g.Namespace]
+		if in == nil {
+			in = newLabelIndex()
+			s.inNamespace[g.Namespace] = in
+		}
+		return in, g.Pods
+	case len(places(g.Pods)) > 0:
+		return s.byPod, g.Pods
+	}
+	return s.byNamespace, g.Namespaces
+}
+
+func (s *selectors) add(g *group) {
+	in, by := s.indexOf(g)
+	in.add(g, by)
+}
+
+func (s *selectors) remove(g *group) {
+	in, by := s.indexOf(g)
+	in.remove(g, by)
+	if g.Namespace != "" && in.isEmpty() {
+		delete(s.inNamespace, g.Namespace)
+	}
+}
+
+// candidates calls f with each group that may select a pod, some of them twice.
+func (s *selectors) candidates(p *podState, namespace labels.Set, f func(*group)) {
+	if in := s.inNamespace[p.Namespace]; in != nil {
+		in.candidates(p.Labels, f)
+	}
+	s.byPod.candidates(p.Labels, f)
+	s.byNamespace.candidates(namespace, f)
+}
+
+// place is where a selector is found by a label: by its key and value, or by its key.
+type place struct{ key, value string }
+
+// anyValue is the value of a place for any value of a label; a label cannot have it.
+const anyValue = "\x00"
+
+// places lists the labels of which an object needs one to be selected; none: an object without labels may be selected.
+func places(s labels.Selector) []place {
+	requirements, _ := s.Requirements()
+	var best []place
+	for _, r := range requirements {
+		switch r.Operator() {
+		case selection.In, selection.Equals, selection.DoubleEquals:
+			var all []place
+			for value := range r.Values() {
+				all = append(all, place{r.Key(), value})
+			}
+			if len(best) == 0 || best[0].value == anyValue || len(all) < len(best) {
+				best = all
+			}
+		case selection.Exists:
+			if len(best) == 0 {
+				best = []place{{r.Key(), anyValue}}
+			}
+		}
+	}
+	return best
+}
+
+// labelIndex finds the groups that an object with some labels may belong to.
+type labelIndex struct {
+	at   map[place]map[*group]struct{}
+	rest map[*group]struct{} // may select an object without labels
+}
+
+func newLabelIndex() *labelIndex {
+	return &labelIndex{at: make(map[place]map[*group]struct{}), rest: make(map[*group]struct{})}
+}
+
+func (x *labelIndex) isEmpty() bool { return len(x.at)+len(x.rest) == 0 }
+
+func (x *labelIndex) add(g *group, by labels.Selector) {
+	list := places(by)
+	if len(list) == 0 {
+		x.rest[g] = struct{}{}
+	}
+	for _, p := range list {
+		if x.at[p] == nil {
+			x.at[p] = make(map[*group]struct{})
+		}
+		x.at[p][g] = struct{}{}
+	}
+}
+
+func (x *labelIndex) remove(g *group, by labels.Selector) {
+	delete(x.rest, g)
+	for _, p := range places(by) {
+		if delete(x.at[p], g); len(x.at[p]) == 0 {
+			delete(x.at, p)
+		}
+	}
+}
+
+func (x *labelIndex) candidates(set map[string]string, f func(*group)) {
+	for g := range x.rest {
+		f(g)
+	}
+	for key, value := range set {
+		for _, p := range []place{{key, value}, {key, anyValue}} {
+			for g := range x.at[p] {
+				f(g)
+			}
+		}
+	}
+}
