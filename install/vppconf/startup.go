@@ -131,6 +131,7 @@ func pluginLines(o *Options) []line {
 		enabled("memif", "shared-memory interfaces of pods"),
 		enabled("ping", "answers echo requests to VPP's addresses, such as the gateways of networks"),
 		enabled("tap", "taps of pods; a plugin since VPP 26.06, before that a part of VPP, and this line has no effect"),
+		enabled("tracedump", "weftctl trace; without it VPP has no message to start a trace or to read one"),
 		enabled("vxlan", "tunnels to other nodes"),
 	)
 	if o.ownsCard(AFXDP) {

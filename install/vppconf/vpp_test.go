@@ -144,9 +144,9 @@ func (r running) cli(t *testing.T, words ...string) string {
 func TestVPPRunsWithThePrintedConfiguration(t *testing.T) {
 	r := start(t, requireVPP(t), "--hugepages=none", "--buffers=8192", "--workers=0")
 	t.Log(strings.TrimSpace(r.cli(t, "show", "version")))
-	want := []string{"acl", "af_packet", "memif", "ping", "vxlan"}
+	want := []string{"acl", "af_packet", "memif", "ping", "tracedump", "vxlan"}
 	if _, err := os.Stat(r.plugins + "/tap_plugin.so"); err == nil {
-		want = []string{"acl", "af_packet", "memif", "ping", "tap", "vxlan"}
+		want = []string{"acl", "af_packet", "memif", "ping", "tap", "tracedump", "vxlan"}
 	}
 	var loaded []string
 	for _, match := range regexp.MustCompile(`(\S+)_plugin\.so`).FindAllStringSubmatch(r.cli(t, "show", "plugins"), -1) {

@@ -20,10 +20,10 @@ type printer struct {
 	replace    *strings.Replacer // of paths
 }
 
-// unsaid are omitted fields: counts of lists that are printed, and indexes that depend on earlier events.
+// unsaid are omitted fields: counts of lists that are printed, and indexes that depend on earlier events or on the build.
 var unsaid = map[string]bool{
 	"stats_index": true, "n_paths": true, "n_sw_ifs": true, "n_labels": true, "count": true, "cookie": true, "client_index": true, "vpe_pid": true,
-	"label_stack": true, "age": true,
+	"label_stack": true, "age": true, "node_index": true,
 }
 
 // fields prints a message without its name.
