@@ -295,6 +295,7 @@ func wipe(t *testing.T, m *model.Model) {
 			t.Error(err)
 		}
 	}
+	m.CountACLs(false)
 	m.DeletePuntRedirect(model.NoIndex, forward.IP6)
 	for _, table := range m.Tables() {
 		m.DeleteTable(table.TableKey)

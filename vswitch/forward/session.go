@@ -35,8 +35,8 @@ const (
 )
 
 // sessionTable holds the sessions of an interface. Sessions are spread over shards by a keyed hash. If a shard is full, a new session
-// replaces a transient one or one that has been idle for long, of those that the shard's hand points to; if there is none, the packet is
-// dropped. So an interface that opens many sessions harms its own sessions only, and of these hardly the established ones.
+// replaces the transient one that has been idle longest, or a settled one that has been idle for long if the shard's hand finds one;
+// otherwise the packet is dropped. So an interface that opens many sessions harms its own sessions only, and established ones last.
 //
 // The table's memory is reserved at once and populated with use. Workers allocate nothing.
 type sessionTable struct {
@@ -51,7 +51,7 @@ const (
 	sessionShards = 1 << shardOrder
 	// shardSlack is the divisor of the additional room of a shard: sessions are not spread evenly.
 	shardSlack = 8
-	// examined is the number of sessions that a new session examines to find room in a full shard.
+	// examined is the number of sessions that a new session examines to find room in a shard that is full of settled ones.
 	examined = 16
 	// swept is the number of sessions that each new session examines for expiry.
 	swept = 2
@@ -64,6 +64,8 @@ type sessionShard struct {
 	used     uint16 // sessions that have been used
 	free     uint16 // the first of the used sessions that are free, or 0
 	hand     uint16 // the session that is examined next
+	oldest   uint16 // of the sessions that are not settled, by their last packets; or 0
+	newest   uint16
 	live     uint16
 }
 
@@ -85,6 +87,8 @@ type session struct {
 	next       uint16 // in the bucket, or in the list of free sessions
 	generation uint32 // of the lists that permitted it
 	seen       uint32 // second of the last packet
+	older      uint16 // in the list of sessions that are not settled
+	newer      uint16
 }
 
 type sessionFlags uint8
@@ -322,7 +326,7 @@ func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) bool {
 		return false
 	}
 	fromOpener := fromB == (e.flags&openedByB != 0)
-	e.update(&p.upper, fromOpener, now)
+	s.update(n, &p.upper, fromOpener, now)
 	opened := e.direction()
 	t.unlock(s)
 	if p.upper.first {
@@ -390,10 +394,12 @@ func (t *sessionTable) insert(k sessionKey, flags sessionFlags, generation, now 
 		s.sessions[n-1] = session{sessionKey: k, flags: flags, next: *b}
 		*b = n
 		s.live++
+		if !s.sessions[n-1].settled() {
+			s.append(n)
+		}
 	}
-	e := &s.sessions[n-1]
-	e.generation = generation
-	e.update(u, true, now)
+	s.sessions[n-1].generation = generation
+	s.update(n, u, true, now)
 	return true, replaced
 }
 
@@ -413,9 +419,50 @@ func (s *sessionShard) remove(h uint64, n uint16) {
 		at = &s.sessions[*at-1].next
 	}
 	*at = s.sessions[n-1].next
+	if !s.sessions[n-1].settled() {
+		s.unlink(n)
+	}
 	s.sessions[n-1] = session{next: s.free}
 	s.free = n
 	s.live--
+}
+
+// update notes a packet of a session.
+func (s *sessionShard) update(n uint16, u *upperLayer, fromOpener bool, now uint32) {
+	e := &s.sessions[n-1]
+	if !e.settled() {
+		s.unlink(n)
+	}
+	e.update(u, fromOpener, now)
+	if !e.settled() {
+		s.append(n)
+	}
+}
+
+// append adds a session to the list of those that are not settled.
+func (s *sessionShard) append(n uint16) {
+	e := &s.sessions[n-1]
+	e.older, e.newer = s.newest, 0
+	if s.newest != 0 {
+		s.sessions[s.newest-1].newer = n
+	} else {
+		s.oldest = n
+	}
+	s.newest = n
+}
+
+func (s *sessionShard) unlink(n uint16) {
+	e := &s.sessions[n-1]
+	if e.older != 0 {
+		s.sessions[e.older-1].newer = e.newer
+	} else {
+		s.oldest = e.newer
+	}
+	if e.newer != 0 {
+		s.sessions[e.newer-1].older = e.older
+	} else {
+		s.newest = e.older
+	}
 }
 
 // allocate returns the number of a free session, or 0 if there is none. It prefers expired sessions to unused memory, and replaces
@@ -427,9 +474,13 @@ func (s *sessionShard) allocate(t *sessionTable, now uint32) (n uint16, replaced
 		return s.used, false
 	}
 	if s.free == 0 {
-		if victim := s.sweep(t, examined, now); s.free == 0 && victim != 0 {
+		victim := s.oldest
+		if victim == 0 {
+			victim = s.sweep(t, examined, now)
+		}
+		if s.free == 0 && victim != 0 {
+			replaced = !s.sessions[victim-1].expired(now)
 			s.remove(t.hash(&s.sessions[victim-1].sessionKey), victim)
-			replaced = true
 		}
 	}
 	if n = s.free; n != 0 {
@@ -438,9 +489,10 @@ func (s *sessionShard) allocate(t *sessionTable, now uint32) (n uint16, replaced
 	return n, replaced
 }
 
-// sweep examines sessions and frees those that have expired. It returns the one of the others that a new session may replace, or 0.
+// sweep examines sessions and frees those that have expired. It returns the settled one of the others that has been idle
+// longest, at least for pressedTimeout, or 0.
 func (s *sessionShard) sweep(t *sessionTable, count int, now uint32) (victim uint16) {
-	longest := -1
+	longest := uint32(pressedTimeout)
 	for range min(count, int(s.used)) {
 		if s.hand >= s.used {
 			s.hand = 0
@@ -452,8 +504,8 @@ func (s *sessionShard) sweep(t *sessionTable, count int, now uint32) (victim uin
 		case e.flags&inUse == 0:
 		case e.expired(now):
 			s.remove(t.hash(&e.sessionKey), n)
-		case (!e.settled() || e.idle(now) >= pressedTimeout) && int(e.idle(now)) > longest:
-			victim, longest = n, int(e.idle(now))
+		case e.settled() && e.idle(now) >= longest:
+			victim, longest = n, e.idle(now)
 		}
 	}
 	return victim

@@ -199,6 +199,7 @@ func (e *Engine) DelInterface(index uint32) {
 	e.change(func(s *State) {
 		delete(s.Interfaces, index)
 		delete(s.Neighbours, index)
+		delete(s.Sessions, index)
 	})
 }
 
