@@ -430,11 +430,16 @@ func (s *sessionShard) remove(h uint64, n uint16) {
 // update notes a packet of a session.
 func (s *sessionShard) update(n uint16, u *upperLayer, fromOpener bool, now uint32) {
 	e := &s.sessions[n-1]
-	if !e.settled() {
+	was, seen := e.settled(), e.seen
+	e.update(u, fromOpener, now)
+	is := e.settled()
+	if was == is && (is || seen == now) {
+		return // the list is in the order of seconds
+	}
+	if !was {
 		s.unlink(n)
 	}
-	e.update(u, fromOpener, now)
-	if !e.settled() {
+	if !is {
 		s.append(n)
 	}
 }
