@@ -51,13 +51,11 @@ require (
 	kernel.org/pub/linux/libs/security/libcap/cap v1.2.78
 	pgregory.net/rapid v1.3.0
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
+	sigs.k8s.io/network-policy-api v0.1.7
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require (
-	github.com/moby/spdystream v0.5.1 // indirect
-	sigs.k8s.io/network-policy-api v0.1.7 // indirect
-)
+require github.com/moby/spdystream v0.5.1 // indirect
 
 require (
 	github.com/Masterminds/semver/v3 v3.4.0 // indirect

@@ -240,6 +240,7 @@ func (a *Agent) assemblePackages() (err error) {
 
 		Annotations: a.annotations(),
 		Selected:    a.selected(),
+		Learn:       a.learn(),
 		Grants:      a.grants(),
 		Refill:      a.refill,
 		Exhausted:   a.exhausted,
@@ -309,6 +310,7 @@ func (a *Agent) networkConfig(c *config.Config) ipnet.Config {
 			NoDefaultRoutes:   !c.Pods.IncludeDefaultRoutes,
 			Memif:             attach.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
 			Secret:            a.secret(),
+			Policies:          a.policies(),
 		},
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"github.com/weftnet/weft/agent/cluster"
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/agent/operations"
+	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/pod"
@@ -67,6 +69,30 @@ func (a *Agent) selected() func(context.Context, *pod.AddPod) ([]pod.InterfaceRe
 		return nil
 	}
 	return a.member.Selected
+}
+
+// policies returns the source of the rules of pods; nil: policies are not enforced.
+func (a *Agent) policies() attach.Policies {
+	if a.member == nil || a.member.Enforced == nil {
+		return nil
+	}
+	return a.member.Enforced
+}
+
+// explainer returns what explains decisions of policies; nil: policies are not enforced.
+func (a *Agent) explainer() operations.Explainer {
+	if a.member == nil || a.member.Enforced == nil {
+		return nil
+	}
+	return a.member.Enforced
+}
+
+// learn returns the function that reads what policies need to know of a new pod; nil: nothing.
+func (a *Agent) learn() func(context.Context, pod.ID) {
+	if a.member == nil || a.member.Enforced == nil {
+		return nil
+	}
+	return a.member.Enforced.Learn
 }
 
 // refill requests more addresses for the node after an ADD was refused, if they come from the cluster.

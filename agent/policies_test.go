@@ -7,6 +7,9 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/node"
 )
 
 func TestStatusShowsTheNumberOfUnenforcedNetworkPolicies(t *testing.T) {
@@ -33,5 +36,47 @@ func TestStatusShowsTheNumberOfUnenforcedNetworkPolicies(t *testing.T) {
 	}
 	restart()
 	l.eventually("status shows no policies", shows("policies yes"))
+	l.cni("DEL", a, nil)
+}
+
+// The scheduler has the ACLs whether or not the dataplane accepts them.
+func TestPoliciesOfTheClusterBecomeACLsOfPods(t *testing.T) {
+	server := k8stest.New(t)
+	l := clusterLabWith(t, server, node.Options{EnforcePolicies: true})
+	says := func(want string, args ...string) func() bool {
+		return func() bool {
+			text, err := l.Weftctl(t.Context(), args...)
+			return err == nil && strings.Contains(strings.Join(strings.Fields(text), " "), want)
+		}
+	}
+	l.eventually("status says that policies are enforced", says("policies yes enforced", "status"))
+	a := l.pod("a")
+	l.put(server, a, nil)
+	address := l.addresses(l.cni("ADD", a, nil))[0].String()
+	l.eventually("a pod without policies is open", says("no policy restricts the pod", "policy", "lab/a"))
+	if text, err := l.Weftctl(t.Context(), "objects", "vpp.interface-acl"); err == nil && strings.Contains(text, "weft-") {
+		t.Errorf("it has ACLs: %s", text)
+	}
+	server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "deny"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}},
+	})
+	l.eventually("the policy isolates it", says("eth0 ingress deny 0.0.0.0/0 any - NetworkPolicy lab/deny ingress", "policy", "lab/a"))
+	l.eventually("a connection is denied", says("denied: 192.0.2.9 -> "+address, "policy", "lab/a", "--from", "192.0.2.9", "--port", "80"))
+	l.eventually("another one is allowed", says("allowed: "+address+" -> 192.0.2.9", "policy", "lab/a", "--to", "192.0.2.9", "--port", "80"))
+	isDesired := func() bool {
+		text, err := l.Weftctl(t.Context(), "objects", "vpp.interface-acl")
+		return err == nil && strings.Contains(text, "vpp.interface-acl/weft-")
+	}
+	l.eventually("its ACLs are desired", isDesired)
+
+	server.Disconnect() // the rules hold while the agent restarts without its API server
+	l.restartAfter(func(string) error { return nil })
+	l.eventually("the rules are those of the last run", says("eth0 ingress deny 0.0.0.0/0 any - NetworkPolicy lab/deny ingress", "policy", "lab/a"))
+	l.eventually("status says so", says("policies no the API server has not shown all policies", "status"))
+	l.eventually("its ACLs are still desired", isDesired)
+	server.Reconnect()
+	l.eventually("policies are enforced again", says("policies yes enforced", "status"))
+	server.Remove("networkpolicies.networking.k8s.io", "lab", "deny")
+	l.eventually("the pod is open again", says("no policy restricts the pod", "policy", "lab/a"))
 	l.cni("DEL", a, nil)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
@@ -38,6 +39,14 @@ func (a *Agent) restore() error {
 		return err
 	}
 	networks, err := statefile.Load[networks.SavedNetwork](a.state, statefile.BucketNetworks, a.log)
+	if err != nil {
+		return err
+	}
+	rules, err := statefile.Load[attach.SavedRules](a.state, statefile.BucketRules, a.log)
+	if err != nil {
+		return err
+	}
+	lists, err := statefile.Load[attach.SavedList](a.state, statefile.BucketLists, a.log)
 	if err != nil {
 		return err
 	}
@@ -69,6 +78,9 @@ func (a *Agent) restore() error {
 		return err
 	}
 	saved.Attachments, saved.Leases, saved.Networks = attachments, leases, networks
+	if a.config.Kubernetes.EnforcePolicies {
+		saved.Rules, saved.Lists = rules, lists
+	}
 	a.network.Restore(saved)
 	a.pods.Restore(attachments)
 	a.quarantine.Restore(suspicions, attachments)
@@ -120,5 +132,6 @@ func (a *Agent) forgetLastBoot() error {
 		return nil
 	}
 	a.log.Info("node was rebooted, deleting attachments and leases", "boot", boot)
-	return a.state.Clear(statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketApplied, statefile.BucketQuarantine, statefile.BucketChains)
+	return a.state.Clear(statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketApplied, statefile.BucketQuarantine, statefile.BucketChains,
+		statefile.BucketRules, statefile.BucketLists)
 }

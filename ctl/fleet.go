@@ -52,7 +52,7 @@ const (
 // classes are the classes of commands by path. A subcommand without an entry has the class of its parent.
 var classes = map[string]class{
 	"status": reads, "attachments": reads, "events": reads, "event": reads, "transactions": reads, "transaction": reads,
-	"objects": reads, "why": reads, "addresses": reads, "devices": reads, "counters": reads, "settings": reads, "pod": reads,
+	"objects": reads, "why": reads, "addresses": reads, "devices": reads, "policy": reads, "counters": reads, "settings": reads, "pod": reads,
 	"plan": reads, "diff": reads, "graph": reads, "dataplane": reads, "upgrade": reads,
 	"trace": streams, "capture": streams, "bundle": streams, "profile": streams,
 	"audit": changes, "quarantine": changes, "quarantine list": reads, "resync": changes, "configure": changes, "gc": changes, "log-level": changes,

@@ -94,6 +94,7 @@ var commands = []func(*client) *cobra.Command{
 	planCommand,
 	addressesCommand,
 	devicesCommand,
+	policyCommand,
 	countersCommand,
 	dataplaneCommand,
 	profileCommand,

@@ -138,6 +138,7 @@ func (n *node) refuses(t testing.TB, ev *pod.AddPod) error {
 // kept returns the saved state, as a restarted agent reads it.
 func (n *node) kept() ipnet.Saved {
 	var kept ipnet.Saved
+	kept.Rules, kept.Lists = n.keptRules()
 	for _, a := range inOrder(n.saver.Bucket("attachments")) {
 		kept.Attachments = append(kept.Attachments, a.(*pod.Attachment))
 	}

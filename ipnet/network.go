@@ -82,6 +82,7 @@ func (n *Network) Register(l *eventloop.Loop) {
 	eventloop.On(l, "ipnet", n.ChangeExternals)
 	eventloop.On(l, "ipnet", n.ChangePools)
 	eventloop.On(l, "ipnet", n.ChangeBlocks)
+	eventloop.On(l, "ipnet", n.ChangePolicies)
 	l.OnResync("ipnet", n.Resync)
 }
 
@@ -135,6 +136,12 @@ func (n *Network) ChangePools(_ context.Context, ev *pod.SetPools, t *eventloop.
 // ChangeBlocks replaces the blocks of the node.
 func (n *Network) ChangeBlocks(_ context.Context, ev *pod.SetBlocks, t *eventloop.Txn) error {
 	return n.change(t, func() { n.Networks.SetBlocks(ev, t) })
+}
+
+// ChangePolicies replaces the rules of pods.
+func (n *Network) ChangePolicies(_ context.Context, ev *attach.ChangePolicies, t *eventloop.Txn) error {
+	n.Pods.ChangePolicies(ev, t)
+	return nil
 }
 
 // change calls f, which changes what is desired, and adds the difference to the transaction.

@@ -1,6 +1,7 @@
 package ipnet
 
 import (
+	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
@@ -16,6 +17,10 @@ type Saved struct {
 	Externals   []pod.External
 	Blocks      []networks.SavedBlock
 	Pools       *networks.SavedPools // nil: those of the configuration
+	Rules       []attach.SavedRules
+	Lists       []attach.SavedList
+	// Rebuilt reports whether the attachments were found on the machine, after the loss of the state file with the rules.
+	Rebuilt bool
 }
 
 // Restore takes over what an earlier run left, before the first event; the start-up resync then makes it desired. It may
@@ -26,5 +31,9 @@ func (n *Network) Restore(s Saved) {
 	n.Networks.Restore(s.Pools, s.Blocks, s.Networks)
 	n.Mesh.Restore(s.Nodes)
 	n.Externals.Restore(s.Externals)
+	n.Pods.RestoreRules(s.Rules, s.Lists)
 	n.Pods.Restore(s.Attachments, s.Leases)
+	if s.Rebuilt {
+		n.Pods.CloseUnknown()
+	}
 }

@@ -81,6 +81,9 @@ func (m *Manager) prepare(ctx context.Context, req *weftv1.AddRequest, ev *pod.A
 	if ev.Grants, err = m.grants(ctx, ev); err != nil {
 		return err
 	}
+	if m.config.Learn != nil {
+		m.config.Learn(ctx, ev.ID)
+	}
 	if err := m.refuseForeignLinks(ctx, ev); err != nil {
 		return err
 	}

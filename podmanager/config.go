@@ -38,6 +38,8 @@ type Config struct {
 	Annotations func(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error)
 	// Selected returns the interfaces that a pod selects by NetworkAttachmentDefinitions. Default: none.
 	Selected func(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error)
+	// Learn reads what network policies need to know of a new pod; nil: nothing.
+	Learn func(ctx context.Context, id pod.ID)
 	// Grants returns the devices of the pod's containers. It is called if the pod requests a memif. Default: none.
 	Grants func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
 	// Verify compares the kernel and the dataplane with the attachment.

@@ -22,7 +22,11 @@ func (e *Engine) compile(p *podState, i *Interface) *[2][]Rule {
 	policies := e.policiesOf(p, i)
 	var rules [2][]Rule
 	for _, d := range []Direction{Ingress, Egress} {
-		rules[d] = append(e.fixed(d, i), e.evaluationOrder(policies, d, p, i)...)
+		own := e.evaluationOrder(policies, d, p, i)
+		if d == Egress && i.Main && own != nil {
+			own = append(e.toServices(own), own...)
+		}
+		rules[d] = append(e.fixed(d, i), own...)
 	}
 	if len(rules[Ingress])+len(rules[Egress]) == 0 {
 		return nil
@@ -347,4 +351,12 @@ func nameOf(rules []Rule) string {
 		h.Write(append(b, r.Origin...))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// Closed are the lists of an interface whose pod is not known yet: only the node reaches it.
+func Closed(node []netip.Prefix) Lists {
+	const origin = "the API server has not shown the pod yet"
+	deny := rest(Deny, origin)
+	ingress := append((&Engine{config: Config{Nodes: node}}).fromNode(), deny...)
+	return Lists{{Name: nameOf(ingress), Rules: ingress}, {Name: nameOf(deny), Rules: deny}}
 }

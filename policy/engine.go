@@ -34,6 +34,7 @@ type Engine struct {
 	groups     map[string]*group // by the key of their selector
 	selectors  *selectors
 	nodes      map[string]nodeState
+	services   map[string]Service
 
 	dirty map[*podState]struct{} // local pods whose interfaces may need other rules
 	gone  map[ID]struct{}        // local pods that were deleted since Compile, also if there is another one of that name
@@ -77,7 +78,7 @@ func NewEngine(c Config) *Engine {
 	return &Engine{
 		config: c, namespaces: make(map[string]*namespaceState), policies: make(map[PolicyID]*policyState), groups: make(map[string]*group),
 		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), gone: make(map[ID]struct{}),
-		lists: make(map[string]*List),
+		lists: make(map[string]*List), services: make(map[string]Service),
 	}
 }
 
@@ -182,7 +183,9 @@ func (e *Engine) SetPod(p Pod) {
 	e.touch(was)
 }
 
-func equalPods(a, b *Pod) bool { return a.Local == b.Local && maps.Equal(a.Labels, b.Labels) && equalEnds(a, b) }
+func equalPods(a, b *Pod) bool {
+	return a.Local == b.Local && maps.Equal(a.Labels, b.Labels) && equalEnds(a, b)
+}
 
 // equalEnds reports whether peers reach both pods alike.
 func equalEnds(a, b *Pod) bool {
@@ -396,7 +399,9 @@ func (e *Engine) Compile() []Change {
 	}
 	clear(e.dirty)
 	clear(e.gone)
-	slices.SortFunc(changes, func(a, b Change) int { return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 	return changes
 }
 
@@ -451,4 +456,13 @@ func (e *Engine) release(lists Lists) {
 			delete(e.lists, l.Name)
 		}
 	}
+}
+
+// ListsOf returns the lists of a local pod as compiled last, by interface; false: the engine does not know the pod.
+func (e *Engine) ListsOf(id ID) (map[string]Lists, bool) {
+	p := e.pod(id)
+	if p == nil {
+		return nil, false
+	}
+	return maps.Clone(p.lists), true
 }

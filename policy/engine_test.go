@@ -160,6 +160,46 @@ func TestDeniedDestinationsAreDeniedWithoutAndAgainstPolicies(t *testing.T) {
 	}
 }
 
+func TestServiceIsPermittedIfAllItsEndpointsAre(t *testing.T) {
+	e := NewEngine(Config{Denied: []Denied{{Name: "denied", Prefix: netip.MustParsePrefix("10.96.0.99/32")}}})
+	e.SetPod(podAt("a/p", true, "10.0.0.1"))
+	e.SetPod(podAt("a/dns1", false, "10.0.0.2", "app=dns"))
+	e.SetPod(podAt("a/dns2", false, "10.0.0.3", "app=dns"))
+	e.SetPod(podAt("a/other", false, "10.0.0.4"))
+	e.SetPolicy(networkPolicy(t, "a/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: dns}}}], ports: [{port: 5353, protocol: UDP}]}]}`))
+	frontend := func(ip string, backends ...string) Service {
+		f := Frontend{Address: address(ip), Protocol: UDP, Port: 53}
+		for _, b := range backends {
+			f.Backends = append(f.Backends, netip.MustParseAddrPort(b))
+		}
+		return Service{Name: "a/" + ip, Frontends: []Frontend{f}}
+	}
+	for _, s := range []Service{
+		frontend("10.96.0.10", "10.0.0.2:5353", "10.0.0.3:5353"), frontend("10.96.0.11", "10.0.0.2:5353", "10.0.0.4:5353"), frontend("10.96.0.12"),
+		frontend("10.96.0.13", "10.0.0.2:53"), frontend("10.96.0.99", "10.0.0.2:5353"),
+	} {
+		e.SetService(s)
+	}
+	check := func(what, remote string, want Action) {
+		t.Helper()
+		e.Compile()
+		if r := e.Lists()[ID{"a", "p"}]["eth0"][Egress].Decide(address(remote), UDP, 53); r.Action != want {
+			t.Errorf("%s: %+v", what, r)
+		}
+	}
+	check("all endpoints are allowed", "10.96.0.10", Allow)
+	check("one endpoint is not", "10.96.0.11", Deny)
+	check("no endpoint", "10.96.0.12", Deny)
+	check("another port of the endpoint", "10.96.0.13", Deny)
+	check("a destination that is always denied", "10.96.0.99", Deny)
+	e.SetPod(podAt("a/other", false, "10.0.0.4", "app=dns"))
+	check("the endpoint is allowed now", "10.96.0.11", Allow)
+	e.SetService(frontend("10.96.0.10", "10.0.0.2:5353", "192.0.2.1:5353"))
+	check("an endpoint that is not allowed is added", "10.96.0.10", Deny)
+	e.DeleteService("a/10.96.0.11")
+	check("the Service is deleted", "10.96.0.11", Deny)
+}
+
 func TestExplanationNamesThePolicyAndItsRule(t *testing.T) {
 	e := NewEngine(Config{})
 	e.SetPod(podAt("a/db", false, "10.0.0.1", "app=db"))

@@ -217,8 +217,8 @@ func ProtocolName(n uint8) string {
 type Rule struct {
 	Action   Action       `json:"action,omitempty"` // Allow or Deny
 	Protocol uint8        `json:"protocol,omitempty"`
-	Remote   netip.Prefix `json:"remote"`          // valid and masked; it has the family of the rule
-	Ports    Range        `json:"ports,omitzero"`  // of the destination; all of AnyProtocol
+	Remote   netip.Prefix `json:"remote"`           // valid and masked; it has the family of the rule
+	Ports    Range        `json:"ports,omitzero"`   // of the destination; all of AnyProtocol
 	Origin   string       `json:"origin,omitempty"` // the policy and its rule
 }
 

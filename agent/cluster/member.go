@@ -22,6 +22,7 @@ import (
 	"github.com/weftnet/weft/k8s/networkstatus"
 	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/k8s/pods"
+	"github.com/weftnet/weft/k8s/policies"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
@@ -38,12 +39,15 @@ type Member struct {
 	Events *PodEvents
 	Blocks *Blocks // nil before Join
 
+	Enforced *policies.Policies // nil: policies are not enforced
+
 	MemberConfig
 	client    *client.Client
 	announcer *Announcer
 	follower  *Follower
 	report    *PodReport
 	policies  *Policies       // nil: NetworkPolicies are not reported
+	enforcer  *Enforcer       // nil: policies are not enforced
 	annotator *pods.Annotator // of the annotation network-status; nil: none
 }
 
@@ -78,6 +82,11 @@ func New(c MemberConfig) (m *Member, err error) {
 	}
 	if m.View, err = nodeview.New(view); err != nil {
 		return nil, err
+	}
+	if c.Config.Kubernetes.EnforcePolicies {
+		m.Enforced = policies.New(policies.Config{
+			Node: view.Node, Client: m.client, Log: c.Log.With("component", "policies"), Protected: protectedOf(c.Config),
+		})
 	}
 	m.Events.Writer = events.NewWriter(m.client, view.Node, m.View, view.Log)
 	m.announcer = NewAnnouncer(AnnouncerConfig{
@@ -134,7 +143,11 @@ func (m *Member) Join(p Parts) (err error) {
 	})
 	m.Events.Scheduler, m.Events.Pods = p.Scheduler, p.Pods
 	m.report = NewPodReport(m.View, p.Pods, m.Log)
-	if c.ReportPolicies {
+	switch {
+	case m.Enforced != nil:
+		m.Health.Advise(health.Policies)
+		m.enforcer = &Enforcer{Policies: m.Enforced, Loop: p.Loop, Attachments: p.Pods.Attachments, Health: m.Health, Log: m.Log}
+	case c.ReportPolicies:
 		m.Health.Advise(health.Policies)
 		m.policies = &Policies{Count: m.client.CountPolicies, Health: m.Health, Log: m.Log, Attachments: p.Pods.Attachments}
 	}
@@ -177,6 +190,9 @@ func (m *Member) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.View.Run(ctx) })
 	group.Go(func() error { return m.watchAPIServer(ctx) })
+	if m.Enforced != nil {
+		group.Go(func() error { return m.Enforced.Run(ctx) })
+	}
 	group.Go(func() error { return m.follower.Run(ctx) })
 	group.Go(func() error { return m.Uplink.follow(ctx, m.Health) })
 	group.Go(func() error { return m.announcer.Run(ctx) })
@@ -188,6 +204,9 @@ func (m *Member) Run(ctx context.Context) error {
 			return err
 		}
 		group.Go(func() error { return m.report.Run(ctx) })
+		if m.enforcer != nil {
+			group.Go(func() error { return m.enforcer.Run(ctx) })
+		}
 		if m.policies != nil {
 			group.Go(func() error { return m.policies.Run(ctx) })
 		}

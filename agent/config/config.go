@@ -450,6 +450,9 @@ type Kubernetes struct {
 	NetworkStatus  bool // write the annotation network-status of pods
 	ReportPolicies bool // report NetworkPolicies as not enforced
 
+	EnforcePolicies bool // NetworkPolicies, MultiNetworkPolicies and AdminNetworkPolicies
+	ProtectNodes    bool // deny pods the metadata services of clouds, and the ports of agents
+
 	RuntimeSocket string // CRI socket of the container runtime: a path, auto or none
 }
 
@@ -475,7 +478,16 @@ func (k *Kubernetes) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&k.Multus, "kubernetes-multus", false, "Multus handles pods' selections of networks and the annotation network-status")
 	fs.StringVar(&k.RuntimeSocket, "kubernetes-runtime-socket", Auto, "CRI socket of the container runtime, for queries whether sandboxes still exist: a path, auto (the sockets of containerd and CRI-O) or none")
 	fs.BoolVar(&k.ReportPolicies, "kubernetes-report-network-policies", true, "report NetworkPolicies as not enforced if Weft is the main CNI; disable it if another component enforces them")
+	fs.BoolVar(&k.EnforcePolicies, "kubernetes-enforce-policies", false, "enforce NetworkPolicies, MultiNetworkPolicies and AdminNetworkPolicies in the dataplane")
+	fs.BoolVar(&k.ProtectNodes, "kubernetes-protect-nodes", false, "deny pods the metadata services of clouds and the ports of agents, whatever policies say; needs kubernetes.enforcePolicies")
 	fs.BoolVar(&k.NetworkStatus, "kubernetes-network-status", true, "write pods' annotation k8s.v1.cni.cncf.io/network-status")
+}
+
+func (k *Kubernetes) validatePolicies() error {
+	if k.ProtectNodes && !k.EnforcePolicies {
+		return errors.New("kubernetes.protectNodes needs kubernetes.enforcePolicies")
+	}
+	return nil
 }
 
 func (k *Kubernetes) validate() error {
@@ -483,6 +495,7 @@ func (k *Kubernetes) validate() error {
 		oneOf("kubernetes.mode", k.Mode, NoCluster, InCluster), validateRuntime(k.RuntimeSocket),
 		absolute("kubernetes.kubeconfig", cmp.Or(k.Kubeconfig, "/")), // it may be empty
 		oneOf("kubernetes.addresses", k.Addresses, OfPodCIDR, OfPools),
+		k.validatePolicies(),
 		oneOf("kubernetes.tunnel", k.Tunnel, networks.TunnelVXLAN4, networks.TunnelVXLAN6, networks.TunnelNone),
 	)
 }

@@ -52,6 +52,7 @@ type Config struct {
 	External   *external.Files
 	Drift      *drift.Monitor
 	LogLevel   *LogLevel
+	Policies   Explainer                           // nil: policies are not enforced
 	Settings   func() config.Config                // the effective configuration
 	Paused     func() (reason string, paused bool) // whether ADDs are paused
 	Stopping   <-chan struct{}                     // closed when the agent stops

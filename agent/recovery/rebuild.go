@@ -55,7 +55,7 @@ func (r *Rebuilder) Rebuild(ctx context.Context) (isComplete bool, _ error) {
 	}
 	networks := r.recognise(there.numbers)
 	attachments, unknown := r.reconstruct(there.ports)
-	r.Network.Restore(ipnet.Saved{Attachments: attachments})
+	r.Network.Restore(ipnet.Saved{Attachments: attachments, Rebuilt: true})
 	for _, f := range unknown { // last: known pods keep their addresses
 		r.Network.Networks.WithholdAddresses(f.Object, f.All())
 	}
@@ -128,7 +128,7 @@ func (r *Rebuilder) recognise(numbers networks.Numbers) []networks.SavedNetwork 
 	for _, at := range r.Pods.Attachments() {
 		again = append(again, &at)
 	}
-	r.Network.Restore(ipnet.Saved{Attachments: again})
+	r.Network.Restore(ipnet.Saved{Attachments: again, Rebuilt: true})
 	return networks
 }
 

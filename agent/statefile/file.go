@@ -45,6 +45,8 @@ const (
 	BucketTransactions = "transactions"
 	BucketQuarantine   = "quarantine"
 	BucketChains       = "chains"
+	BucketRules        = "rules"
+	BucketLists        = "lists"
 )
 
 // KeyIncomplete is in the bucket meta of a new file until the file has all attachments of a previous one.
@@ -55,7 +57,7 @@ const trialKey = "trial"
 
 var allBuckets = []string{
 	BucketMeta, BucketAttachments, BucketLeases, BucketNetworks, BucketDevices, BucketCluster, BucketNodes, BucketBlocks, BucketPools,
-	BucketExternals, BucketApplied, BucketTransactions, BucketQuarantine, BucketChains, eventloop.RecordsBucket,
+	BucketExternals, BucketApplied, BucketTransactions, BucketQuarantine, BucketChains, BucketRules, BucketLists, eventloop.RecordsBucket,
 }
 
 // File is the state file. Only one agent at a time can have it open.

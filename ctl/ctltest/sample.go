@@ -22,6 +22,7 @@ func Sample(now time.Time) Replies {
 		Why:          &weftv1.WhyReply{Found: true, Lines: []string{"vpp.route/weft:pods/ip4/10.1.0.3/32: pending", "  waits for vpp.interface/weft-2-eth0"}},
 		Addresses:    sampleAddresses(ago),
 		Devices:      sampleDevices(ago),
+		Policy:       samplePolicy(),
 		Counters:     sampleCounters(),
 		Settings:     &weftv1.SettingsReply{Yaml: "coolDown: 30s\nlog:\n  level: \"info\"\n"},
 		Resync:       &weftv1.ResyncReply{Event: 3},
@@ -144,6 +145,21 @@ func sampleAddresses(ago agoFunc) *weftv1.AddressesReply {
 			{Pool: "default4", Address: "10.1.0.4", State: "cooling", Holder: "weft/c0ffee000004/eth0", Since: ago(9 * time.Second), FreeAt: ago(-21 * time.Second)},
 		},
 	}
+}
+
+func samplePolicy() *weftv1.PolicyReply {
+	rule := func(allow bool, remote, protocol, ports, origin string) *weftv1.PolicyRule {
+		return &weftv1.PolicyRule{Allow: allow, Remote: remote, Protocol: protocol, Ports: ports, Origin: origin}
+	}
+	const isolated = "NetworkPolicy shop/db ingress: no rule allows it"
+	return &weftv1.PolicyReply{Interfaces: []*weftv1.PolicyRules{{
+		Interface: "eth0",
+		Ingress: []*weftv1.PolicyRule{
+			rule(true, "10.1.0.1/32", "any", "", "the pod's own node"), rule(true, "10.1.1.5/32", "TCP", "5432", "NetworkPolicy shop/db ingress[0]"),
+			rule(false, "0.0.0.0/0", "any", "", isolated), rule(false, "::/0", "any", "", isolated),
+		},
+		Egress: []*weftv1.PolicyRule{rule(true, "0.0.0.0/0", "any", "", "no policy selects the pod"), rule(true, "::/0", "any", "", "no policy selects the pod")},
+	}}}
 }
 
 func sampleDevices(ago agoFunc) *weftv1.DevicesReply {

@@ -26,6 +26,7 @@ type Replies struct {
 	Why          *weftv1.WhyReply
 	Addresses    *weftv1.AddressesReply
 	Devices      *weftv1.DevicesReply
+	Policy       *weftv1.PolicyReply
 	Counters     *weftv1.CountersReply
 	Settings     *weftv1.SettingsReply
 	Resync       *weftv1.ResyncReply
@@ -103,6 +104,8 @@ func (a *Agent) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
 		return a.replies.Why, nil
 	case *weftv1.AddressesRequest:
 		return a.replies.Addresses, nil
+	case *weftv1.PolicyRequest:
+		return a.replies.Policy, nil
 	case *weftv1.DevicesRequest:
 		return a.replies.Devices, nil
 	case *weftv1.CountersRequest:

@@ -16,6 +16,8 @@ type Config struct {
 	PodQueues    int // pairs, of the links of pods that do not ask for a number; default 1
 	MaxPodQueues int // the most that a pod can ask for of a link; default 4
 
+	Policies Policies // nil: there are none
+
 	AllowIPForwarding bool // pods' kernels forward packets
 	NoDefaultRoutes   bool // pods reach only the node's pools by their main interface, and have no default route
 }

@@ -31,6 +31,7 @@ type Pods struct {
 	host      *mesh.Host
 	externals *mesh.Externals
 	wired     map[pod.Key]*connection
+	rules     atomic.Pointer[map[string]Rules] // by pod; the map never changes
 	withheld  atomic.Pointer[map[pod.Key]bool] // attachments whose objects in the dataplane are not desired; the map never changes
 }
 
@@ -48,6 +49,7 @@ func New(c Config, networks *networks.Networks, host *mesh.Host, externals *mesh
 	}
 	ps := &Pods{config: c, networks: networks, host: host, externals: externals, wired: make(map[pod.Key]*connection)}
 	ps.SetWithheld(nil)
+	ps.rules.Store(&map[string]Rules{})
 	return ps, nil
 }
 
@@ -59,7 +61,7 @@ func (ps *Pods) Values() desired.Values {
 			v = append(v, ps.podValues(c.Attachment)...)
 		}
 	}
-	return v
+	return append(v, ps.aclValues()...)
 }
 
 // Objects lists the keys of the values that connect an attachment, withheld or not. Only the content of these values depends on sibling
@@ -91,6 +93,8 @@ func (ps *Pods) Connect(ev *pod.AddPod, t *eventloop.Txn) error {
 		return err
 	}
 	ev.Attachment.Interfaces = append(interfaces, ev.Attachment.Interfaces...)
+	defer ps.replaceACLs(t)()
+	ps.admit(ev.Attachment, t)
 	ps.handOver(ev, t)
 	ps.displace(ev, t)
 	ps.remember(ev.Attachment, t)
@@ -195,6 +199,7 @@ func (ps *Pods) Disconnect(ev *pod.DeletePod, t *eventloop.Txn) {
 	for _, i := range c.Interfaces {
 		ps.release(i.Network, desired.HolderOf(ev.Key, i.Name), t)
 	}
+	defer ps.replaceACLs(t)()
 	delete(ps.wired, ev.Key)
 	t.OnRollback(func() error { ps.wired[ev.Key] = c; return nil })
 	ps.forget(ev.Key, t)
@@ -206,6 +211,7 @@ func (ps *Pods) Disconnect(ev *pod.DeletePod, t *eventloop.Txn) {
 			t.Delete(key)
 		}
 	}
+	ps.dismiss(c, t)
 }
 
 // release releases the addresses of a holder on a network, after the commit.

@@ -16,6 +16,7 @@ func (ps *Pods) Restore(attachments []*pod.Attachment, leases []ipam.Lease) {
 		ps.wired[a.Key] = ps.restored(a)
 	}
 	ps.displaceOlder()
+	ps.admitRestored(attachments)
 	ps.restoreLeases(attachments, leases)
 }
 

@@ -37,6 +37,7 @@ func (ps *Pods) interfaceValues(a *pod.Attachment, i pod.Interface) desired.Valu
 	l := linkOf(a, i)
 	l.MaxSegment = ps.host.Config.MaxSegment
 	l.Forwards = ps.config.AllowIPForwarding
+	l.Rules = ps.rulesOf(a.Pod)[i.Name]
 	if i.Memif != nil {
 		if l.Secret = ps.secretOf(i.Memif.Allocation); l.Secret == "" {
 			return nil // a memif is never served without a secret
@@ -66,7 +67,9 @@ func (ps *Pods) interfaceValues(a *pod.Attachment, i pod.Interface) desired.Valu
 // attachToDefault connects a link to the network default. Through its main interface, which has the default route, a pod may send from
 // all its addresses on the network.
 func (ps *Pods) attachToDefault(a *pod.Attachment, l desired.Link) desired.Values {
-	v := desired.PodsVRF.Attach(l, ps.networks.Pools().Families())
+	var v desired.Values
+	l.Filter(&v)
+	v = append(v, desired.PodsVRF.Attach(l, ps.networks.Pools().Families())...)
 	if l.AntiSpoofed {
 		var sources []netip.Prefix
 		for _, i := range a.Interfaces {

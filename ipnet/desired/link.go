@@ -5,6 +5,7 @@ import (
 
 	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/policy"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -25,6 +26,9 @@ type Link struct {
 	AntiSpoofed bool           // the dataplane forwards no packet before it has the permitted sources
 	GSO         bool           // the dataplane segments long packets in tunnels before it sends them by the link
 	Forwards    bool           // its namespace forwards packets of the families of Addresses
+
+	Rules   policy.Lists // of policies; none: the link permits all packets
+	Guarded bool         // packets that only routers and DHCP servers send are dropped
 
 	RxQueues, TxQueues int // of the Linux end; of a tap they are the same; 0 is one
 

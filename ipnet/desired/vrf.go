@@ -23,14 +23,14 @@ func (r VRF) InterfaceOf(mtu int, families []wire.Family) Values {
 		Type: wire.TypeLoopback, MAC: MACOf(r.Loopback, DataplaneEnd), MTU: mtu, Up: true,
 	})
 	for _, f := range families {
-		v.Add(wire.InterfaceVRFKey(r.Loopback, f), r.Membership(r.Loopback, f, false))
+		v.Add(wire.InterfaceVRFKey(r.Loopback, f), r.Membership(r.Loopback, f))
 	}
 	return v
 }
 
 // Membership puts an interface into the VRF of a family.
-func (r VRF) Membership(object string, f wire.Family, judged bool) wire.InterfaceVRF {
-	return wire.InterfaceVRF{Interface: object, Family: f, VRF: wire.VRFName(r.Label, f), AntiSpoofed: judged}
+func (r VRF) Membership(object string, f wire.Family) wire.InterfaceVRF {
+	return wire.InterfaceVRF{Interface: object, Family: f, VRF: wire.VRFName(r.Label, f)}
 }
 
 // Attach makes the dataplane's end of a link the gateway of the addresses of the Linux end, and routes these addresses to it. families
@@ -40,7 +40,9 @@ func (r VRF) Attach(l Link, families []wire.Family) Values {
 	// An unnumbered interface is in all VRFs of its donor, whatever addresses the link has.
 	v.Add(wire.UnnumberedKey(l.Object), r.Borrowed(l.Object, families))
 	for _, f := range families {
-		v.Add(wire.InterfaceVRFKey(l.Object, f), r.Membership(l.Object, f, l.AntiSpoofed))
+		member := r.Membership(l.Object, f)
+		member.AntiSpoofed, member.Filtered = l.AntiSpoofed, l.IsFiltered()
+		v.Add(wire.InterfaceVRFKey(l.Object, f), member)
 	}
 	if HasFamily(l.Addresses, wire.IP6) {
 		v.Add(wire.AddressKey(l.Object, Single(Gateway6)), wire.Address{Interface: l.Object, Prefix: Single(Gateway6)})
@@ -153,8 +155,3 @@ var allPorts, allTypes = wire.Range{Last: 65535}, wire.Range{Last: 255}
 func below(n uint16) wire.Range { return wire.Range{Last: n - 1} }
 
 func above(n uint16, all wire.Range) wire.Range { return wire.Range{First: n + 1, Last: all.Last} }
-
-// Guarded applies GuardACL to packets from the link.
-func (l Link) Guarded(v *Values) {
-	v.Add(wire.InterfaceACLKey(l.Object), wire.InterfaceACL{Interface: l.Object, Input: []string{GuardACL}})
-}

@@ -104,7 +104,7 @@ func (es *Externals) valuesOf(e pod.External) desired.Values {
 		return v
 	}
 	for _, f := range desired.FamiliesOf(e.Addresses) {
-		v.Add(wire.InterfaceVRFKey(object, f), in.Membership(object, f, false))
+		v.Add(wire.InterfaceVRFKey(object, f), in.Membership(object, f))
 	}
 	for _, p := range e.Addresses {
 		v.Add(wire.AddressKey(object, p), wire.Address{Interface: object, Prefix: p})

@@ -157,7 +157,7 @@ func (h *Host) uplinkValues() desired.Values {
 func (h *Host) cardFamily(v *desired.Values, f wire.Family, uplink *wire.Uplink) {
 	l, gateway, end := h.cardLink(), cardGateway[f], cardKernelEnd[f]
 	for _, object := range []string{desired.UplinkObject, l.Object} {
-		v.Add(wire.InterfaceVRFKey(object, f), desired.TunnelVRF.Membership(object, f, false))
+		v.Add(wire.InterfaceVRFKey(object, f), desired.TunnelVRF.Membership(object, f))
 	}
 	v.Add(wire.AddressKey(l.Object, desired.Single(gateway)), wire.Address{Interface: l.Object, Prefix: desired.Single(gateway)})
 	v.Add(wire.NeighbourKey(l.Object, end), wire.Neighbour{Interface: l.Object, Address: end, MAC: l.PeerMAC})

@@ -73,7 +73,7 @@ func (o overlay) enter(self pod.Node) desired.Values {
 	families := desired.FamiliesOf(o.own)
 	v.Add(wire.UnnumberedKey(o.bvi), o.vrf.Borrowed(o.bvi, families))
 	for _, f := range families {
-		v.Add(wire.InterfaceVRFKey(o.bvi, f), o.vrf.Membership(o.bvi, f, false))
+		v.Add(wire.InterfaceVRFKey(o.bvi, f), o.vrf.Membership(o.bvi, f))
 		if f == wire.IP4 {
 			continue
 		}
@@ -195,7 +195,7 @@ func (h *Host) tunnelEnd(self netip.Addr) desired.Values {
 	var v desired.Values
 	v.Add(wire.VRFKey(desired.TunnelLabel, f), wire.VRF{ID: h.Config.TunnelVRFTable, Family: f, Label: desired.TunnelLabel})
 	v = append(v, l.Ends()...)
-	v.Add(wire.InterfaceVRFKey(l.Object, f), desired.TunnelVRF.Membership(l.Object, f, false))
+	v.Add(wire.InterfaceVRFKey(l.Object, f), desired.TunnelVRF.Membership(l.Object, f))
 	v.Add(wire.AddressKey(l.Object, desired.Single(inner)), wire.Address{Interface: l.Object, Prefix: desired.Single(inner)})
 	v.Add(wire.NeighbourKey(l.Object, kernelEnd(f)), wire.Neighbour{Interface: l.Object, Address: kernelEnd(f), MAC: l.PeerMAC})
 	l.Setting(&v, desired.Forwarding[f], "1")

@@ -203,16 +203,15 @@ func (c *Custom) values(mtu int) desired.Values {
 // Attach connects a link to the network.
 func (c *Custom) Attach(l desired.Link) desired.Values {
 	var v desired.Values
+	l.Guarded = c.IsGuarded()
+	l.Filter(&v)
 	if c.Network.Type == pod.L2 {
 		v.Add(wire.BridgeMemberKey(l.Object), wire.BridgeMember{
-			BridgeDomain: c.Label, Interface: l.Object, AntiSpoofed: l.AntiSpoofed, Filtered: c.isGuarded(), LinuxEnd: l.LinuxEnd(),
+			BridgeDomain: c.Label, Interface: l.Object, AntiSpoofed: l.AntiSpoofed, Filtered: l.IsFiltered(), LinuxEnd: l.LinuxEnd(),
 		})
 		c.introduce(&v, l)
-		if c.isGuarded() {
-			l.Guarded(&v)
-		}
 	} else {
-		v = c.VRF.Attach(l, desired.FamiliesOf(c.Network.CIDRs))
+		v = append(v, c.VRF.Attach(l, desired.FamiliesOf(c.Network.CIDRs))...)
 	}
 	switch {
 	case l.AntiSpoofed && len(c.Network.CIDRs) == 0: // only the MAC of the pod is known
@@ -245,8 +244,8 @@ func (c *Custom) introduce(v *desired.Values, l desired.Link) {
 	}
 }
 
-// isGuarded reports whether pods may neither be routers nor DHCP servers of the network: not if Weft assigns its addresses.
-func (c *Custom) isGuarded() bool { return c.Network.Type == pod.L2 && len(c.Network.CIDRs) > 0 }
+// IsGuarded reports whether pods may neither be routers nor DHCP servers of the network: not if Weft assigns its addresses.
+func (c *Custom) IsGuarded() bool { return c.Network.Type == pod.L2 && len(c.Network.CIDRs) > 0 }
 
 // validate checks the specification of a network.
 func validate(w pod.Network) error {

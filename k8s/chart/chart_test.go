@@ -223,6 +223,7 @@ func TestNetworkPoliciesAreReportedIfWeftIsTheMainCNI(t *testing.T) {
 	}{
 		"main":                     {nil, true},
 		"chained":                  {map[string]any{"cni.mode": "chained"}, false},
+		"Weft enforces":            {map[string]any{"config.kubernetes.enforcePolicies": true}, false},
 		"another CNI enforces":     {map[string]any{"config.kubernetes.reportNetworkPolicies": false}, false},
 		"endpoints of other links": {map[string]any{"controller.serviceEndpoints": true}, true},
 	} {

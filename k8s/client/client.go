@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
+	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/k8s/api/npwg"
@@ -36,10 +37,11 @@ const (
 // Client is typed access to the kinds that Weft uses. The clientset of client-go has the kinds of all groups of Kubernetes, and the linker
 // can drop none of them.
 type Client struct {
-	core, weft, npwg, coordination, discovery, networking rest.Interface
-	metadata                                              metadata.Interface // any kind, without spec and status
-	codec                                                 runtime.ParameterCodec
-	connection                                            *rest.Config
+	core, weft, npwg, npwgPolicy, admin, coordination, discovery, networking rest.Interface
+
+	metadata   metadata.Interface // any kind, without spec and status
+	codec      runtime.ParameterCodec
+	connection *rest.Config
 }
 
 // Typed is access to the objects of one kind.
@@ -101,7 +103,8 @@ func OperatorContext(file, context string) (*rest.Config, error) {
 func New(connection *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme),
-		networkingv1.AddToScheme(scheme), v1.AddToScheme(scheme), npwg.AddToScheme(scheme)); err != nil {
+		networkingv1.AddToScheme(scheme), v1.AddToScheme(scheme), npwg.AddToScheme(scheme), npwg.AddPoliciesToScheme(scheme),
+		adminv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register kinds: %w", err)
 	}
 	base := rest.CopyConfig(connection)
@@ -120,6 +123,7 @@ func New(connection *rest.Config) (*Client, error) {
 		root   string
 		gv     schema.GroupVersion
 	}{{&c.core, "/api", corev1.SchemeGroupVersion}, {&c.weft, "/apis", v1.GroupVersion()}, {&c.npwg, "/apis", npwg.GroupVersion()},
+		{&c.npwgPolicy, "/apis", npwg.PolicyGroupVersion()}, {&c.admin, "/apis", schema.GroupVersion(adminv1.GroupVersion)},
 		{&c.coordination, "/apis", coordinationv1.SchemeGroupVersion}, {&c.discovery, "/apis", discoveryv1.SchemeGroupVersion},
 		{&c.networking, "/apis", networkingv1.SchemeGroupVersion}} {
 		config := rest.CopyConfig(base)
@@ -235,6 +239,26 @@ func (c *Client) Configs() *Typed[*v1.WeftConfig, *v1.WeftConfigList] {
 // Definitions is access to the NetworkAttachmentDefinitions of a namespace; "": of all namespaces.
 func (c *Client) Definitions(namespace string) *Typed[*npwg.NetworkAttachmentDefinition, *npwg.NetworkAttachmentDefinitionList] {
 	return typed[npwg.NetworkAttachmentDefinition, npwg.NetworkAttachmentDefinitionList](c, c.npwg, "network-attachment-definitions", namespace)
+}
+
+// FullNetworkPolicies is access to all NetworkPolicies with their specs.
+func (c *Client) FullNetworkPolicies() *Typed[*networkingv1.NetworkPolicy, *networkingv1.NetworkPolicyList] {
+	return typed[networkingv1.NetworkPolicy, networkingv1.NetworkPolicyList](c, c.networking, "networkpolicies", "")
+}
+
+// MultiNetworkPolicies is access to all MultiNetworkPolicies.
+func (c *Client) MultiNetworkPolicies() *Typed[*npwg.MultiNetworkPolicy, *npwg.MultiNetworkPolicyList] {
+	return typed[npwg.MultiNetworkPolicy, npwg.MultiNetworkPolicyList](c, c.npwgPolicy, "multi-networkpolicies", "")
+}
+
+// AdminNetworkPolicies is access to the AdminNetworkPolicies.
+func (c *Client) AdminNetworkPolicies() *Typed[*adminv1.AdminNetworkPolicy, *adminv1.AdminNetworkPolicyList] {
+	return typed[adminv1.AdminNetworkPolicy, adminv1.AdminNetworkPolicyList](c, c.admin, "adminnetworkpolicies", "")
+}
+
+// BaselineAdminNetworkPolicies is access to the BaselineAdminNetworkPolicy of the cluster.
+func (c *Client) BaselineAdminNetworkPolicies() *Typed[*adminv1.BaselineAdminNetworkPolicy, *adminv1.BaselineAdminNetworkPolicyList] {
+	return typed[adminv1.BaselineAdminNetworkPolicy, adminv1.BaselineAdminNetworkPolicyList](c, c.admin, "baselineadminnetworkpolicies", "")
 }
 
 // NetworkPolicies is access to the metadata of all NetworkPolicies.

@@ -244,7 +244,14 @@ func kindOf(resource string) (version, kind string) {
 		"ipblocks": "IPBlock", "nodenetworks": "NodeNetwork", "externalinterfaces": "ExternalInterface",
 		"podinterfaces": "PodInterfaces", "weftconfigs": "WeftConfig", "network-attachment-definitions": "NetworkAttachmentDefinition",
 		"configmaps": "ConfigMap", "events": "Event", "leases": "Lease", "services": "Service", "endpointslices": "EndpointSlice",
-		"servicecidrs": "ServiceCIDR", "networkpolicies": "NetworkPolicy",
+		"servicecidrs": "ServiceCIDR", "networkpolicies": "NetworkPolicy", "multi-networkpolicies": "MultiNetworkPolicy",
+		"adminnetworkpolicies": "AdminNetworkPolicy", "baselineadminnetworkpolicies": "BaselineAdminNetworkPolicy",
+	}
+	switch name {
+	case "multi-networkpolicies":
+		return group + "/v1beta1", kinds[name]
+	case "adminnetworkpolicies", "baselineadminnetworkpolicies":
+		return group + "/v1alpha1", kinds[name]
 	}
 	if !custom {
 		return "v1", kinds[name]

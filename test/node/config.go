@@ -55,6 +55,9 @@ type kubernetesConfig struct {
 	Uplink     bool   `json:"requireUplink"`
 
 	RuntimeSocket string `json:"runtimeSocket,omitempty"`
+
+	EnforcePolicies bool `json:"enforcePolicies,omitempty"`
+	ProtectNodes    bool `json:"protectNodes,omitempty"`
 }
 
 type devicesConfig struct {
@@ -102,10 +105,13 @@ type Options struct {
 
 	Tracing string // URL of an OTLP receiver; default: none
 
-	Kubeconfig    string // of a cluster with this node; its pools are the node's ranges
-	ClusterPools  bool   // use blocks of the cluster's pools instead of the node's ranges
-	RuntimeSocket string // of a container runtime; default: the agent's
-	Tunnel        string // tunnel to other nodes; default: vxlan4
+	Kubeconfig      string // of a cluster with this node; its pools are the node's ranges
+	ClusterPools    bool   // use blocks of the cluster's pools instead of the node's ranges
+	RuntimeSocket   string // of a container runtime; default: the agent's
+	EnforcePolicies bool   // of the cluster
+	ProtectNodes    bool   // with EnforcePolicies
+
+	Tunnel string // tunnel to other nodes; default: vxlan4
 
 	External bool   // the agent starts no weft-vswitch; StartVswitch does
 	Embedded bool   // the dataplane is weft-vswitch even if tests run on VPP
@@ -169,7 +175,7 @@ func (n *Node) writeConfig() error {
 	mtu := 1500
 	switch {
 	case o.Kubeconfig != "":
-		cluster, mtu = kubernetesConfig{"cluster", Name, o.Kubeconfig, "podCIDR", cmp.Or(o.Tunnel, "vxlan4"), o.RequireUplink, o.RuntimeSocket}, 0 // what tunnels leave
+		cluster, mtu = kubernetesConfig{"cluster", Name, o.Kubeconfig, "podCIDR", cmp.Or(o.Tunnel, "vxlan4"), o.RequireUplink, o.RuntimeSocket, o.EnforcePolicies, o.ProtectNodes}, 0 // what tunnels leave
 		if o.ClusterPools {
 			cluster.Addresses = "pools"
 		}

@@ -52,7 +52,7 @@ func (s *scene) readers() map[string]string {
 // others are commands of weftctl that show only names, phases and numbers, packets of pods, or what another command shows, too. The test of
 // bundle is in test/failures; a plan has the redacted values of the objects.
 var others = []string{
-	"audit", "bundle", "capture", "check", "completion", "configure", "gc", "graph", "help", "lint", "log-level", "plan", "profile", "quarantine",
+	"audit", "bundle", "capture", "check", "completion", "configure", "gc", "graph", "help", "lint", "log-level", "plan", "policy", "profile", "quarantine",
 	"resync", "trace", "ui", "upgrade",
 }
 

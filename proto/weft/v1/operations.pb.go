@@ -238,6 +238,400 @@ func (x *Condition) GetMessage() string {
 	return ""
 }
 
+// PolicyRequest asks for the rules of a pod, or for the decision about a connection if from or to is set.
+type PolicyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`             // NAMESPACE/NAME
+	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"` // of the pod; empty: the main one, or all if rules are asked for
+	From          string                 `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`           // NAMESPACE/NAME or an address: the source of a connection to the pod
+	To            string                 `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`               // the same for the destination of a connection from the pod
+	Protocol      string                 `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`   // TCP, UDP or SCTP; empty: TCP
+	Port          uint32                 `protobuf:"varint,6,opt,name=port,proto3" json:"port,omitempty"`          // of the destination
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyRequest) Reset() {
+	*x = PolicyRequest{}
+	mi := &file_weft_v1_operations_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyRequest) ProtoMessage() {}
+
+func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
+func (*PolicyRequest) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PolicyRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *PolicyRequest) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *PolicyRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *PolicyRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *PolicyRequest) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *PolicyRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+type PolicyReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Interfaces    []*PolicyRules         `protobuf:"bytes,1,rep,name=interfaces,proto3" json:"interfaces,omitempty"` // of a pod of this node, as the dataplane has them; by name
+	Verdict       *PolicyVerdict         `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"`       // of a connection
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyReply) Reset() {
+	*x = PolicyReply{}
+	mi := &file_weft_v1_operations_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyReply) ProtoMessage() {}
+
+func (x *PolicyReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyReply.ProtoReflect.Descriptor instead.
+func (*PolicyReply) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PolicyReply) GetInterfaces() []*PolicyRules {
+	if x != nil {
+		return x.Interfaces
+	}
+	return nil
+}
+
+func (x *PolicyReply) GetVerdict() *PolicyVerdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return nil
+}
+
+// PolicyRules are the rules of an interface. An interface that no policy restricts is not listed.
+type PolicyRules struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Interface     string                 `protobuf:"bytes,1,opt,name=interface,proto3" json:"interface,omitempty"`
+	Ingress       []*PolicyRule          `protobuf:"bytes,2,rep,name=ingress,proto3" json:"ingress,omitempty"` // the first rule that matches decides
+	Egress        []*PolicyRule          `protobuf:"bytes,3,rep,name=egress,proto3" json:"egress,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyRules) Reset() {
+	*x = PolicyRules{}
+	mi := &file_weft_v1_operations_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyRules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyRules) ProtoMessage() {}
+
+func (x *PolicyRules) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyRules.ProtoReflect.Descriptor instead.
+func (*PolicyRules) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PolicyRules) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *PolicyRules) GetIngress() []*PolicyRule {
+	if x != nil {
+		return x.Ingress
+	}
+	return nil
+}
+
+func (x *PolicyRules) GetEgress() []*PolicyRule {
+	if x != nil {
+		return x.Egress
+	}
+	return nil
+}
+
+type PolicyRule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allow         bool                   `protobuf:"varint,1,opt,name=allow,proto3" json:"allow,omitempty"`
+	Remote        string                 `protobuf:"bytes,2,opt,name=remote,proto3" json:"remote,omitempty"`     // a prefix
+	Protocol      string                 `protobuf:"bytes,3,opt,name=protocol,proto3" json:"protocol,omitempty"` // any, TCP, UDP or SCTP
+	Ports         string                 `protobuf:"bytes,4,opt,name=ports,proto3" json:"ports,omitempty"`       // empty: all
+	Origin        string                 `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`     // the policy and its rule
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyRule) Reset() {
+	*x = PolicyRule{}
+	mi := &file_weft_v1_operations_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyRule) ProtoMessage() {}
+
+func (x *PolicyRule) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyRule.ProtoReflect.Descriptor instead.
+func (*PolicyRule) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PolicyRule) GetAllow() bool {
+	if x != nil {
+		return x.Allow
+	}
+	return false
+}
+
+func (x *PolicyRule) GetRemote() string {
+	if x != nil {
+		return x.Remote
+	}
+	return ""
+}
+
+func (x *PolicyRule) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *PolicyRule) GetPorts() string {
+	if x != nil {
+		return x.Ports
+	}
+	return ""
+}
+
+func (x *PolicyRule) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+type PolicyVerdict struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"` // address
+	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Egress        *PolicyDecision        `protobuf:"bytes,3,opt,name=egress,proto3" json:"egress,omitempty"`   // of the source's policies
+	Ingress       *PolicyDecision        `protobuf:"bytes,4,opt,name=ingress,proto3" json:"ingress,omitempty"` // of the destination's policies
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyVerdict) Reset() {
+	*x = PolicyVerdict{}
+	mi := &file_weft_v1_operations_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyVerdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyVerdict) ProtoMessage() {}
+
+func (x *PolicyVerdict) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyVerdict.ProtoReflect.Descriptor instead.
+func (*PolicyVerdict) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PolicyVerdict) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *PolicyVerdict) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *PolicyVerdict) GetEgress() *PolicyDecision {
+	if x != nil {
+		return x.Egress
+	}
+	return nil
+}
+
+func (x *PolicyVerdict) GetIngress() *PolicyDecision {
+	if x != nil {
+		return x.Ingress
+	}
+	return nil
+}
+
+type PolicyDecision struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allow         bool                   `protobuf:"varint,1,opt,name=allow,proto3" json:"allow,omitempty"`
+	Origin        string                 `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyDecision) Reset() {
+	*x = PolicyDecision{}
+	mi := &file_weft_v1_operations_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyDecision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyDecision) ProtoMessage() {}
+
+func (x *PolicyDecision) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyDecision.ProtoReflect.Descriptor instead.
+func (*PolicyDecision) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PolicyDecision) GetAllow() bool {
+	if x != nil {
+		return x.Allow
+	}
+	return false
+}
+
+func (x *PolicyDecision) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
 type AttachmentsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"` // NAMESPACE/NAME: only attachments of this pod
@@ -247,7 +641,7 @@ type AttachmentsRequest struct {
 
 func (x *AttachmentsRequest) Reset() {
 	*x = AttachmentsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[3]
+	mi := &file_weft_v1_operations_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -259,7 +653,7 @@ func (x *AttachmentsRequest) String() string {
 func (*AttachmentsRequest) ProtoMessage() {}
 
 func (x *AttachmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[3]
+	mi := &file_weft_v1_operations_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -272,7 +666,7 @@ func (x *AttachmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentsRequest.ProtoReflect.Descriptor instead.
 func (*AttachmentsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{3}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AttachmentsRequest) GetPod() string {
@@ -291,7 +685,7 @@ type AttachmentsReply struct {
 
 func (x *AttachmentsReply) Reset() {
 	*x = AttachmentsReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[4]
+	mi := &file_weft_v1_operations_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -303,7 +697,7 @@ func (x *AttachmentsReply) String() string {
 func (*AttachmentsReply) ProtoMessage() {}
 
 func (x *AttachmentsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[4]
+	mi := &file_weft_v1_operations_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -316,7 +710,7 @@ func (x *AttachmentsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentsReply.ProtoReflect.Descriptor instead.
 func (*AttachmentsReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{4}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AttachmentsReply) GetAttachments() []*AttachmentInfo {
@@ -340,7 +734,7 @@ type AttachmentInfo struct {
 
 func (x *AttachmentInfo) Reset() {
 	*x = AttachmentInfo{}
-	mi := &file_weft_v1_operations_proto_msgTypes[5]
+	mi := &file_weft_v1_operations_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -352,7 +746,7 @@ func (x *AttachmentInfo) String() string {
 func (*AttachmentInfo) ProtoMessage() {}
 
 func (x *AttachmentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[5]
+	mi := &file_weft_v1_operations_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -365,7 +759,7 @@ func (x *AttachmentInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentInfo.ProtoReflect.Descriptor instead.
 func (*AttachmentInfo) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{5}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AttachmentInfo) GetAttachment() *Attachment {
@@ -425,7 +819,7 @@ type InterfaceInfo struct {
 
 func (x *InterfaceInfo) Reset() {
 	*x = InterfaceInfo{}
-	mi := &file_weft_v1_operations_proto_msgTypes[6]
+	mi := &file_weft_v1_operations_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -437,7 +831,7 @@ func (x *InterfaceInfo) String() string {
 func (*InterfaceInfo) ProtoMessage() {}
 
 func (x *InterfaceInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[6]
+	mi := &file_weft_v1_operations_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -450,7 +844,7 @@ func (x *InterfaceInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceInfo.ProtoReflect.Descriptor instead.
 func (*InterfaceInfo) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{6}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InterfaceInfo) GetName() string {
@@ -519,7 +913,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[7]
+	mi := &file_weft_v1_operations_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +925,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[7]
+	mi := &file_weft_v1_operations_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +938,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{7}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *EventsRequest) GetSince() uint64 {
@@ -643,7 +1037,7 @@ type EventRecord struct {
 
 func (x *EventRecord) Reset() {
 	*x = EventRecord{}
-	mi := &file_weft_v1_operations_proto_msgTypes[8]
+	mi := &file_weft_v1_operations_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -655,7 +1049,7 @@ func (x *EventRecord) String() string {
 func (*EventRecord) ProtoMessage() {}
 
 func (x *EventRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[8]
+	mi := &file_weft_v1_operations_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -668,7 +1062,7 @@ func (x *EventRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventRecord.ProtoReflect.Descriptor instead.
 func (*EventRecord) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{8}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EventRecord) GetSeq() uint64 {
@@ -901,7 +1295,7 @@ type EventStep struct {
 
 func (x *EventStep) Reset() {
 	*x = EventStep{}
-	mi := &file_weft_v1_operations_proto_msgTypes[9]
+	mi := &file_weft_v1_operations_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +1307,7 @@ func (x *EventStep) String() string {
 func (*EventStep) ProtoMessage() {}
 
 func (x *EventStep) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[9]
+	mi := &file_weft_v1_operations_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +1320,7 @@ func (x *EventStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventStep.ProtoReflect.Descriptor instead.
 func (*EventStep) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{9}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EventStep) GetNumber() uint32 {
@@ -970,7 +1364,7 @@ type EventHandler struct {
 
 func (x *EventHandler) Reset() {
 	*x = EventHandler{}
-	mi := &file_weft_v1_operations_proto_msgTypes[10]
+	mi := &file_weft_v1_operations_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1376,7 @@ func (x *EventHandler) String() string {
 func (*EventHandler) ProtoMessage() {}
 
 func (x *EventHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[10]
+	mi := &file_weft_v1_operations_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1389,7 @@ func (x *EventHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventHandler.ProtoReflect.Descriptor instead.
 func (*EventHandler) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{10}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EventHandler) GetName() string {
@@ -1038,7 +1432,7 @@ type EventDrop struct {
 
 func (x *EventDrop) Reset() {
 	*x = EventDrop{}
-	mi := &file_weft_v1_operations_proto_msgTypes[11]
+	mi := &file_weft_v1_operations_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1444,7 @@ func (x *EventDrop) String() string {
 func (*EventDrop) ProtoMessage() {}
 
 func (x *EventDrop) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[11]
+	mi := &file_weft_v1_operations_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1457,7 @@ func (x *EventDrop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventDrop.ProtoReflect.Descriptor instead.
 func (*EventDrop) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{11}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EventDrop) GetKey() string {
@@ -1098,7 +1492,7 @@ type TransactionsRequest struct {
 
 func (x *TransactionsRequest) Reset() {
 	*x = TransactionsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[12]
+	mi := &file_weft_v1_operations_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1504,7 @@ func (x *TransactionsRequest) String() string {
 func (*TransactionsRequest) ProtoMessage() {}
 
 func (x *TransactionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[12]
+	mi := &file_weft_v1_operations_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1517,7 @@ func (x *TransactionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsRequest.ProtoReflect.Descriptor instead.
 func (*TransactionsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{12}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TransactionsRequest) GetLast() uint32 {
@@ -1156,7 +1550,7 @@ type TransactionsReply struct {
 
 func (x *TransactionsReply) Reset() {
 	*x = TransactionsReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[13]
+	mi := &file_weft_v1_operations_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1562,7 @@ func (x *TransactionsReply) String() string {
 func (*TransactionsReply) ProtoMessage() {}
 
 func (x *TransactionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[13]
+	mi := &file_weft_v1_operations_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1575,7 @@ func (x *TransactionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsReply.ProtoReflect.Descriptor instead.
 func (*TransactionsReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{13}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TransactionsReply) GetTransactions() []*TransactionRecord {
@@ -1215,7 +1609,7 @@ type TransactionRecord struct {
 
 func (x *TransactionRecord) Reset() {
 	*x = TransactionRecord{}
-	mi := &file_weft_v1_operations_proto_msgTypes[14]
+	mi := &file_weft_v1_operations_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1621,7 @@ func (x *TransactionRecord) String() string {
 func (*TransactionRecord) ProtoMessage() {}
 
 func (x *TransactionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[14]
+	mi := &file_weft_v1_operations_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1634,7 @@ func (x *TransactionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionRecord.ProtoReflect.Descriptor instead.
 func (*TransactionRecord) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{14}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TransactionRecord) GetSeq() uint64 {
@@ -1376,7 +1770,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_weft_v1_operations_proto_msgTypes[15]
+	mi := &file_weft_v1_operations_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1782,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[15]
+	mi := &file_weft_v1_operations_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1795,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{15}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Operation) GetRef() string {
@@ -1499,7 +1893,7 @@ type Waiting struct {
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_weft_v1_operations_proto_msgTypes[16]
+	mi := &file_weft_v1_operations_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1905,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[16]
+	mi := &file_weft_v1_operations_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1918,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{16}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Waiting) GetRef() string {
@@ -1550,7 +1944,7 @@ type ObjectsRequest struct {
 
 func (x *ObjectsRequest) Reset() {
 	*x = ObjectsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[17]
+	mi := &file_weft_v1_operations_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1956,7 @@ func (x *ObjectsRequest) String() string {
 func (*ObjectsRequest) ProtoMessage() {}
 
 func (x *ObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[17]
+	mi := &file_weft_v1_operations_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1969,7 @@ func (x *ObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{17}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ObjectsRequest) GetPrefix() string {
@@ -1594,7 +1988,7 @@ type ObjectsReply struct {
 
 func (x *ObjectsReply) Reset() {
 	*x = ObjectsReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[18]
+	mi := &file_weft_v1_operations_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +2000,7 @@ func (x *ObjectsReply) String() string {
 func (*ObjectsReply) ProtoMessage() {}
 
 func (x *ObjectsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[18]
+	mi := &file_weft_v1_operations_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +2013,7 @@ func (x *ObjectsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectsReply.ProtoReflect.Descriptor instead.
 func (*ObjectsReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{18}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ObjectsReply) GetObjects() []*Object {
@@ -1646,7 +2040,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_weft_v1_operations_proto_msgTypes[19]
+	mi := &file_weft_v1_operations_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +2052,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[19]
+	mi := &file_weft_v1_operations_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +2065,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{19}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Object) GetRef() string {
@@ -1746,7 +2140,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[20]
+	mi := &file_weft_v1_operations_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +2152,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[20]
+	mi := &file_weft_v1_operations_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +2165,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{20}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WhyRequest) GetRef() string {
@@ -1791,7 +2185,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[21]
+	mi := &file_weft_v1_operations_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +2197,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[21]
+	mi := &file_weft_v1_operations_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +2210,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{21}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WhyReply) GetLines() []string {
@@ -1842,7 +2236,7 @@ type AddressesRequest struct {
 
 func (x *AddressesRequest) Reset() {
 	*x = AddressesRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[22]
+	mi := &file_weft_v1_operations_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +2248,7 @@ func (x *AddressesRequest) String() string {
 func (*AddressesRequest) ProtoMessage() {}
 
 func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[22]
+	mi := &file_weft_v1_operations_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +2261,7 @@ func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesRequest.ProtoReflect.Descriptor instead.
 func (*AddressesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{22}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AddressesRequest) GetAddress() string {
@@ -1887,7 +2281,7 @@ type AddressesReply struct {
 
 func (x *AddressesReply) Reset() {
 	*x = AddressesReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_v1_operations_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +2293,7 @@ func (x *AddressesReply) String() string {
 func (*AddressesReply) ProtoMessage() {}
 
 func (x *AddressesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_v1_operations_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +2306,7 @@ func (x *AddressesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesReply.ProtoReflect.Descriptor instead.
 func (*AddressesReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{23}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AddressesReply) GetPools() []*Pool {
@@ -1943,7 +2337,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_v1_operations_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1955,7 +2349,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_v1_operations_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1968,7 +2362,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{24}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Pool) GetName() string {
@@ -2029,7 +2423,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_weft_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_v1_operations_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2435,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_v1_operations_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2448,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{25}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Lease) GetPool() string {
@@ -2121,7 +2515,7 @@ type DevicesRequest struct {
 
 func (x *DevicesRequest) Reset() {
 	*x = DevicesRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_v1_operations_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2527,7 @@ func (x *DevicesRequest) String() string {
 func (*DevicesRequest) ProtoMessage() {}
 
 func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_v1_operations_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2540,7 @@ func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesRequest.ProtoReflect.Descriptor instead.
 func (*DevicesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{26}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{32}
 }
 
 type DevicesReply struct {
@@ -2160,7 +2554,7 @@ type DevicesReply struct {
 
 func (x *DevicesReply) Reset() {
 	*x = DevicesReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_v1_operations_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2566,7 @@ func (x *DevicesReply) String() string {
 func (*DevicesReply) ProtoMessage() {}
 
 func (x *DevicesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_v1_operations_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2579,7 @@ func (x *DevicesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesReply.ProtoReflect.Descriptor instead.
 func (*DevicesReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{27}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DevicesReply) GetRegistered() bool {
@@ -2225,7 +2619,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_v1_operations_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2631,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_v1_operations_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2644,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{28}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Allocation) GetId() string {
@@ -2310,7 +2704,7 @@ type CountersRequest struct {
 
 func (x *CountersRequest) Reset() {
 	*x = CountersRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_v1_operations_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2716,7 @@ func (x *CountersRequest) String() string {
 func (*CountersRequest) ProtoMessage() {}
 
 func (x *CountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_v1_operations_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2729,7 @@ func (x *CountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersRequest.ProtoReflect.Descriptor instead.
 func (*CountersRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{29}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{35}
 }
 
 type CountersReply struct {
@@ -2348,7 +2742,7 @@ type CountersReply struct {
 
 func (x *CountersReply) Reset() {
 	*x = CountersReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_v1_operations_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +2754,7 @@ func (x *CountersReply) String() string {
 func (*CountersReply) ProtoMessage() {}
 
 func (x *CountersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_v1_operations_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +2767,7 @@ func (x *CountersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersReply.ProtoReflect.Descriptor instead.
 func (*CountersReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{30}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CountersReply) GetInterfaces() []*InterfaceCounters {
@@ -2411,7 +2805,7 @@ type InterfaceCounters struct {
 
 func (x *InterfaceCounters) Reset() {
 	*x = InterfaceCounters{}
-	mi := &file_weft_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_v1_operations_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +2817,7 @@ func (x *InterfaceCounters) String() string {
 func (*InterfaceCounters) ProtoMessage() {}
 
 func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_v1_operations_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,7 +2830,7 @@ func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceCounters.ProtoReflect.Descriptor instead.
 func (*InterfaceCounters) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{31}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *InterfaceCounters) GetAttachment() *Attachment {
@@ -2535,7 +2929,7 @@ type ErrorCounter struct {
 
 func (x *ErrorCounter) Reset() {
 	*x = ErrorCounter{}
-	mi := &file_weft_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_v1_operations_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2547,7 +2941,7 @@ func (x *ErrorCounter) String() string {
 func (*ErrorCounter) ProtoMessage() {}
 
 func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_v1_operations_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2560,7 +2954,7 @@ func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorCounter.ProtoReflect.Descriptor instead.
 func (*ErrorCounter) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{32}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ErrorCounter) GetNode() string {
@@ -2594,7 +2988,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_v1_operations_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +3000,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_v1_operations_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +3013,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{33}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ConfigureRequest) GetSource() string {
@@ -2649,7 +3043,7 @@ type ConfigureReply struct {
 
 func (x *ConfigureReply) Reset() {
 	*x = ConfigureReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_v1_operations_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +3055,7 @@ func (x *ConfigureReply) String() string {
 func (*ConfigureReply) ProtoMessage() {}
 
 func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_v1_operations_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +3068,7 @@ func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureReply.ProtoReflect.Descriptor instead.
 func (*ConfigureReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{34}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ConfigureReply) GetEvent() uint64 {
@@ -2720,7 +3114,7 @@ type SettingsRequest struct {
 
 func (x *SettingsRequest) Reset() {
 	*x = SettingsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_v1_operations_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +3126,7 @@ func (x *SettingsRequest) String() string {
 func (*SettingsRequest) ProtoMessage() {}
 
 func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_v1_operations_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +3139,7 @@ func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
 func (*SettingsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{35}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{41}
 }
 
 type SettingsReply struct {
@@ -2757,7 +3151,7 @@ type SettingsReply struct {
 
 func (x *SettingsReply) Reset() {
 	*x = SettingsReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_v1_operations_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +3163,7 @@ func (x *SettingsReply) String() string {
 func (*SettingsReply) ProtoMessage() {}
 
 func (x *SettingsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_v1_operations_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +3176,7 @@ func (x *SettingsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsReply.ProtoReflect.Descriptor instead.
 func (*SettingsReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{36}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SettingsReply) GetYaml() string {
@@ -2804,7 +3198,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_v1_operations_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +3210,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_v1_operations_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +3223,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{37}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ResyncRequest) GetKind() string {
@@ -2871,7 +3265,7 @@ type ResyncReply struct {
 
 func (x *ResyncReply) Reset() {
 	*x = ResyncReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_v1_operations_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +3277,7 @@ func (x *ResyncReply) String() string {
 func (*ResyncReply) ProtoMessage() {}
 
 func (x *ResyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_v1_operations_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +3290,7 @@ func (x *ResyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncReply.ProtoReflect.Descriptor instead.
 func (*ResyncReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{38}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ResyncReply) GetEvent() uint64 {
@@ -2928,7 +3322,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_v1_operations_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3334,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_v1_operations_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3347,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{39}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{45}
 }
 
 type AuditReply struct {
@@ -2968,7 +3362,7 @@ type AuditReply struct {
 
 func (x *AuditReply) Reset() {
 	*x = AuditReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_v1_operations_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3374,7 @@ func (x *AuditReply) String() string {
 func (*AuditReply) ProtoMessage() {}
 
 func (x *AuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_v1_operations_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3387,7 @@ func (x *AuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
 func (*AuditReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{40}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AuditReply) GetObjects() uint32 {
@@ -3035,7 +3429,7 @@ type Drift struct {
 
 func (x *Drift) Reset() {
 	*x = Drift{}
-	mi := &file_weft_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_v1_operations_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3047,7 +3441,7 @@ func (x *Drift) String() string {
 func (*Drift) ProtoMessage() {}
 
 func (x *Drift) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_v1_operations_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3060,7 +3454,7 @@ func (x *Drift) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drift.ProtoReflect.Descriptor instead.
 func (*Drift) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{41}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Drift) GetRef() string {
@@ -3087,7 +3481,7 @@ type LogLevelRequest struct {
 
 func (x *LogLevelRequest) Reset() {
 	*x = LogLevelRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_v1_operations_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3099,7 +3493,7 @@ func (x *LogLevelRequest) String() string {
 func (*LogLevelRequest) ProtoMessage() {}
 
 func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_v1_operations_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3112,7 +3506,7 @@ func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLevelRequest.ProtoReflect.Descriptor instead.
 func (*LogLevelRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{42}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *LogLevelRequest) GetLevel() string {
@@ -3140,7 +3534,7 @@ type LogLevelReply struct {
 
 func (x *LogLevelReply) Reset() {
 	*x = LogLevelReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_v1_operations_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3546,7 @@ func (x *LogLevelReply) String() string {
 func (*LogLevelReply) ProtoMessage() {}
 
 func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_v1_operations_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3559,7 @@ func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLevelReply.ProtoReflect.Descriptor instead.
 func (*LogLevelReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{43}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *LogLevelReply) GetLevel() string {
@@ -3197,7 +3591,7 @@ type QuarantineRequest struct {
 
 func (x *QuarantineRequest) Reset() {
 	*x = QuarantineRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_v1_operations_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3209,7 +3603,7 @@ func (x *QuarantineRequest) String() string {
 func (*QuarantineRequest) ProtoMessage() {}
 
 func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_v1_operations_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3222,7 +3616,7 @@ func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineRequest.ProtoReflect.Descriptor instead.
 func (*QuarantineRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{44}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{50}
 }
 
 type QuarantineReply struct {
@@ -3234,7 +3628,7 @@ type QuarantineReply struct {
 
 func (x *QuarantineReply) Reset() {
 	*x = QuarantineReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_v1_operations_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3246,7 +3640,7 @@ func (x *QuarantineReply) String() string {
 func (*QuarantineReply) ProtoMessage() {}
 
 func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_v1_operations_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3259,7 +3653,7 @@ func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineReply.ProtoReflect.Descriptor instead.
 func (*QuarantineReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{45}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *QuarantineReply) GetEntries() []*QuarantineEntry {
@@ -3284,7 +3678,7 @@ type QuarantineEntry struct {
 
 func (x *QuarantineEntry) Reset() {
 	*x = QuarantineEntry{}
-	mi := &file_weft_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_v1_operations_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3690,7 @@ func (x *QuarantineEntry) String() string {
 func (*QuarantineEntry) ProtoMessage() {}
 
 func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_v1_operations_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3703,7 @@ func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineEntry.ProtoReflect.Descriptor instead.
 func (*QuarantineEntry) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{46}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *QuarantineEntry) GetAttachment() *Attachment {
@@ -3363,7 +3757,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[47]
+	mi := &file_weft_v1_operations_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3375,7 +3769,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[47]
+	mi := &file_weft_v1_operations_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3388,7 +3782,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{47}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReleaseRequest) GetName() string {
@@ -3408,7 +3802,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[48]
+	mi := &file_weft_v1_operations_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3814,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[48]
+	mi := &file_weft_v1_operations_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3827,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{48}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReleaseReply) GetReleased() uint32 {
@@ -3460,7 +3854,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[49]
+	mi := &file_weft_v1_operations_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3472,7 +3866,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[49]
+	mi := &file_weft_v1_operations_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3485,7 +3879,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{49}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -3511,7 +3905,7 @@ type CollectGarbageReply struct {
 
 func (x *CollectGarbageReply) Reset() {
 	*x = CollectGarbageReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[50]
+	mi := &file_weft_v1_operations_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +3917,7 @@ func (x *CollectGarbageReply) String() string {
 func (*CollectGarbageReply) ProtoMessage() {}
 
 func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[50]
+	mi := &file_weft_v1_operations_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +3930,7 @@ func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageReply.ProtoReflect.Descriptor instead.
 func (*CollectGarbageReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{50}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CollectGarbageReply) GetGarbage() []*Garbage {
@@ -3562,7 +3956,7 @@ type Garbage struct {
 
 func (x *Garbage) Reset() {
 	*x = Garbage{}
-	mi := &file_weft_v1_operations_proto_msgTypes[51]
+	mi := &file_weft_v1_operations_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3574,7 +3968,7 @@ func (x *Garbage) String() string {
 func (*Garbage) ProtoMessage() {}
 
 func (x *Garbage) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[51]
+	mi := &file_weft_v1_operations_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3587,7 +3981,7 @@ func (x *Garbage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Garbage.ProtoReflect.Descriptor instead.
 func (*Garbage) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{51}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Garbage) GetKey() string {
@@ -3666,7 +4060,38 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\tCondition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02ok\x18\x02 \x01(\bR\x02ok\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"&\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x93\x01\n" +
+	"\rPolicyRequest\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x1c\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\tR\x02to\x12\x1a\n" +
+	"\bprotocol\x18\x05 \x01(\tR\bprotocol\x12\x12\n" +
+	"\x04port\x18\x06 \x01(\rR\x04port\"u\n" +
+	"\vPolicyReply\x124\n" +
+	"\n" +
+	"interfaces\x18\x01 \x03(\v2\x14.weft.v1.PolicyRulesR\n" +
+	"interfaces\x120\n" +
+	"\averdict\x18\x02 \x01(\v2\x16.weft.v1.PolicyVerdictR\averdict\"\x87\x01\n" +
+	"\vPolicyRules\x12\x1c\n" +
+	"\tinterface\x18\x01 \x01(\tR\tinterface\x12-\n" +
+	"\aingress\x18\x02 \x03(\v2\x13.weft.v1.PolicyRuleR\aingress\x12+\n" +
+	"\x06egress\x18\x03 \x03(\v2\x13.weft.v1.PolicyRuleR\x06egress\"\x84\x01\n" +
+	"\n" +
+	"PolicyRule\x12\x14\n" +
+	"\x05allow\x18\x01 \x01(\bR\x05allow\x12\x16\n" +
+	"\x06remote\x18\x02 \x01(\tR\x06remote\x12\x1a\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\x12\x14\n" +
+	"\x05ports\x18\x04 \x01(\tR\x05ports\x12\x16\n" +
+	"\x06origin\x18\x05 \x01(\tR\x06origin\"\x97\x01\n" +
+	"\rPolicyVerdict\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12/\n" +
+	"\x06egress\x18\x03 \x01(\v2\x17.weft.v1.PolicyDecisionR\x06egress\x121\n" +
+	"\aingress\x18\x04 \x01(\v2\x17.weft.v1.PolicyDecisionR\aingress\">\n" +
+	"\x0ePolicyDecision\x12\x14\n" +
+	"\x05allow\x18\x01 \x01(\bR\x05allow\x12\x16\n" +
+	"\x06origin\x18\x02 \x01(\tR\x06origin\"&\n" +
 	"\x12AttachmentsRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\"M\n" +
 	"\x10AttachmentsReply\x129\n" +
@@ -3949,7 +4374,7 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05lacks\x18\x05 \x01(\tR\x05lacks\x12\x18\n" +
 	"\adeleted\x18\x06 \x01(\bR\adeleted\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error2\xa9\b\n" +
+	"\x05error\x18\a \x01(\tR\x05error2\xe1\b\n" +
 	"\n" +
 	"Operations\x123\n" +
 	"\x05State\x12\x15.weft.v1.StateRequest\x1a\x13.weft.v1.StateReply\x12E\n" +
@@ -3958,7 +4383,8 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\fTransactions\x12\x1c.weft.v1.TransactionsRequest\x1a\x1a.weft.v1.TransactionsReply\x129\n" +
 	"\aObjects\x12\x17.weft.v1.ObjectsRequest\x1a\x15.weft.v1.ObjectsReply\x12-\n" +
 	"\x03Why\x12\x13.weft.v1.WhyRequest\x1a\x11.weft.v1.WhyReply\x12?\n" +
-	"\tAddresses\x12\x19.weft.v1.AddressesRequest\x1a\x17.weft.v1.AddressesReply\x129\n" +
+	"\tAddresses\x12\x19.weft.v1.AddressesRequest\x1a\x17.weft.v1.AddressesReply\x126\n" +
+	"\x06Policy\x12\x16.weft.v1.PolicyRequest\x1a\x14.weft.v1.PolicyReply\x129\n" +
 	"\aDevices\x12\x17.weft.v1.DevicesRequest\x1a\x15.weft.v1.DevicesReply\x12<\n" +
 	"\bCounters\x12\x18.weft.v1.CountersRequest\x1a\x16.weft.v1.CountersReply\x12?\n" +
 	"\tConfigure\x12\x19.weft.v1.ConfigureRequest\x1a\x17.weft.v1.ConfigureReply\x12<\n" +
@@ -3983,159 +4409,173 @@ func file_weft_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_v1_operations_proto_rawDescData
 }
 
-var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_weft_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.v1.StateReply
 	(*Condition)(nil),             // 2: weft.v1.Condition
-	(*AttachmentsRequest)(nil),    // 3: weft.v1.AttachmentsRequest
-	(*AttachmentsReply)(nil),      // 4: weft.v1.AttachmentsReply
-	(*AttachmentInfo)(nil),        // 5: weft.v1.AttachmentInfo
-	(*InterfaceInfo)(nil),         // 6: weft.v1.InterfaceInfo
-	(*EventsRequest)(nil),         // 7: weft.v1.EventsRequest
-	(*EventRecord)(nil),           // 8: weft.v1.EventRecord
-	(*EventStep)(nil),             // 9: weft.v1.EventStep
-	(*EventHandler)(nil),          // 10: weft.v1.EventHandler
-	(*EventDrop)(nil),             // 11: weft.v1.EventDrop
-	(*TransactionsRequest)(nil),   // 12: weft.v1.TransactionsRequest
-	(*TransactionsReply)(nil),     // 13: weft.v1.TransactionsReply
-	(*TransactionRecord)(nil),     // 14: weft.v1.TransactionRecord
-	(*Operation)(nil),             // 15: weft.v1.Operation
-	(*Waiting)(nil),               // 16: weft.v1.Waiting
-	(*ObjectsRequest)(nil),        // 17: weft.v1.ObjectsRequest
-	(*ObjectsReply)(nil),          // 18: weft.v1.ObjectsReply
-	(*Object)(nil),                // 19: weft.v1.Object
-	(*WhyRequest)(nil),            // 20: weft.v1.WhyRequest
-	(*WhyReply)(nil),              // 21: weft.v1.WhyReply
-	(*AddressesRequest)(nil),      // 22: weft.v1.AddressesRequest
-	(*AddressesReply)(nil),        // 23: weft.v1.AddressesReply
-	(*Pool)(nil),                  // 24: weft.v1.Pool
-	(*Lease)(nil),                 // 25: weft.v1.Lease
-	(*DevicesRequest)(nil),        // 26: weft.v1.DevicesRequest
-	(*DevicesReply)(nil),          // 27: weft.v1.DevicesReply
-	(*Allocation)(nil),            // 28: weft.v1.Allocation
-	(*CountersRequest)(nil),       // 29: weft.v1.CountersRequest
-	(*CountersReply)(nil),         // 30: weft.v1.CountersReply
-	(*InterfaceCounters)(nil),     // 31: weft.v1.InterfaceCounters
-	(*ErrorCounter)(nil),          // 32: weft.v1.ErrorCounter
-	(*ConfigureRequest)(nil),      // 33: weft.v1.ConfigureRequest
-	(*ConfigureReply)(nil),        // 34: weft.v1.ConfigureReply
-	(*SettingsRequest)(nil),       // 35: weft.v1.SettingsRequest
-	(*SettingsReply)(nil),         // 36: weft.v1.SettingsReply
-	(*ResyncRequest)(nil),         // 37: weft.v1.ResyncRequest
-	(*ResyncReply)(nil),           // 38: weft.v1.ResyncReply
-	(*AuditRequest)(nil),          // 39: weft.v1.AuditRequest
-	(*AuditReply)(nil),            // 40: weft.v1.AuditReply
-	(*Drift)(nil),                 // 41: weft.v1.Drift
-	(*LogLevelRequest)(nil),       // 42: weft.v1.LogLevelRequest
-	(*LogLevelReply)(nil),         // 43: weft.v1.LogLevelReply
-	(*QuarantineRequest)(nil),     // 44: weft.v1.QuarantineRequest
-	(*QuarantineReply)(nil),       // 45: weft.v1.QuarantineReply
-	(*QuarantineEntry)(nil),       // 46: weft.v1.QuarantineEntry
-	(*ReleaseRequest)(nil),        // 47: weft.v1.ReleaseRequest
-	(*ReleaseReply)(nil),          // 48: weft.v1.ReleaseReply
-	(*CollectGarbageRequest)(nil), // 49: weft.v1.CollectGarbageRequest
-	(*CollectGarbageReply)(nil),   // 50: weft.v1.CollectGarbageReply
-	(*Garbage)(nil),               // 51: weft.v1.Garbage
-	nil,                           // 52: weft.v1.StateReply.ObjectsEntry
-	(*timestamppb.Timestamp)(nil), // 53: google.protobuf.Timestamp
-	(*Attachment)(nil),            // 54: weft.v1.Attachment
-	(*Pod)(nil),                   // 55: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
+	(*PolicyRequest)(nil),         // 3: weft.v1.PolicyRequest
+	(*PolicyReply)(nil),           // 4: weft.v1.PolicyReply
+	(*PolicyRules)(nil),           // 5: weft.v1.PolicyRules
+	(*PolicyRule)(nil),            // 6: weft.v1.PolicyRule
+	(*PolicyVerdict)(nil),         // 7: weft.v1.PolicyVerdict
+	(*PolicyDecision)(nil),        // 8: weft.v1.PolicyDecision
+	(*AttachmentsRequest)(nil),    // 9: weft.v1.AttachmentsRequest
+	(*AttachmentsReply)(nil),      // 10: weft.v1.AttachmentsReply
+	(*AttachmentInfo)(nil),        // 11: weft.v1.AttachmentInfo
+	(*InterfaceInfo)(nil),         // 12: weft.v1.InterfaceInfo
+	(*EventsRequest)(nil),         // 13: weft.v1.EventsRequest
+	(*EventRecord)(nil),           // 14: weft.v1.EventRecord
+	(*EventStep)(nil),             // 15: weft.v1.EventStep
+	(*EventHandler)(nil),          // 16: weft.v1.EventHandler
+	(*EventDrop)(nil),             // 17: weft.v1.EventDrop
+	(*TransactionsRequest)(nil),   // 18: weft.v1.TransactionsRequest
+	(*TransactionsReply)(nil),     // 19: weft.v1.TransactionsReply
+	(*TransactionRecord)(nil),     // 20: weft.v1.TransactionRecord
+	(*Operation)(nil),             // 21: weft.v1.Operation
+	(*Waiting)(nil),               // 22: weft.v1.Waiting
+	(*ObjectsRequest)(nil),        // 23: weft.v1.ObjectsRequest
+	(*ObjectsReply)(nil),          // 24: weft.v1.ObjectsReply
+	(*Object)(nil),                // 25: weft.v1.Object
+	(*WhyRequest)(nil),            // 26: weft.v1.WhyRequest
+	(*WhyReply)(nil),              // 27: weft.v1.WhyReply
+	(*AddressesRequest)(nil),      // 28: weft.v1.AddressesRequest
+	(*AddressesReply)(nil),        // 29: weft.v1.AddressesReply
+	(*Pool)(nil),                  // 30: weft.v1.Pool
+	(*Lease)(nil),                 // 31: weft.v1.Lease
+	(*DevicesRequest)(nil),        // 32: weft.v1.DevicesRequest
+	(*DevicesReply)(nil),          // 33: weft.v1.DevicesReply
+	(*Allocation)(nil),            // 34: weft.v1.Allocation
+	(*CountersRequest)(nil),       // 35: weft.v1.CountersRequest
+	(*CountersReply)(nil),         // 36: weft.v1.CountersReply
+	(*InterfaceCounters)(nil),     // 37: weft.v1.InterfaceCounters
+	(*ErrorCounter)(nil),          // 38: weft.v1.ErrorCounter
+	(*ConfigureRequest)(nil),      // 39: weft.v1.ConfigureRequest
+	(*ConfigureReply)(nil),        // 40: weft.v1.ConfigureReply
+	(*SettingsRequest)(nil),       // 41: weft.v1.SettingsRequest
+	(*SettingsReply)(nil),         // 42: weft.v1.SettingsReply
+	(*ResyncRequest)(nil),         // 43: weft.v1.ResyncRequest
+	(*ResyncReply)(nil),           // 44: weft.v1.ResyncReply
+	(*AuditRequest)(nil),          // 45: weft.v1.AuditRequest
+	(*AuditReply)(nil),            // 46: weft.v1.AuditReply
+	(*Drift)(nil),                 // 47: weft.v1.Drift
+	(*LogLevelRequest)(nil),       // 48: weft.v1.LogLevelRequest
+	(*LogLevelReply)(nil),         // 49: weft.v1.LogLevelReply
+	(*QuarantineRequest)(nil),     // 50: weft.v1.QuarantineRequest
+	(*QuarantineReply)(nil),       // 51: weft.v1.QuarantineReply
+	(*QuarantineEntry)(nil),       // 52: weft.v1.QuarantineEntry
+	(*ReleaseRequest)(nil),        // 53: weft.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 54: weft.v1.ReleaseReply
+	(*CollectGarbageRequest)(nil), // 55: weft.v1.CollectGarbageRequest
+	(*CollectGarbageReply)(nil),   // 56: weft.v1.CollectGarbageReply
+	(*Garbage)(nil),               // 57: weft.v1.Garbage
+	nil,                           // 58: weft.v1.StateReply.ObjectsEntry
+	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
+	(*Attachment)(nil),            // 60: weft.v1.Attachment
+	(*Pod)(nil),                   // 61: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 62: google.protobuf.Duration
 }
 var file_weft_v1_operations_proto_depIdxs = []int32{
-	53, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	59, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.v1.StateReply.conditions:type_name -> weft.v1.Condition
-	52, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
-	5,  // 3: weft.v1.AttachmentsReply.attachments:type_name -> weft.v1.AttachmentInfo
-	54, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	55, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	53, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
-	6,  // 7: weft.v1.AttachmentInfo.interfaces:type_name -> weft.v1.InterfaceInfo
-	53, // 8: weft.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
-	53, // 9: weft.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
-	53, // 10: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	56, // 11: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	56, // 12: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
-	53, // 13: weft.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
-	9,  // 14: weft.v1.EventRecord.steps:type_name -> weft.v1.EventStep
-	10, // 15: weft.v1.EventRecord.handlers:type_name -> weft.v1.EventHandler
-	11, // 16: weft.v1.EventRecord.drops:type_name -> weft.v1.EventDrop
-	53, // 17: weft.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
-	56, // 18: weft.v1.EventStep.took:type_name -> google.protobuf.Duration
-	56, // 19: weft.v1.EventHandler.took:type_name -> google.protobuf.Duration
-	14, // 20: weft.v1.TransactionsReply.transactions:type_name -> weft.v1.TransactionRecord
-	53, // 21: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	56, // 22: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	56, // 23: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
-	15, // 24: weft.v1.TransactionRecord.operations:type_name -> weft.v1.Operation
-	16, // 25: weft.v1.TransactionRecord.waiting:type_name -> weft.v1.Waiting
-	56, // 26: weft.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
-	56, // 27: weft.v1.Operation.at:type_name -> google.protobuf.Duration
-	56, // 28: weft.v1.Operation.took:type_name -> google.protobuf.Duration
-	19, // 29: weft.v1.ObjectsReply.objects:type_name -> weft.v1.Object
-	53, // 30: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
-	53, // 31: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
-	24, // 32: weft.v1.AddressesReply.pools:type_name -> weft.v1.Pool
-	25, // 33: weft.v1.AddressesReply.leases:type_name -> weft.v1.Lease
-	53, // 34: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	53, // 35: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
-	55, // 36: weft.v1.Lease.pod:type_name -> weft.v1.Pod
-	28, // 37: weft.v1.DevicesReply.allocations:type_name -> weft.v1.Allocation
-	53, // 38: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	55, // 39: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
-	31, // 40: weft.v1.CountersReply.interfaces:type_name -> weft.v1.InterfaceCounters
-	32, // 41: weft.v1.CountersReply.errors:type_name -> weft.v1.ErrorCounter
-	54, // 42: weft.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
-	55, // 43: weft.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
-	41, // 44: weft.v1.AuditReply.found:type_name -> weft.v1.Drift
-	56, // 45: weft.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
-	53, // 46: weft.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
-	46, // 47: weft.v1.QuarantineReply.entries:type_name -> weft.v1.QuarantineEntry
-	54, // 48: weft.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
-	55, // 49: weft.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
-	53, // 50: weft.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
-	51, // 51: weft.v1.CollectGarbageReply.garbage:type_name -> weft.v1.Garbage
-	55, // 52: weft.v1.Garbage.pod:type_name -> weft.v1.Pod
-	0,  // 53: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
-	3,  // 54: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
-	7,  // 55: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
-	12, // 56: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
-	17, // 57: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
-	20, // 58: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
-	22, // 59: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
-	26, // 60: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
-	29, // 61: weft.v1.Operations.Counters:input_type -> weft.v1.CountersRequest
-	33, // 62: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
-	35, // 63: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
-	37, // 64: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
-	39, // 65: weft.v1.Operations.Audit:input_type -> weft.v1.AuditRequest
-	42, // 66: weft.v1.Operations.LogLevel:input_type -> weft.v1.LogLevelRequest
-	44, // 67: weft.v1.Operations.Quarantine:input_type -> weft.v1.QuarantineRequest
-	47, // 68: weft.v1.Operations.Release:input_type -> weft.v1.ReleaseRequest
-	49, // 69: weft.v1.Operations.CollectGarbage:input_type -> weft.v1.CollectGarbageRequest
-	1,  // 70: weft.v1.Operations.State:output_type -> weft.v1.StateReply
-	4,  // 71: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
-	8,  // 72: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
-	13, // 73: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
-	18, // 74: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
-	21, // 75: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
-	23, // 76: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
-	27, // 77: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
-	30, // 78: weft.v1.Operations.Counters:output_type -> weft.v1.CountersReply
-	34, // 79: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
-	36, // 80: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
-	38, // 81: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
-	40, // 82: weft.v1.Operations.Audit:output_type -> weft.v1.AuditReply
-	43, // 83: weft.v1.Operations.LogLevel:output_type -> weft.v1.LogLevelReply
-	45, // 84: weft.v1.Operations.Quarantine:output_type -> weft.v1.QuarantineReply
-	48, // 85: weft.v1.Operations.Release:output_type -> weft.v1.ReleaseReply
-	50, // 86: weft.v1.Operations.CollectGarbage:output_type -> weft.v1.CollectGarbageReply
-	70, // [70:87] is the sub-list for method output_type
-	53, // [53:70] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	58, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
+	5,  // 3: weft.v1.PolicyReply.interfaces:type_name -> weft.v1.PolicyRules
+	7,  // 4: weft.v1.PolicyReply.verdict:type_name -> weft.v1.PolicyVerdict
+	6,  // 5: weft.v1.PolicyRules.ingress:type_name -> weft.v1.PolicyRule
+	6,  // 6: weft.v1.PolicyRules.egress:type_name -> weft.v1.PolicyRule
+	8,  // 7: weft.v1.PolicyVerdict.egress:type_name -> weft.v1.PolicyDecision
+	8,  // 8: weft.v1.PolicyVerdict.ingress:type_name -> weft.v1.PolicyDecision
+	11, // 9: weft.v1.AttachmentsReply.attachments:type_name -> weft.v1.AttachmentInfo
+	60, // 10: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	61, // 11: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	59, // 12: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	12, // 13: weft.v1.AttachmentInfo.interfaces:type_name -> weft.v1.InterfaceInfo
+	59, // 14: weft.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
+	59, // 15: weft.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
+	59, // 16: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	62, // 17: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	62, // 18: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	59, // 19: weft.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
+	15, // 20: weft.v1.EventRecord.steps:type_name -> weft.v1.EventStep
+	16, // 21: weft.v1.EventRecord.handlers:type_name -> weft.v1.EventHandler
+	17, // 22: weft.v1.EventRecord.drops:type_name -> weft.v1.EventDrop
+	59, // 23: weft.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
+	62, // 24: weft.v1.EventStep.took:type_name -> google.protobuf.Duration
+	62, // 25: weft.v1.EventHandler.took:type_name -> google.protobuf.Duration
+	20, // 26: weft.v1.TransactionsReply.transactions:type_name -> weft.v1.TransactionRecord
+	59, // 27: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	62, // 28: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	62, // 29: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	21, // 30: weft.v1.TransactionRecord.operations:type_name -> weft.v1.Operation
+	22, // 31: weft.v1.TransactionRecord.waiting:type_name -> weft.v1.Waiting
+	62, // 32: weft.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
+	62, // 33: weft.v1.Operation.at:type_name -> google.protobuf.Duration
+	62, // 34: weft.v1.Operation.took:type_name -> google.protobuf.Duration
+	25, // 35: weft.v1.ObjectsReply.objects:type_name -> weft.v1.Object
+	59, // 36: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
+	59, // 37: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	30, // 38: weft.v1.AddressesReply.pools:type_name -> weft.v1.Pool
+	31, // 39: weft.v1.AddressesReply.leases:type_name -> weft.v1.Lease
+	59, // 40: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	59, // 41: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	61, // 42: weft.v1.Lease.pod:type_name -> weft.v1.Pod
+	34, // 43: weft.v1.DevicesReply.allocations:type_name -> weft.v1.Allocation
+	59, // 44: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	61, // 45: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
+	37, // 46: weft.v1.CountersReply.interfaces:type_name -> weft.v1.InterfaceCounters
+	38, // 47: weft.v1.CountersReply.errors:type_name -> weft.v1.ErrorCounter
+	60, // 48: weft.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
+	61, // 49: weft.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
+	47, // 50: weft.v1.AuditReply.found:type_name -> weft.v1.Drift
+	62, // 51: weft.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
+	59, // 52: weft.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
+	52, // 53: weft.v1.QuarantineReply.entries:type_name -> weft.v1.QuarantineEntry
+	60, // 54: weft.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
+	61, // 55: weft.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
+	59, // 56: weft.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
+	57, // 57: weft.v1.CollectGarbageReply.garbage:type_name -> weft.v1.Garbage
+	61, // 58: weft.v1.Garbage.pod:type_name -> weft.v1.Pod
+	0,  // 59: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
+	9,  // 60: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
+	13, // 61: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
+	18, // 62: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
+	23, // 63: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
+	26, // 64: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
+	28, // 65: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
+	3,  // 66: weft.v1.Operations.Policy:input_type -> weft.v1.PolicyRequest
+	32, // 67: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
+	35, // 68: weft.v1.Operations.Counters:input_type -> weft.v1.CountersRequest
+	39, // 69: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
+	41, // 70: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
+	43, // 71: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
+	45, // 72: weft.v1.Operations.Audit:input_type -> weft.v1.AuditRequest
+	48, // 73: weft.v1.Operations.LogLevel:input_type -> weft.v1.LogLevelRequest
+	50, // 74: weft.v1.Operations.Quarantine:input_type -> weft.v1.QuarantineRequest
+	53, // 75: weft.v1.Operations.Release:input_type -> weft.v1.ReleaseRequest
+	55, // 76: weft.v1.Operations.CollectGarbage:input_type -> weft.v1.CollectGarbageRequest
+	1,  // 77: weft.v1.Operations.State:output_type -> weft.v1.StateReply
+	10, // 78: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
+	14, // 79: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
+	19, // 80: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
+	24, // 81: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
+	27, // 82: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
+	29, // 83: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
+	4,  // 84: weft.v1.Operations.Policy:output_type -> weft.v1.PolicyReply
+	33, // 85: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
+	36, // 86: weft.v1.Operations.Counters:output_type -> weft.v1.CountersReply
+	40, // 87: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
+	42, // 88: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
+	44, // 89: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
+	46, // 90: weft.v1.Operations.Audit:output_type -> weft.v1.AuditReply
+	49, // 91: weft.v1.Operations.LogLevel:output_type -> weft.v1.LogLevelReply
+	51, // 92: weft.v1.Operations.Quarantine:output_type -> weft.v1.QuarantineReply
+	54, // 93: weft.v1.Operations.Release:output_type -> weft.v1.ReleaseReply
+	56, // 94: weft.v1.Operations.CollectGarbage:output_type -> weft.v1.CollectGarbageReply
+	77, // [77:95] is the sub-list for method output_type
+	59, // [59:77] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_weft_v1_operations_proto_init() }
@@ -4144,14 +4584,14 @@ func file_weft_v1_operations_proto_init() {
 		return
 	}
 	file_weft_v1_cni_proto_init()
-	file_weft_v1_operations_proto_msgTypes[31].OneofWrappers = []any{}
+	file_weft_v1_operations_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_operations_proto_rawDesc), len(file_weft_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   53,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

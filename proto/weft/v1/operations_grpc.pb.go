@@ -28,6 +28,7 @@ const (
 	Operations_Objects_FullMethodName        = "/weft.v1.Operations/Objects"
 	Operations_Why_FullMethodName            = "/weft.v1.Operations/Why"
 	Operations_Addresses_FullMethodName      = "/weft.v1.Operations/Addresses"
+	Operations_Policy_FullMethodName         = "/weft.v1.Operations/Policy"
 	Operations_Devices_FullMethodName        = "/weft.v1.Operations/Devices"
 	Operations_Counters_FullMethodName       = "/weft.v1.Operations/Counters"
 	Operations_Configure_FullMethodName      = "/weft.v1.Operations/Configure"
@@ -61,6 +62,8 @@ type OperationsClient interface {
 	Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyReply, error)
 	// Addresses lists pools, and the addresses in use.
 	Addresses(ctx context.Context, in *AddressesRequest, opts ...grpc.CallOption) (*AddressesReply, error)
+	// Policy explains which rules of network policies a pod has, and what they decide about a connection.
+	Policy(ctx context.Context, in *PolicyRequest, opts ...grpc.CallOption) (*PolicyReply, error)
 	// Devices lists the allocations of kubelet and the number of free devices.
 	Devices(ctx context.Context, in *DevicesRequest, opts ...grpc.CallOption) (*DevicesReply, error)
 	// Counters reads the counters of pods' interfaces and the dataplane's error counters.
@@ -164,6 +167,16 @@ func (c *operationsClient) Addresses(ctx context.Context, in *AddressesRequest, 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AddressesReply)
 	err := c.cc.Invoke(ctx, Operations_Addresses_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operationsClient) Policy(ctx context.Context, in *PolicyRequest, opts ...grpc.CallOption) (*PolicyReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PolicyReply)
+	err := c.cc.Invoke(ctx, Operations_Policy_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -291,6 +304,8 @@ type OperationsServer interface {
 	Why(context.Context, *WhyRequest) (*WhyReply, error)
 	// Addresses lists pools, and the addresses in use.
 	Addresses(context.Context, *AddressesRequest) (*AddressesReply, error)
+	// Policy explains which rules of network policies a pod has, and what they decide about a connection.
+	Policy(context.Context, *PolicyRequest) (*PolicyReply, error)
 	// Devices lists the allocations of kubelet and the number of free devices.
 	Devices(context.Context, *DevicesRequest) (*DevicesReply, error)
 	// Counters reads the counters of pods' interfaces and the dataplane's error counters.
@@ -341,6 +356,9 @@ func (UnimplementedOperationsServer) Why(context.Context, *WhyRequest) (*WhyRepl
 }
 func (UnimplementedOperationsServer) Addresses(context.Context, *AddressesRequest) (*AddressesReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Addresses not implemented")
+}
+func (UnimplementedOperationsServer) Policy(context.Context, *PolicyRequest) (*PolicyReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Policy not implemented")
 }
 func (UnimplementedOperationsServer) Devices(context.Context, *DevicesRequest) (*DevicesReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Devices not implemented")
@@ -508,6 +526,24 @@ func _Operations_Addresses_Handler(srv interface{}, ctx context.Context, dec fun
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(OperationsServer).Addresses(ctx, req.(*AddressesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operations_Policy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServer).Policy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operations_Policy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServer).Policy(ctx, req.(*PolicyRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -722,6 +758,10 @@ var Operations_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Addresses",
 			Handler:    _Operations_Addresses_Handler,
+		},
+		{
+			MethodName: "Policy",
+			Handler:    _Operations_Policy_Handler,
 		},
 		{
 			MethodName: "Devices",

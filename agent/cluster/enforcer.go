@@ -1,0 +1,88 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weftnet/weft/agent/config"
+	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet/attach"
+	"github.com/weftnet/weft/k8s/policies"
+	"github.com/weftnet/weft/pod"
+)
+
+// Enforcer applies changed rules of policies by events, and keeps the condition that says whether policies are enforced.
+type Enforcer struct {
+	Policies    *policies.Policies
+	Loop        *eventloop.Loop
+	Attachments func() []pod.Attachment
+	Health      *health.Conditions
+	Log         *slog.Logger
+}
+
+// enforcerTick is the interval at which the condition is set, and at which a failed event is repeated.
+const enforcerTick = 5 * time.Second
+
+// Run applies changes until ctx ends. Changes that arrive during an event are one event.
+func (e *Enforcer) Run(ctx context.Context) error {
+	tick := time.NewTicker(enforcerTick)
+	defer tick.Stop()
+	for {
+		e.report()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		case <-e.Policies.NotifyChanged():
+			ev := &attach.ChangePolicies{}
+			if _, err := e.Loop.Do(ctx, ev); err != nil && !errors.Is(err, context.Canceled) {
+				e.Log.Error("rules of policies are not set completely, the scheduler retries", "err", err)
+			}
+		}
+	}
+}
+
+// report sets the condition.
+func (e *Enforcer) report() {
+	attachments := e.Attachments()
+	hasMain := slices.ContainsFunc(attachments, isMain)
+	isChained := slices.ContainsFunc(attachments, func(a pod.Attachment) bool { return a.Mode == pod.ModeChained || a.Mode == pod.ModeDelegate })
+	invalid := e.Policies.Invalid()
+	switch {
+	case !e.Policies.Synced():
+		e.Health.Set(health.Policies, false, "the API server has not shown all policies: the rules of an earlier run hold, and new pods are closed")
+	case len(invalid) > 0:
+		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies are invalid and not enforced: %s", len(invalid), invalid[0]))
+	case !hasMain && isChained:
+		e.Health.Set(health.Policies, true, "another CNI plugin makes the main interfaces: NetworkPolicies are its task; MultiNetworkPolicies are enforced")
+	default:
+		e.Health.Set(health.Policies, true, "enforced")
+	}
+}
+
+// protectedOf returns what pods may not contact.
+func protectedOf(c config.Config) policies.Protected {
+	if !c.Kubernetes.ProtectNodes {
+		return policies.Protected{}
+	}
+	protected := policies.Protected{Metadata: true}
+	host, port, err := net.SplitHostPort(c.HTTP.Listen)
+	if err != nil {
+		return protected // HTTP is off
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsLoopback() {
+		return protected
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err == nil && n > 0 {
+		protected.Ports = []uint16{uint16(n)}
+	}
+	return protected
+}

@@ -1,0 +1,115 @@
+package operations
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weftnet/weft/policy"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// Explainer explains decisions of network policies.
+type Explainer interface {
+	Explain(from, to policy.End, protocol uint8, port uint16) (policy.Verdict, error)
+}
+
+// Policy explains which rules of network policies a pod has, and what they decide about a connection.
+func (o *Server) Policy(_ context.Context, req *weftv1.PolicyRequest) (*weftv1.PolicyReply, error) {
+	if o.config.Policies == nil {
+		return nil, status.Error(codes.FailedPrecondition, "this agent enforces no network policies: kubernetes.enforcePolicies is off")
+	}
+	if req.From != "" || req.To != "" {
+		return o.explain(req)
+	}
+	reply := &weftv1.PolicyReply{}
+	known := false
+	for _, a := range o.config.Pods.Attachments() {
+		if a.Pod.String() != req.Pod {
+			continue
+		}
+		known = true
+		reply.Interfaces = rulesOf(o.config.Network.Pods.Lists(a.Pod), req.Interface)
+	}
+	if !known {
+		return nil, status.Errorf(codes.NotFound, "pod %s has no attachment on this node: ask the agent of its node, or add --from or --to", req.Pod)
+	}
+	return reply, nil
+}
+
+func (o *Server) explain(req *weftv1.PolicyRequest) (*weftv1.PolicyReply, error) {
+	if req.From != "" && req.To != "" {
+		return nil, status.Error(codes.InvalidArgument, "either from or to: the other end is the pod")
+	}
+	protocol, err := policy.ParseProtocol(req.Protocol)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if req.Port > 65535 {
+		return nil, status.Errorf(codes.InvalidArgument, "port %d is above 65535", req.Port)
+	}
+	own, other := endOf(req.Pod), endOf(req.From+req.To)
+	own.Interface = req.Interface
+	from, to := other, own
+	if req.To != "" {
+		from, to = own, other
+	}
+	v, err := o.config.Policies.Explain(from, to, protocol, uint16(req.Port))
+	if err != nil {
+		return nil, status.Error(codes.NotFound, err.Error())
+	}
+	return &weftv1.PolicyReply{Verdict: &weftv1.PolicyVerdict{
+		From: v.From.String(), To: v.To.String(),
+		Egress:  &weftv1.PolicyDecision{Allow: v.Egress.Allowed, Origin: v.Egress.Origin},
+		Ingress: &weftv1.PolicyDecision{Allow: v.Ingress.Allowed, Origin: v.Ingress.Origin},
+	}}, nil
+}
+
+// endOf parses an address, or NAMESPACE/NAME; NAME is in the namespace default.
+func endOf(text string) policy.End {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return policy.End{Address: a.Unmap()}
+	}
+	namespace, name, found := strings.Cut(text, "/")
+	if !found {
+		namespace, name = "default", text
+	}
+	return policy.End{Pod: policy.ID{Namespace: namespace, Name: name}}
+}
+
+// rulesOf converts the rules of a pod; "" means all interfaces.
+func rulesOf(rules map[string]policy.Lists, nic string) []*weftv1.PolicyRules {
+	var list []*weftv1.PolicyRules
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		if nic == "" || nic == name {
+			list = append(list, &weftv1.PolicyRules{
+				Interface: name, Ingress: listOf(rules[name][policy.Ingress]), Egress: listOf(rules[name][policy.Egress]),
+			})
+		}
+	}
+	return list
+}
+
+func listOf(l *policy.List) []*weftv1.PolicyRule {
+	var list []*weftv1.PolicyRule
+	for _, r := range l.Rules {
+		rule := &weftv1.PolicyRule{
+			Allow: r.Action == policy.Allow, Remote: r.Remote.String(), Protocol: policy.ProtocolName(r.Protocol), Origin: r.Origin,
+		}
+		switch {
+		case r.Protocol == policy.AnyProtocol || r.Ports == policy.Range{Last: 65535}:
+		case r.Ports.First == r.Ports.Last:
+			rule.Ports = fmt.Sprint(r.Ports.First)
+		default:
+			rule.Ports = fmt.Sprintf("%d-%d", r.Ports.First, r.Ports.Last)
+		}
+		list = append(list, rule)
+	}
+	return list
+}

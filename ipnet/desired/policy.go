@@ -1,0 +1,152 @@
+package desired
+
+import (
+	"net/netip"
+
+	"github.com/weftnet/weft/policy"
+	"github.com/weftnet/weft/wire"
+)
+
+// Types of ICMP in the rules of all policies.
+const (
+	icmpUnreachable      = 3   // RFC 792, includes "fragmentation needed"
+	icmpTimeExceeded     = 11  // RFC 792
+	icmpParameterProblem = 12  // RFC 792
+	icmpv6FirstError     = 1   // RFC 4443: errors are 1 to 4
+	icmpv6LastError      = 4   // RFC 4443
+	icmpv6Solicitation   = 135 // RFC 4861 4.3
+	icmpv6Advertisement  = 136 // RFC 4861 4.4
+)
+
+// ACLsOf returns the ACLs of an interface with these rules of policies; none without rules. GuardACL is not one of them: a guarded interface
+// has its rules in the ACL for what it sends.
+func ACLsOf(lists policy.Lists, isGuarded bool) []wire.ACL {
+	if lists == (policy.Lists{}) {
+		return nil
+	}
+	return []wire.ACL{
+		policyACL(lists[policy.Egress], policy.Egress, isGuarded), policyACL(lists[policy.Ingress], policy.Ingress, false),
+	}
+}
+
+// namesOfACLs returns the names of the ACLs for what an interface sends and receives.
+func namesOfACLs(lists policy.Lists, isGuarded bool) (input, output []string) {
+	switch {
+	case lists != policy.Lists{}:
+		return []string{nameOfPolicy(lists[policy.Egress], policy.Egress, isGuarded)}, []string{nameOfPolicy(lists[policy.Ingress], policy.Ingress, false)}
+	case isGuarded:
+		return []string{GuardACL}, nil
+	}
+	return nil, nil
+}
+
+// nameOfPolicy names the ACL of a list. The name says what it contains, so the content of an ACL never changes.
+func nameOfPolicy(l *policy.List, d policy.Direction, isGuarded bool) string {
+	if isGuarded {
+		return "weft:guarded-" + d.String() + ":" + l.Name
+	}
+	return "weft:" + d.String() + ":" + l.Name
+}
+
+// policyACL converts a list. Neighbour discovery and, towards the pod, ICMP errors are permitted whatever policies say: they belong to
+// connections that policies permit.
+func policyACL(l *policy.List, d policy.Direction, isGuarded bool) wire.ACL {
+	rules := permitted(d)
+	for _, r := range l.Rules {
+		rules = append(rules, ruleOf(r, d))
+	}
+	if isGuarded {
+		rules = behind(Guard().Rules, rules)
+	}
+	return wire.ACL{Label: nameOfPolicy(l, d, isGuarded), Rules: rules}
+}
+
+func permitted(d policy.Direction) []wire.ACLRule {
+	icmp := func(f wire.Family, protocol, first, last uint16) wire.ACLRule {
+		return wire.ACLRule{
+			Permit: true, Family: f, Protocols: wire.Single(protocol), Sources: wire.Range{First: first, Last: last}, Destinations: allTypes,
+		}
+	}
+	rules := []wire.ACLRule{icmp(wire.IP6, protocolICMPv6, icmpv6Solicitation, icmpv6Advertisement)}
+	if d == policy.Egress {
+		return rules
+	}
+	return append(rules,
+		icmp(wire.IP4, protocolICMP, icmpUnreachable, icmpUnreachable),
+		icmp(wire.IP4, protocolICMP, icmpTimeExceeded, icmpParameterProblem),
+		icmp(wire.IP6, protocolICMPv6, icmpv6FirstError, icmpv6LastError),
+	)
+}
+
+func ruleOf(r policy.Rule, d policy.Direction) wire.ACLRule {
+	permit := r.Action == policy.Allow
+	out := wire.ACLRule{Permit: permit, Reflect: permit, Family: wire.FamilyOf(r.Remote.Addr()), Origin: r.Origin}
+	remote := r.Remote
+	if remote.Bits() == 0 {
+		remote = netip.Prefix{}
+	}
+	if d == policy.Ingress {
+		out.Source = remote
+	} else {
+		out.Destination = remote
+	}
+	if r.Protocol != policy.AnyProtocol {
+		out.Protocols, out.Sources = wire.Single(uint16(r.Protocol)), allPorts
+		out.Destinations = wire.Range{First: r.Ports.First, Last: r.Ports.Last}
+	}
+	return out
+}
+
+// behind returns the rules that permit what both lists permit. The rules of one policy stay together, so that the first rule of a protocol
+// that matches a later fragment is the one of the guard that permits it.
+func behind(guard, rules []wire.ACLRule) []wire.ACLRule {
+	var all []wire.ACLRule
+	for _, r := range rules {
+		for _, g := range guard {
+			both, some := common(g, r)
+			if !some {
+				continue
+			}
+			if !g.Permit {
+				both.Permit, both.Reflect, both.Origin = false, false, "only routers and DHCP servers send it"
+			}
+			all = append(all, both)
+		}
+	}
+	return all
+}
+
+// common returns r for the packets that g matches, too. Rules of guards have no addresses.
+func common(g, r wire.ACLRule) (wire.ACLRule, bool) {
+	if g.Family != r.Family {
+		return r, false
+	}
+	any := wire.Range{}
+	switch {
+	case g.Protocols == any:
+		return r, true
+	case r.Protocols == any:
+		r.Protocols, r.Sources, r.Destinations = g.Protocols, g.Sources, g.Destinations
+		return r, true
+	}
+	for _, x := range []struct {
+		in    *wire.Range
+		other wire.Range
+	}{{&r.Protocols, g.Protocols}, {&r.Sources, g.Sources}, {&r.Destinations, g.Destinations}} {
+		x.in.First, x.in.Last = max(x.in.First, x.other.First), min(x.in.Last, x.other.Last)
+		if x.in.First > x.in.Last {
+			return r, false
+		}
+	}
+	return r, true
+}
+
+// Filter applies the ACLs of the link to its packets.
+func (l Link) Filter(v *Values) {
+	if input, output := namesOfACLs(l.Rules, l.Guarded); len(input)+len(output) > 0 {
+		v.Add(wire.InterfaceACLKey(l.Object), wire.InterfaceACL{Interface: l.Object, Input: input, Output: output})
+	}
+}
+
+// IsFiltered reports whether the link has ACLs. It is connected only behind them.
+func (l Link) IsFiltered() bool { return l.Guarded || l.Rules != policy.Lists{} }

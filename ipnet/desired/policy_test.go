@@ -1,0 +1,100 @@
+package desired
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/weftnet/weft/policy"
+	"github.com/weftnet/weft/wire"
+)
+
+// packet is a packet as ACL rules see it.
+type packet struct {
+	source, destination    netip.Addr
+	protocol               uint16
+	sourcePort, targetPort uint16 // ports, or ICMP type and code
+}
+
+// decide returns the decision of the first rule that matches.
+func decide(rules []wire.ACLRule, k packet) bool {
+	in := func(p netip.Prefix, a netip.Addr) bool { return !p.IsValid() || p.Contains(a) }
+	within := func(r wire.Range, n uint16) bool { return r.First <= n && n <= r.Last }
+	for _, r := range rules {
+		if r.Family != wire.FamilyOf(k.source) || !in(r.Source, k.source) || !in(r.Destination, k.destination) {
+			continue
+		}
+		if r.Protocols == (wire.Range{}) || within(r.Protocols, k.protocol) && within(r.Sources, k.sourcePort) && within(r.Destinations, k.targetPort) {
+			return r.Permit
+		}
+	}
+	return false
+}
+
+func TestGuardedPolicyPermitsWhatGuardAndPolicyPermit(t *testing.T) {
+	list := &policy.List{Name: "x", Rules: []policy.Rule{
+		{Action: policy.Deny, Remote: netip.MustParsePrefix("10.0.0.0/30"), Protocol: policy.UDP, Ports: policy.Range{First: 60, Last: 80}},
+		{Remote: netip.MustParsePrefix("10.0.0.0/29"), Ports: policy.Range{Last: 65535}},
+		{Remote: netip.MustParsePrefix("fd00::/125"), Protocol: policy.TCP, Ports: policy.Range{First: 66, Last: 70}},
+		{Remote: netip.MustParsePrefix("fd00::/126"), Ports: policy.Range{Last: 65535}},
+		{Action: policy.Deny, Remote: netip.MustParsePrefix("0.0.0.0/0"), Ports: policy.Range{Last: 65535}},
+		{Action: policy.Deny, Remote: netip.MustParsePrefix("::/0"), Ports: policy.Range{Last: 65535}},
+	}}
+	plain, guarded := policyACL(list, policy.Egress, false), policyACL(list, policy.Egress, true)
+	if plain.Label == guarded.Label {
+		t.Error("both have one name")
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	dice := rand.New(rand.NewPCG(seed, 0))
+	permitted := 0
+	for range 20000 {
+		k := packet{
+			source: netip.MustParseAddr("10.0.0.1"), destination: netip.AddrFrom4([4]byte{10, 0, 0, byte(dice.IntN(16))}),
+			protocol: []uint16{1, 6, 17, 132}[dice.IntN(4)], sourcePort: uint16(dice.IntN(12)), targetPort: uint16(58 + dice.IntN(24)),
+		}
+		if dice.IntN(2) == 0 {
+			k.source, k.destination = netip.MustParseAddr("fd00::1"), netip.AddrFrom16([16]byte{0xfd, 15: byte(dice.IntN(16))})
+			if k.protocol == 1 {
+				k.protocol, k.sourcePort = 58, uint16(125+dice.IntN(15))
+			}
+			if dice.IntN(10) == 0 {
+				k.targetPort = 546
+			}
+		}
+		want := decide(plain.Rules, k) && decide(Guard().Rules, k)
+		if got := decide(guarded.Rules, k); got != want {
+			t.Fatalf("%+v: permitted %t, want %t", k, got, want)
+		}
+		if want {
+			permitted++
+		}
+	}
+	if permitted == 0 {
+		t.Error("no packet is permitted")
+	}
+}
+
+func TestICMPErrorsReachPodsWhateverPoliciesSay(t *testing.T) {
+	closed := policy.Closed(nil)
+	ingress, egress := policyACL(closed[policy.Ingress], policy.Ingress, false), policyACL(closed[policy.Egress], policy.Egress, false)
+	four, six := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
+	for _, tt := range []struct {
+		what           string
+		address        netip.Addr
+		protocol, kind uint16
+		toPod, fromPod bool
+	}{
+		{"fragmentation needed", four, 1, 3, true, false}, {"TTL exceeded", four, 1, 11, true, false}, {"echo request", four, 1, 8, false, false},
+		{"packet too big", six, 58, 2, true, false}, {"neighbour solicitation", six, 58, 135, true, true}, {"echo request", six, 58, 128, false, false},
+		{"router advertisement", six, 58, 134, false, false},
+	} {
+		k := packet{source: tt.address, destination: tt.address, protocol: tt.protocol, sourcePort: tt.kind}
+		if got := decide(ingress.Rules, k); got != tt.toPod {
+			t.Errorf("%s to the pod: permitted %t", tt.what, got)
+		}
+		if got := decide(egress.Rules, k); got != tt.fromPod {
+			t.Errorf("%s from the pod: permitted %t", tt.what, got)
+		}
+	}
+}

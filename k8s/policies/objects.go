@@ -1,0 +1,285 @@
+package policies
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/k8s/networkstatus"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/policy"
+)
+
+var errNotSynced = errors.New("the API server has not shown all policies, pods and namespaces yet; the rules of an earlier run hold")
+
+// mirror is kubelet's annotation on the API server's copy of a static pod: the UID that the runtime knows.
+const mirror = "kubernetes.io/config.mirror"
+
+// lightenPod keeps what policies depend on: of a pod of several kilobytes a few hundred bytes.
+func lightenPod(o *corev1.Pod) *corev1.Pod {
+	light := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels,
+	}}
+	for _, key := range []string{networkstatus.Annotation, mirror} {
+		if text, has := o.Annotations[key]; has {
+			if light.Annotations == nil {
+				light.Annotations = make(map[string]string)
+			}
+			light.Annotations[key] = text
+		}
+	}
+	light.Spec.NodeName, light.Spec.HostNetwork = o.Spec.NodeName, o.Spec.HostNetwork
+	light.Status.Phase, light.Status.PodIPs = o.Status.Phase, o.Status.PodIPs
+	light.Spec.Containers = namedPorts(o.Spec.Containers)
+	light.Spec.InitContainers = namedPorts(o.Spec.InitContainers) // sidecars serve, too
+	return light
+}
+
+// namedPorts keeps the named ports of containers.
+func namedPorts(list []corev1.Container) []corev1.Container {
+	var named []corev1.ContainerPort
+	for i := range list {
+		for _, p := range list[i].Ports {
+			if p.Name != "" {
+				named = append(named, corev1.ContainerPort{Name: p.Name, Protocol: p.Protocol, ContainerPort: p.ContainerPort})
+			}
+		}
+	}
+	if named == nil {
+		return nil
+	}
+	return []corev1.Container{{Ports: named}}
+}
+
+func samePod(a, b *corev1.Pod) bool {
+	x, y := *a, *b
+	x.ResourceVersion, y.ResourceVersion = "", ""
+	return reflect.DeepEqual(x, y)
+}
+
+func lightenNamespace(o *corev1.Namespace) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels}}
+}
+
+func lightenNode(o *corev1.Node) *corev1.Node {
+	light := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels}}
+	light.Status.Addresses = o.Status.Addresses
+	return light
+}
+
+func sameNode(a, b *corev1.Node) bool {
+	return maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Status.Addresses, b.Status.Addresses)
+}
+
+func addressesOf(n *corev1.Node) []netip.Prefix {
+	var list []netip.Prefix
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			list = append(list, netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen()))
+		}
+	}
+	return list
+}
+
+func (p *Policies) refreshNamespace(name string) {
+	if o, known := p.namespaces.One(name); known {
+		p.engine.SetNamespace(name, o.Labels)
+	} else {
+		p.engine.DeleteNamespace(name)
+	}
+}
+
+func (p *Policies) refreshNode(name string) {
+	if o, known := p.nodes.One(name); known {
+		p.engine.SetNode(name, o.Labels, addressesOf(o))
+	} else {
+		p.engine.DeleteNode(name)
+	}
+}
+
+func (p *Policies) refreshNetworkPolicy(key string) {
+	id := policy.PolicyID{Kind: policy.Network, Namespace: idOf(key).Namespace, Name: idOf(key).Name}
+	o, known := p.networkPolicy.One(key)
+	if !known {
+		p.drop(id)
+		return
+	}
+	p.put(policy.OfNetworkPolicy(o))
+}
+
+func (p *Policies) refreshMulti(key string) {
+	id := policy.PolicyID{Kind: policy.Multi, Namespace: idOf(key).Namespace, Name: idOf(key).Name}
+	o, known := p.multi.One(key)
+	if !known {
+		p.drop(id)
+		return
+	}
+	p.put(policy.OfMultiNetworkPolicy(o, &o.Spec))
+}
+
+func (p *Policies) refreshAdmin(name string) {
+	o, known := p.admin.One(name)
+	if !known {
+		p.drop(policy.PolicyID{Kind: policy.Admin, Name: name})
+		return
+	}
+	p.put(policy.OfAdminNetworkPolicy(o))
+}
+
+func (p *Policies) refreshBaseline(name string) {
+	o, known := p.baseline.One(name)
+	if !known {
+		p.drop(policy.PolicyID{Kind: policy.Baseline, Name: name})
+		return
+	}
+	p.put(policy.OfBaselineAdminNetworkPolicy(o))
+}
+
+func (p *Policies) drop(id policy.PolicyID) {
+	delete(p.invalid, id)
+	p.engine.DeletePolicy(id)
+}
+
+// put gives a policy to the engine. An invalid change is not applied: the last valid version stays in force.
+func (p *Policies) put(o policy.Policy, err error) {
+	if err == nil {
+		delete(p.invalid, o.PolicyID)
+		p.engine.SetPolicy(o)
+		return
+	}
+	if p.invalid[o.PolicyID] != err.Error() {
+		p.invalid[o.PolicyID] = err.Error()
+		p.config.Log.Error("policy is invalid and not enforced; an earlier valid version stays in force", "err", err)
+	}
+}
+
+// shown returns a pod that has not ended and does not use its node's network; false: no watch has shown it, or it is another one of the
+// name. UID "" is any.
+func (p *Policies) shown(id policy.ID, uid string) (*corev1.Pod, bool) {
+	o, known := p.pods.One(id.String())
+	if known && (uid == "" || string(o.UID) == uid || o.Annotations[mirror] == uid) {
+		return o, true
+	}
+	o, known = p.asked[id]
+	return o, known && (uid == "" || string(o.UID) == uid || o.Annotations[mirror] == uid)
+}
+
+// refresh gives the current state of a pod to the engine.
+func (p *Policies) refresh(id policy.ID) {
+	attachments := slices.Collect(maps.Values(p.attached[id]))
+	slices.SortFunc(attachments, func(a, b *pod.Attachment) int { return a.Created.Compare(b.Created) })
+	uid := ""
+	if n := len(attachments); n > 0 {
+		uid = attachments[n-1].Pod.UID
+	}
+	o, known := p.shown(id, uid)
+	hasEnded := known && (o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed)
+	if !known || hasEnded || o.Spec.HostNetwork {
+		if _, was := p.engine.ListsOf(id); was && p.attached[id] != nil {
+			p.pending[id] = true // closed from now on
+		}
+		p.engine.DeletePod(id)
+		return
+	}
+	if _, was := p.engine.ListsOf(id); !was && p.attached[id] != nil {
+		p.pending[id] = true // not closed any more
+	}
+	p.engine.SetPod(podOf(o, attachments))
+}
+
+// mainInterface is how container runtimes of kubelet name the main interface.
+const mainInterface = "eth0"
+
+// podOf converts a pod. Of a pod of this node, Weft knows its own interfaces before the API server does.
+func podOf(o *corev1.Pod, attachments []*pod.Attachment) policy.Pod {
+	p := policy.Pod{ID: policy.ID{Namespace: o.Namespace, Name: o.Name}, Labels: o.Labels, Local: len(attachments) > 0}
+	for _, list := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
+		for i := range list {
+			for _, port := range list[i].Ports {
+				protocol, err := policy.ParseProtocol(string(port.Protocol))
+				if err == nil && port.ContainerPort > 0 && port.ContainerPort <= 65535 {
+					p.Ports = append(p.Ports, policy.NamedPort{Name: port.Name, Protocol: protocol, Port: uint16(port.ContainerPort)})
+				}
+			}
+		}
+	}
+	interfaces := make(map[string]policy.Interface)
+	for _, i := range announced(o) {
+		interfaces[i.Name] = i
+	}
+	for _, a := range attachments {
+		for _, i := range a.Interfaces {
+			if i.Type != pod.TypeIPAM {
+				interfaces[i.Name] = interfaceOf(a, i)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(interfaces)) {
+		p.Interfaces = append(p.Interfaces, interfaces[name])
+	}
+	return p
+}
+
+// announced lists the interfaces of a pod that the API server knows: the main one by its status, the others by its annotation
+// network-status.
+func announced(o *corev1.Pod) []policy.Interface {
+	main := policy.Interface{Name: mainInterface, Main: true, Networks: []string{policy.DefaultNetwork}}
+	for _, ip := range o.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			main.Addresses = append(main.Addresses, a.Unmap())
+		}
+	}
+	list := []policy.Interface{main}
+	var others []struct {
+		Name      string       `json:"name"`
+		Interface string       `json:"interface"`
+		IPs       []netip.Addr `json:"ips"`
+		Default   bool         `json:"default"`
+	}
+	if json.Unmarshal([]byte(o.Annotations[networkstatus.Annotation]), &others) != nil {
+		return list
+	}
+	for _, s := range others {
+		if s.Default || s.Interface == "" || s.Interface == mainInterface || s.Name == "" {
+			continue
+		}
+		i := policy.Interface{Name: s.Interface, Networks: []string{s.Name}}
+		for _, a := range s.IPs {
+			i.Addresses = append(i.Addresses, a.Unmap())
+		}
+		list = append(list, i)
+	}
+	return list
+}
+
+// interfaceOf converts an interface of Weft.
+func interfaceOf(a *pod.Attachment, i pod.Interface) policy.Interface {
+	out := policy.Interface{
+		Name: i.Name, Main: i.Network == "" && i.Name == a.Key.IfName && (a.Mode == "" || a.Mode == pod.ModePrimary) && i.Name == mainInterface,
+	}
+	if i.Definition != "" {
+		out.Networks = append(out.Networks, i.Definition)
+	}
+	network := i.Network
+	if network == "" {
+		network = policy.DefaultNetwork
+	}
+	out.Networks = append(out.Networks, network)
+	for _, p := range i.Addresses {
+		out.Addresses = append(out.Addresses, p.Addr())
+	}
+	return out
+}
+
+// Invalid lists why policies are not enforced, one line each.
+func (p *Policies) Invalid() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Values(p.invalid))
+}

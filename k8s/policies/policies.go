@@ -1,0 +1,324 @@
+// Package policies watches what network policies depend on, for all nodes, and has the rules that follow for this node's pods.
+package policies
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
+
+	"github.com/weftnet/weft/k8s/api/npwg"
+	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/k8s/informer"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/policy"
+)
+
+// Config configures [Policies]. Node and Client are required.
+type Config struct {
+	Node      string // name of this node
+	Client    *client.Client
+	Protected Protected     // what pods may not contact
+	Question  time.Duration // bounds a request that a pod waits for; default 3 s
+	Log       *slog.Logger
+}
+
+// Policies has the rules of this node's pods. Its methods may be called from any goroutine.
+type Policies struct {
+	config  Config
+	changed chan struct{}
+	watches *informer.Group
+
+	pods          *informer.Informer[*corev1.Pod]
+	namespaces    *informer.Informer[*corev1.Namespace]
+	nodes         *informer.Informer[*corev1.Node]
+	networkPolicy *informer.Informer[*networkingv1.NetworkPolicy]
+	multi         *informer.Informer[*npwg.MultiNetworkPolicy]
+	admin         *informer.Informer[*adminv1.AdminNetworkPolicy]
+	services      *informer.Informer[*corev1.Service]
+	slices        *informer.Informer[*discoveryv1.EndpointSlice]
+	baseline      *informer.Informer[*adminv1.BaselineAdminNetworkPolicy]
+
+	mu     sync.Mutex
+	engine *policy.Engine
+	synced bool // the API server has shown all objects once
+	node   []netip.Prefix
+
+	deniedNow []policy.Denied
+	attached  map[policy.ID]map[pod.Key]*pod.Attachment // of this node
+	asked     map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
+	pending   map[policy.ID]bool                        // attached pods with other rules since the last call of Changed
+	invalid   map[policy.PolicyID]string                // why a policy is not enforced, as logged
+}
+
+// New knows no object. It sends nothing before Run.
+func New(c Config) *Policies {
+	c.Question = cmp.Or(c.Question, 3*time.Second)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &Policies{
+		config: c, changed: make(chan struct{}, 1), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
+		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]*corev1.Pod), pending: make(map[policy.ID]bool),
+		invalid: make(map[policy.PolicyID]string),
+	}
+	p.watch()
+	p.watchServices()
+	return p
+}
+
+// watch adds the informers. MultiNetworkPolicies and AdminNetworkPolicies are not installed everywhere.
+func (p *Policies) watch() {
+	g, c := p.watches, p.config.Client
+	p.pods = informer.Add(g, "pods of all nodes", c.Pods(""), informer.Options[*corev1.Pod]{
+		Lighten: lightenPod, Same: samePod, Changed: p.on(func(key string) { p.refresh(idOf(key)) }),
+	})
+	p.namespaces = informer.Add(g, "namespaces", c.Namespaces(), informer.Options[*corev1.Namespace]{
+		Lighten: lightenNamespace, Changed: p.on(p.refreshNamespace),
+	})
+	p.nodes = informer.Add(g, "nodes", c.Nodes(), informer.Options[*corev1.Node]{
+		Lighten: lightenNode, Same: sameNode, Changed: p.on(p.refreshNode),
+	})
+	p.networkPolicy = informer.Add(g, "network policies", c.FullNetworkPolicies(), informer.Options[*networkingv1.NetworkPolicy]{
+		Changed: p.on(p.refreshNetworkPolicy),
+	})
+	p.multi = informer.Add(g, "multi network policies", c.MultiNetworkPolicies(), informer.Options[*npwg.MultiNetworkPolicy]{
+		Optional: true, Changed: p.on(p.refreshMulti),
+	})
+	p.admin = informer.Add(g, "admin network policies", c.AdminNetworkPolicies(), informer.Options[*adminv1.AdminNetworkPolicy]{
+		Optional: true, Changed: p.on(p.refreshAdmin),
+	})
+	p.baseline = informer.Add(g, "baseline admin network policies", c.BaselineAdminNetworkPolicies(),
+		informer.Options[*adminv1.BaselineAdminNetworkPolicy]{Optional: true, Changed: p.on(p.refreshBaseline)})
+}
+
+// on returns f with the lock. The reader of NotifyChanged gets a token once all objects are known.
+func (p *Policies) on(f func(key string)) func(key string) {
+	return func(key string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		f(key)
+		if p.synced {
+			p.poke()
+		}
+	}
+}
+
+func (p *Policies) poke() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// NotifyChanged receives a token when rules may have changed since the last call of Changed. It has one reader.
+func (p *Policies) NotifyChanged() <-chan struct{} { return p.changed }
+
+// Run watches until ctx ends. While the API server does not answer, the last known rules stay.
+func (p *Policies) Run(ctx context.Context) error {
+	running, ctx := errgroup.WithContext(ctx)
+	running.Go(func() error { return p.watches.Run(ctx) })
+	running.Go(func() error {
+		err := p.watches.Await(ctx, func(missing []string) {
+			p.config.Log.Warn("the API server has not shown all policies yet, keeping the last rules", "missing", missing)
+		})
+		if err == nil {
+			p.begin()
+		}
+		return err
+	})
+	return running.Wait()
+}
+
+// begin gives the engine all objects, and makes the rules of all attachments current.
+func (p *Policies) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	refreshAll(p.namespaces, p.refreshNamespace)
+	refreshAll(p.nodes, p.refreshNode)
+	refreshAll(p.networkPolicy, p.refreshNetworkPolicy)
+	refreshAll(p.multi, p.refreshMulti)
+	refreshAll(p.admin, p.refreshAdmin)
+	refreshAll(p.baseline, p.refreshBaseline)
+	refreshAll(p.services, p.refreshService)
+	refreshAll(p.pods, func(key string) { p.refresh(idOf(key)) })
+	p.synced = true
+	for id := range p.attached {
+		p.refresh(id)
+		p.pending[id] = true
+	}
+	p.config.Log.Info("network policies are known", "attached", len(p.attached))
+	p.poke()
+}
+
+func refreshAll[T interface {
+	metav1.Object
+	runtime.Object
+}](in *informer.Informer[T], refresh func(key string)) {
+	for _, o := range in.All() {
+		key := o.GetName()
+		if o.GetNamespace() != "" {
+			key = o.GetNamespace() + "/" + key
+		}
+		refresh(key)
+	}
+}
+
+// Synced reports whether all objects are known. Until then the rules of an earlier run hold, and new pods are closed.
+func (p *Policies) Synced() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.synced
+}
+
+// Failure returns why the rules may be outdated; nil if all watches are established.
+func (p *Policies) Failure() error { return p.watches.Failure() }
+
+func idOf(key string) policy.ID {
+	namespace, name, _ := strings.Cut(key, "/")
+	return policy.ID{Namespace: namespace, Name: name}
+}
+
+// Learn reads the pod of an ADD from the API server, if no watch has shown it. Without an answer the pod is closed until a watch shows it.
+func (p *Policies) Learn(ctx context.Context, id pod.ID) {
+	if id.IsZero() {
+		return
+	}
+	own := policy.ID{Namespace: id.Namespace, Name: id.Name}
+	p.mu.Lock()
+	_, known := p.shown(own, id.UID)
+	p.mu.Unlock()
+	if known {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.config.Question)
+	defer cancel()
+	o, err := p.config.Client.Pods(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
+	if err != nil {
+		p.config.Log.Warn("labels of a new pod are unknown, denying its connections until a watch shows it", "pod", id.String(), "err", err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked[own] = lightenPod(o)
+}
+
+// Admit adds an attachment, or replaces it, and returns the rules of its pod by interface.
+func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) map[string]policy.Lists {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := policy.ID{Namespace: a.Pod.Namespace, Name: a.Pod.Name}
+	if p.attached[id] == nil {
+		p.attached[id] = make(map[pod.Key]*pod.Attachment)
+	}
+	own := *a
+	own.Interfaces = slices.Clone(a.Interfaces)
+	p.attached[id][a.Key] = &own
+	p.setNode(node)
+	p.refresh(id)
+	p.compile()
+	delete(p.pending, id)
+	if len(p.pending) > 0 { // the pod is a peer of others
+		p.poke()
+	}
+	return p.rulesOf(id)
+}
+
+// Dismiss removes an attachment. An unknown one is no error.
+func (p *Policies) Dismiss(a *pod.Attachment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := policy.ID{Namespace: a.Pod.Namespace, Name: a.Pod.Name}
+	delete(p.attached[id], a.Key)
+	if len(p.attached[id]) == 0 {
+		delete(p.attached, id)
+		delete(p.asked, id)
+		delete(p.pending, id)
+	}
+	p.refresh(id)
+	if p.synced {
+		p.poke()
+	}
+}
+
+// Changed returns the rules of the attached pods whose rules may have changed since the last call, by "namespace/name"; none before all
+// objects are known.
+func (p *Policies) Changed(node []netip.Prefix) map[string]map[string]policy.Lists {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.synced {
+		return nil
+	}
+	p.setNode(node)
+	p.compile()
+	changed := make(map[string]map[string]policy.Lists, len(p.pending))
+	for id := range p.pending {
+		changed[id.String()] = p.rulesOf(id)
+	}
+	clear(p.pending)
+	return changed
+}
+
+// compile notes the attached pods whose rules changed. The engine is not complete before all objects are known.
+func (p *Policies) compile() {
+	if !p.synced {
+		return
+	}
+	for _, c := range p.engine.Compile() {
+		if p.attached[c.ID] != nil {
+			p.pending[c.ID] = true
+		}
+	}
+}
+
+// rulesOf returns the rules of an attached pod. A pod that is not known is closed.
+func (p *Policies) rulesOf(id policy.ID) map[string]policy.Lists {
+	lists, known := p.engine.ListsOf(id)
+	if p.synced && known {
+		return lists
+	}
+	closed := make(map[string]policy.Lists)
+	for _, a := range p.attached[id] {
+		for _, i := range a.Interfaces {
+			closed[i.Name] = policy.Closed(p.node)
+		}
+	}
+	return closed
+}
+
+// setNode sets the addresses by which the node reaches its pods: those of its link to the dataplane, and its own.
+func (p *Policies) setNode(link []netip.Prefix) {
+	list := slices.Clone(link)
+	if n, known := p.nodes.One(p.config.Node); known {
+		list = append(list, addressesOf(n)...)
+	}
+	slices.SortFunc(list, netip.Prefix.Compare)
+	list = slices.Compact(list)
+	denied := p.denied(list)
+	if !slices.Equal(list, p.node) || !slices.Equal(denied, p.deniedNow) {
+		p.node, p.deniedNow = list, denied
+		p.engine.SetConfig(policy.Config{Nodes: list, Denied: denied})
+	}
+}
+
+// Explain returns what the policies decide about a connection. It fails before all objects are known.
+func (p *Policies) Explain(from, to policy.End, protocol uint8, port uint16) (policy.Verdict, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.synced {
+		return policy.Verdict{}, errNotSynced
+	}
+	return p.engine.Explain(from, to, protocol, port)
+}

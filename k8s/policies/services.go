@@ -1,0 +1,108 @@
+package policies
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/k8s/informer"
+	"github.com/weftnet/weft/policy"
+)
+
+// byService is the index of EndpointSlices by "namespace/name" of their Service.
+const byService = "service"
+
+// watchServices adds the informers of Services and their endpoints.
+func (p *Policies) watchServices() {
+	c := p.config.Client
+	p.services = informer.Add(p.watches, "services", c.Services(""), informer.Options[*corev1.Service]{
+		Lighten: lightenService, Changed: p.on(p.refreshService),
+	})
+	p.slices = informer.Add(p.watches, "endpoint slices", c.EndpointSlices(""), informer.Options[*discoveryv1.EndpointSlice]{
+		Labels: discoveryv1.LabelServiceName, Lighten: lightenSlice,
+	})
+	p.slices.Index(byService, func(o *discoveryv1.EndpointSlice) []string { return []string{serviceOf(o)} })
+	p.slices.OnObject(func(o *discoveryv1.EndpointSlice) { p.on(p.refreshService)(serviceOf(o)) })
+}
+
+func serviceOf(o *discoveryv1.EndpointSlice) string {
+	return o.Namespace + "/" + o.Labels[discoveryv1.LabelServiceName]
+}
+
+func lightenService(o *corev1.Service) *corev1.Service {
+	light := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}}
+	light.Spec.ClusterIPs, light.Spec.ExternalIPs, light.Spec.Ports = o.Spec.ClusterIPs, o.Spec.ExternalIPs, o.Spec.Ports
+	light.Status.LoadBalancer = o.Status.LoadBalancer
+	return light
+}
+
+func lightenSlice(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	light := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+		Labels: map[string]string{discoveryv1.LabelServiceName: o.Labels[discoveryv1.LabelServiceName]},
+	}}
+	light.Ports = o.Ports
+	for _, e := range o.Endpoints {
+		light.Endpoints = append(light.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses})
+	}
+	return light
+}
+
+// refreshService gives the current state of a Service to the engine.
+func (p *Policies) refreshService(key string) {
+	o, known := p.services.One(key)
+	if !known {
+		p.engine.DeleteService(key)
+		return
+	}
+	s := policy.Service{Name: key}
+	addresses := slices.Concat(o.Spec.ClusterIPs, o.Spec.ExternalIPs)
+	for _, i := range o.Status.LoadBalancer.Ingress {
+		addresses = append(addresses, i.IP)
+	}
+	endpoints := p.slices.ByIndex(byService, key)
+	for _, text := range addresses {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			continue // "None", or a load balancer with a name only
+		}
+		for _, port := range o.Spec.Ports {
+			protocol, err := policy.ParseProtocol(string(port.Protocol))
+			if err != nil || port.Port < 1 || port.Port > 65535 {
+				continue
+			}
+			f := policy.Frontend{Address: a.Unmap(), Protocol: protocol, Port: uint16(port.Port)}
+			f.Backends = backendsOf(endpoints, port.Name, a.Unmap().Is4())
+			s.Frontends = append(s.Frontends, f)
+		}
+	}
+	p.engine.SetService(s)
+}
+
+// backendsOf lists the endpoints of a port of one family, in order.
+func backendsOf(endpoints []*discoveryv1.EndpointSlice, port string, is4 bool) []netip.AddrPort {
+	var list []netip.AddrPort
+	for _, o := range endpoints {
+		for _, x := range o.Ports {
+			name := ""
+			if x.Name != nil {
+				name = *x.Name
+			}
+			if name != port || x.Port == nil || *x.Port < 1 || *x.Port > 65535 {
+				continue
+			}
+			for _, e := range o.Endpoints {
+				for _, text := range e.Addresses {
+					if a, err := netip.ParseAddr(text); err == nil && a.Unmap().Is4() == is4 {
+						list = append(list, netip.AddrPortFrom(a.Unmap(), uint16(*x.Port)))
+					}
+				}
+			}
+		}
+	}
+	slices.SortFunc(list, netip.AddrPort.Compare)
+	return slices.Compact(list)
+}

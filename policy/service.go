@@ -1,0 +1,75 @@
+package policy
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// Service is a Service whose cluster addresses pods contact. The node translates them behind the dataplane, so the rules of a pod see them
+// untranslated.
+type Service struct {
+	Name      string // namespace/name
+	Frontends []Frontend
+}
+
+// Frontend is an address and port of a Service with the endpoints that the node replaces it by.
+type Frontend struct {
+	Address  netip.Addr
+	Protocol uint8
+	Port     uint16
+	Backends []netip.AddrPort
+}
+
+// SetService adds a Service or changes it.
+func (e *Engine) SetService(s Service) {
+	was, known := e.services[s.Name]
+	if known && slices.EqualFunc(was.Frontends, s.Frontends, func(a, b Frontend) bool {
+		return a.Address == b.Address && a.Protocol == b.Protocol && a.Port == b.Port && slices.Equal(a.Backends, b.Backends)
+	}) {
+		return
+	}
+	e.services[s.Name] = s
+	e.servicesChanged()
+}
+
+// DeleteService removes a Service. An unknown one is no error.
+func (e *Engine) DeleteService(name string) {
+	if _, known := e.services[name]; known {
+		delete(e.services, name)
+		e.servicesChanged()
+	}
+}
+
+// servicesChanged marks the pods with rules: those of other pods permit everything.
+func (e *Engine) servicesChanged() {
+	for _, ns := range e.namespaces {
+		for _, p := range ns.pods {
+			if len(p.lists) > 0 {
+				e.touch(p)
+			}
+		}
+	}
+}
+
+// toServices permits the frontends of which the rules permit all backends: the node chooses one of them later. The rules are complete.
+func (e *Engine) toServices(rules []Rule) []Rule {
+	var permitted []Rule
+	list := List{Rules: rules}
+	for _, name := range slices.Sorted(maps.Keys(e.services)) {
+		for _, f := range e.services[name].Frontends {
+			if len(f.Backends) == 0 || list.Decide(f.Address, f.Protocol, f.Port).Action == Allow {
+				continue
+			}
+			denied := slices.ContainsFunc(f.Backends, func(b netip.AddrPort) bool {
+				return list.Decide(b.Addr(), f.Protocol, b.Port()).Action != Allow
+			})
+			if !denied {
+				permitted = append(permitted, Rule{
+					Protocol: f.Protocol, Remote: single(f.Address), Ports: Range{f.Port, f.Port}, Origin: "Service " + name + ": all of its endpoints are allowed",
+				})
+			}
+		}
+	}
+	return permitted
+}
