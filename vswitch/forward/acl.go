@@ -334,7 +334,7 @@ func (p *aclPacket) parse(b []byte) parseResult {
 		return otherFrame
 	}
 	kind, at := frame.Ethernet(b).Network()
-	valid := false
+	var valid bool
 	switch kind {
 	case frame.TypeIPv4:
 		p.family = acl4

@@ -110,7 +110,6 @@ type Engine interface {
 	Links
 	Fibs
 	Bridges
-	Sessions
 	Observer
 }
 
@@ -118,6 +117,7 @@ type Engine interface {
 type Observer interface {
 	Meter
 	Tracer
+	Sessions
 }
 
 // Ports opens and closes the host side of interfaces.
