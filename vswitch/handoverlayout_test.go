@@ -17,6 +17,7 @@ import (
 // model.StateVersion) and a new line. An existing line never changes: dataplanes of that version are running.
 var layouts = map[string]string{
 	"weft-vswitch handover 2, state 2": "1eeeddf37b8f3ac5",
+	"weft-vswitch handover 2, state 3": "50ccfcfaba356cb7",
 }
 
 // The handed-over types never change without their version: gob would decode fields of another meaning, or leave them out silently.

@@ -35,10 +35,14 @@ type Config struct {
 	Name        string       // in the lock file; "": none
 	StatsSocket string       // "": StatsSocket(APISocket)
 	Workers     int          // forwarding threads; 0: one
+	Sessions    int          // that ACLs open on one interface; 0: DefaultSessions
 	StormLimit  int          // copies per second of flooded frames of one interface, per thread; 0: DefaultStormLimit, negative: no limit
 	Log         *slog.Logger // nil: none
 	MemifBroker []string     // arguments that make this program call ServeMemifBroker; none: this process owns the sockets of memif clients
 }
+
+// DefaultSessions is the default of Config.Sessions.
+const DefaultSessions = forward.DefaultSessionLimit
 
 // DefaultStormLimit is the default of Config.StormLimit.
 const DefaultStormLimit = forward.DefaultStormLimit
@@ -107,7 +111,7 @@ type dataplane struct {
 func newDataplane(c Config, broker *memif.Broker) (*dataplane, error) {
 	d := &dataplane{Config: c}
 	var err error
-	d.engine, err = forward.New(forward.Config{Workers: c.Workers, Log: c.Log, StormLimit: c.StormLimit, MemifBroker: broker,
+	d.engine, err = forward.New(forward.Config{Workers: c.Workers, Log: c.Log, StormLimit: c.StormLimit, SessionLimit: c.Sessions, MemifBroker: broker,
 		HandOver: func(open func() forward.OpenPorts) bool { return d.pass != nil && d.pass(open) }})
 	if err != nil {
 		return nil, err
@@ -190,6 +194,13 @@ func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 			Tx:    stats.Combined{Packets: t.TxPackets, Bytes: t.TxBytes},
 			Drops: t.Drops, Punts: t.Punts, IP4: t.RxIP4, IP6: t.RxIP6, TxErrors: t.TxErrors,
 		})
+	}
+	for _, a := range m.ACLHits() {
+		one := stats.ACL{Index: a.Index}
+		for _, h := range a.Rules {
+			one.Matches = append(one.Matches, stats.Combined{Packets: h.Packets, Bytes: h.Bytes})
+		}
+		r.ACLs = append(r.ACLs, one)
 	}
 	counts := engine.Errors()
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

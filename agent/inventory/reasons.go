@@ -14,6 +14,8 @@ var statistics = map[string]string{
 	"L2 forward hits":               "frames to MAC addresses that a bridge domain knew",
 	"good packets decapsulated":     "packets from tunnels",
 	"good packets encapsulated":     "packets to tunnels",
+	"new sessions added":            "connections that rules of ACLs permitted",
+	"sessions replaced by new ones": "sessions of ACLs that ended early because an interface had too many",
 	"ARP replies sent":              "ARP requests that the dataplane answered",
 	"neighbor solicitations for us": "neighbour solicitations that the dataplane received",
 }
@@ -40,7 +42,8 @@ var explanations = map[string]string{
 	"loop between tables":                          "a route leads through VRFs in a loop",
 	"no route for own packet":                      "the dataplane has no route for its own reply",
 	"queue full":                                   "more ARP, ND or ICMP packets than the slow path handles",
-	"ACL deny packets":                             "the anti-spoofing ACL denies the packet: its source is not an address of the pod",
+	"ACL deny packets":                             "an ACL denies the packet: a network policy, or a rule against false routers and DHCP servers; weftctl trace shows the rule",
+	"too many sessions to add new":                 "the pod's interface has as many sessions as weft-vswitch --acl-sessions allows",
 	"input ACL misses":                             "anti-spoofing: source MAC or address is not the pod's",
 	"L2 filter mac drops":                          "source MAC is filtered",
 	"L2 mac move violations":                       "source MAC belongs to another interface and may not move",

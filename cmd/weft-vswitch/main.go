@@ -70,6 +70,7 @@ type options struct {
 	handover    bool
 	name        string
 	workers     int
+	sessions    int
 	stormLimit  int
 	confine     bool
 	logFormat   string
@@ -101,6 +102,7 @@ func command(stderr io.Writer) *cobra.Command {
 		"hand interfaces and state over to a standby on SIGTERM, or take them over as one; false: the standby starts without configuration")
 	f.StringVar(&o.statsSocket, "stats-socket", "", "socket of the stats segment; default: the API socket with stats.sock in place of api.sock")
 	f.IntVar(&o.workers, "workers", 1, "forwarding threads")
+	f.IntVar(&o.sessions, "acl-sessions", vswitch.DefaultSessions, "maximum number of sessions that access lists open on one interface")
 	f.IntVar(&o.stormLimit, "storm-limit", vswitch.DefaultStormLimit,
 		"flooded copies per second, per thread and receiving interface, of broadcast, multicast and unknown unicast frames; 0: no limit")
 	o.addCommon(f)
@@ -169,6 +171,9 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if o.workers < 1 || o.socket == "" {
 		return fmt.Errorf("%w: --workers must be at least 1 and --api-socket a path", errUsage)
 	}
+	if o.sessions < 1 {
+		return fmt.Errorf("%w: --acl-sessions %d is below 1", errUsage, o.sessions)
+	}
 	if o.stormLimit < 0 {
 		return fmt.Errorf("%w: --storm-limit %d is below 0", errUsage, o.stormLimit)
 	}
@@ -179,7 +184,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	vswitch.TuneThreads(o.workers)
 	o.confineAs("dataplane", confine.Dataplane, log)
 	return vswitch.Run(ctx, vswitch.Config{
-		APISocket: o.socket, StatsSocket: o.statsSocket, Standby: o.standby, NoHandover: !o.handover, Name: o.name, Workers: o.workers, StormLimit: o.stormLimit, Log: log,
+		APISocket: o.socket, StatsSocket: o.statsSocket, Standby: o.standby, NoHandover: !o.handover, Name: o.name, Workers: o.workers, Sessions: o.sessions, StormLimit: o.stormLimit, Log: log,
 		MemifBroker: []string{brokerArgument, fmt.Sprintf("--confine=%t", o.confine), "--log-format=" + o.logFormat, "--log-level=" + o.logLevel},
 	})
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // parts are the measurements, in their order.
-var parts = []string{"cni", "traffic", "memif", "versus", "replay", "replace", "audit", "observe"}
+var parts = []string{"cni", "traffic", "memif", "versus", "replay", "replace", "audit", "observe", "policy"}
 
 func main() {
 	n := flag.Int("n", 100, "number of pods")
@@ -86,6 +86,11 @@ func (b *bench) runParts(ctx context.Context, programs string, chosen []string) 
 	if slices.Contains(chosen, "observe") {
 		if err := measureObserve(ctx, b, programs); err != nil {
 			return fmt.Errorf("observe: %w", err)
+		}
+	}
+	if slices.Contains(chosen, "policy") {
+		if err := measurePolicy(ctx, b.out); err != nil {
+			return fmt.Errorf("policy: %w", err)
 		}
 	}
 	all := slices.Contains(chosen, "memif")

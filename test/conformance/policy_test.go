@@ -3,6 +3,8 @@ package conformance
 import (
 	"strings"
 
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/acl_types"
 	"go.fd.io/govpp/binapi/arp"
@@ -47,6 +49,32 @@ func aclRule(permit bool, source string, protocol ip_types.IPProto, ports ...uin
 		r.SrcportOrIcmptypeFirst, r.SrcportOrIcmptypeLast, r.DstportOrIcmpcodeFirst, r.DstportOrIcmpcodeLast = ports[0], ports[1], ports[2], ports[3]
 	}
 	return r
+}
+
+// reflecting permits packets from a prefix with sessions.
+func reflecting(source string, protocol ip_types.IPProto) acl_types.ACLRule {
+	r := aclRule(true, source, protocol)
+	r.IsPermit = acl_types.ACL_ACTION_API_PERMIT_REFLECT
+	return r
+}
+
+// answer swaps the ports of a datagram.
+func answer(packet []gopacket.SerializableLayer) []gopacket.SerializableLayer {
+	u := packet[1].(*layers.UDP)
+	u.SrcPort, u.DstPort = u.DstPort, u.SrcPort
+	return packet
+}
+
+// answers transmits a packet from b and records what a receives.
+func (r routed) answers(packet []gopacket.SerializableLayer) {
+	r.b.Helper()
+	kind := type4
+	if _, six := packet[0].(*layers.IPv6); six {
+		kind = type6
+	}
+	r.b.sends(append([]gopacket.SerializableLayer{ethernet(hw(podB), hw(macB), kind)}, packet...)...)
+	r.b.receives()
+	r.a.receives()
 }
 
 func aclMessage(list uint32, text string, rules ...acl_types.ACLRule) *acl.ACLAddReplace {
@@ -133,6 +161,26 @@ var policyCases = []testCase{
 		l.each(&interfaces.DeleteLoopback{SwIfIndex: a}, interfaceACLsDump)
 		l.loop(1, "b")
 		l.each(interfaceACLsDump, &acl.ACLDel{ACLIndex: 0})
+	}},
+	{name: "acl: reflection and output lists", run: func(l *lab) {
+		a := l.loop(0, "a")
+		l.each(aclMessage(anyID, "in", reflecting("10.0.0.0/8", 6), reflecting("fd00::/8", 58)), aclMessage(anyID, "out", aclRule(false, "0.0.0.0/0", 0)), aclDump,
+			setACLs(a, 1, 0, 1), interfaceACLsDump, setACLs(a, 0, 1, 0), interfaceACLsDump, setACLs(a, 1, 0, 0), interfaceACLsDump, &acl.ACLDel{ACLIndex: 0},
+			setACLs(a, 0, 1), &acl.ACLDel{ACLIndex: 1}, &acl.ACLDel{ACLIndex: 0}, &acl.ACLStatsIntfCountersEnable{Enable: true}, setACLs(a, 0), &acl.ACLDel{ACLIndex: 1})
+	}},
+	{name: "acl: sessions of routed interfaces", run: func(l *lab) {
+		r := l.routed()
+		l.must(aclMessage(anyID, "in", reflecting("10.0.1.0/24", 17), reflecting("fd00:1::/64", 17)))
+		l.must(aclMessage(anyID, "out", aclRule(false, "0.0.0.0/0", 0), aclRule(false, "::/0", 0)))
+		l.must(setACLs(r.indexA, 1, 0, 1))
+		for _, flow := range [][2][]gopacket.SerializableLayer{
+			{udp4("10.0.1.2", "10.0.2.2", 30), answer(udp4("10.0.2.2", "10.0.1.2", 40))}, {udp6("fd00:1::2", "fd00:2::2", 30), answer(udp6("fd00:2::2", "fd00:1::2", 40))},
+		} {
+			r.answers(flow[1]) // before there is a session
+			r.sends(flow[0])
+			r.answers(flow[1])
+		}
+		r.sends(echo4("10.0.1.2", "10.0.2.2", 64, 10)) // no rule permits it
 	}},
 	{name: "proxy ARP: ranges", run: func(l *lab) {
 		l.must(tableMessage(7, false, true))

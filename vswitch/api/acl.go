@@ -54,10 +54,10 @@ var aclHandlers = []handler{
 	}).withList(68, aclRuleLen),
 	set[acl.ACLDelReply](func(m *model.Model, r *acl.ACLDel) error { return m.DeleteACL(r.ACLIndex) }),
 	set[acl.ACLInterfaceSetACLListReply](func(m *model.Model, r *acl.ACLInterfaceSetACLList) error {
-		if int(r.NInput) < len(r.Acls) { // the others are output ACLs
-			return model.Unimplemented
+		if int(r.NInput) > len(r.Acls) {
+			return model.InvalidValue
 		}
-		return m.SetACLs(uint32(r.SwIfIndex), r.Acls)
+		return m.SetACLs(uint32(r.SwIfIndex), model.ACLLists{Input: r.Acls[:r.NInput], Output: r.Acls[r.NInput:]})
 	}),
 	dump(func(m *model.Model, r *acl.ACLDump) ([]model.IPACLDetails, error) { return m.ACLs(r.ACLIndex), nil },
 		func(_ *acl.ACLDump, a model.IPACLDetails) acl.ACLDetails {
@@ -67,8 +67,12 @@ var aclHandlers = []handler{
 	dump(func(m *model.Model, r *acl.ACLInterfaceListDump) ([]model.InterfaceACLs, error) {
 		return m.InterfaceACLs(uint32(r.SwIfIndex)), nil
 	}, func(_ *acl.ACLInterfaceListDump, i model.InterfaceACLs) acl.ACLInterfaceListDetails {
-		n := uint8(len(i.Input))
-		return acl.ACLInterfaceListDetails{SwIfIndex: swIfIndex(i.Interface), Count: n, NInput: n, Acls: i.Input}
+		n, inputs := uint8(len(i.Input)+len(i.Output)), uint8(len(i.Input))
+		return acl.ACLInterfaceListDetails{SwIfIndex: swIfIndex(i.Interface), Count: n, NInput: inputs, Acls: slices.Concat(i.Input, i.Output)}
+	}),
+	set[acl.ACLStatsIntfCountersEnableReply](func(m *model.Model, r *acl.ACLStatsIntfCountersEnable) error {
+		m.CountACLs(r.Enable)
+		return nil
 	}),
 }
 
@@ -76,8 +80,8 @@ var aclHandlers = []handler{
 func setACL(m *model.Model, r *acl.ACLAddReplace) (uint32, error) {
 	a := model.IPACL{Tag: r.Tag}
 	for _, rule := range r.R {
-		if rule.IsPermit > acl_types.ACL_ACTION_API_PERMIT { // permit+reflect needs sessions
-			return r.ACLIndex, model.Unimplemented
+		if rule.IsPermit > acl_types.ACL_ACTION_API_PERMIT_REFLECT {
+			return r.ACLIndex, model.InvalidValue
 		}
 		source, err := fromPrefix(rule.SrcPrefix)
 		if err != nil {
@@ -88,7 +92,8 @@ func setACL(m *model.Model, r *acl.ACLAddReplace) (uint32, error) {
 			return r.ACLIndex, model.InvalidDstAddress
 		}
 		a.Rules = append(a.Rules, forward.ACLRule{
-			Permit: rule.IsPermit == acl_types.ACL_ACTION_API_PERMIT, Source: source, Destination: destination, Protocol: uint8(rule.Proto),
+			Permit: rule.IsPermit != acl_types.ACL_ACTION_API_DENY, Reflect: rule.IsPermit == acl_types.ACL_ACTION_API_PERMIT_REFLECT,
+			Source: source, Destination: destination, Protocol: uint8(rule.Proto),
 			Sources:      forward.PortRange{First: rule.SrcportOrIcmptypeFirst, Last: rule.SrcportOrIcmptypeLast},
 			Destinations: forward.PortRange{First: rule.DstportOrIcmpcodeFirst, Last: rule.DstportOrIcmpcodeLast},
 			TCPMask:      rule.TCPFlagsMask, TCPFlags: rule.TCPFlagsValue,
@@ -101,7 +106,11 @@ func setACL(m *model.Model, r *acl.ACLAddReplace) (uint32, error) {
 }
 
 func aclRule(r forward.ACLRule) acl_types.ACLRule {
-	return acl_types.ACLRule{IsPermit: aclAction(r.Permit), SrcPrefix: toPrefix(r.Source), DstPrefix: toPrefix(r.Destination),
+	action := aclAction(r.Permit)
+	if r.Reflect {
+		action = acl_types.ACL_ACTION_API_PERMIT_REFLECT
+	}
+	return acl_types.ACLRule{IsPermit: action, SrcPrefix: toPrefix(r.Source), DstPrefix: toPrefix(r.Destination),
 		Proto: ip_types.IPProto(r.Protocol), SrcportOrIcmptypeFirst: r.Sources.First, SrcportOrIcmptypeLast: r.Sources.Last,
 		DstportOrIcmpcodeFirst: r.Destinations.First, DstportOrIcmpcodeLast: r.Destinations.Last, TCPFlagsMask: r.TCPMask, TCPFlagsValue: r.TCPFlags}
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -118,9 +119,10 @@ func configured(e *modeltest.Engine) map[string]string {
 	all := map[string]string{}
 	e.Look(func(s modeltest.State) {
 		for k, i := range s.Interfaces {
-			filter := [2]bool{i.MACIP != nil, i.ACL != nil}
+			filter := []any{i.MACIP != nil, len(i.ACL.Input), len(i.ACL.Output), i.ACL.Count}
 			redirects, _ := json.Marshal([]any{i.Redirect4, i.Redirect6, i.Tunnel, i.Addresses})
-			i.MACIP, i.ACL, i.Redirect4, i.Redirect6, i.Tunnel, i.Addresses = nil, nil, nil, nil, nil, nil
+			i.ACL = forward.AccessLists{}
+			i.MACIP, i.Redirect4, i.Redirect6, i.Tunnel, i.Addresses = nil, nil, nil, nil, nil
 			all[fmt.Sprint("interface ", k)] = strings.ReplaceAll(fmt.Sprintf("%+v %v %s", i, filter, redirects), "null", "[]")
 		}
 		for k, neighbours := range s.Neighbours {
@@ -136,6 +138,9 @@ func configured(e *modeltest.Engine) map[string]string {
 		}
 		for k, b := range s.Bridges {
 			all[fmt.Sprint("bridge ", k)] = fmt.Sprintf("%+v", b)
+		}
+		for k, sessions := range s.Sessions {
+			all[fmt.Sprint("sessions ", k)] = fmt.Sprintf("%+v", sessions)
 		}
 		all["proxies"] = fmt.Sprintf("%+v", s.Proxies)
 	})
@@ -193,6 +198,7 @@ func everything(t testing.TB) (*model.Model, *modeltest.Engine) {
 		_, err := m.AddRoute(model.RouteChange{Table: forward.TableKey{Family: forward.IP4}, Prefix: prefix(p), Paths: paths})
 		ok(err)
 	}
+	engine.RestoreSessions(tap, []forward.Session{{Opener: addr("10.0.0.5"), Peer: addr("192.0.2.7"), OpenerPort: 4000, PeerPort: 443, Protocol: 6, Output: true, State: 3, Idle: time.Minute}})
 	addFeatures(t, m, features{tap: tap, packets: packets, frames: frames, loop: loop, gone: gone})
 	ok(m.DeleteLoopback(gone))
 	return m, engine
@@ -218,7 +224,8 @@ func addFeatures(t testing.TB, m *model.Model, on features) {
 	ok(err)
 	second, err := m.AddACL(model.IPACL{Tag: "second", Rules: []forward.ACLRule{rule, rule}})
 	ok(err)
-	ok(m.SetACLs(on.tap, []uint32{second, first}))
+	m.CountACLs(true)
+	ok(m.SetACLs(on.tap, model.ACLLists{Input: []uint32{second, first}, Output: []uint32{first}}))
 	macip, err := m.AddMACIP(model.MACIPACL{Tag: "macs", Rules: []forward.MACIPRule{{Permit: true, MAC: frame.MAC{2}, Prefix: prefix("10.0.0.5/32")}}})
 	ok(err)
 	ok(m.ApplyMACIP(on.tap, macip))
@@ -294,6 +301,7 @@ func wipe(t *testing.T, m *model.Model) {
 			t.Error(err)
 		}
 	}
+	m.CountACLs(false)
 	m.DeletePuntRedirect(model.NoIndex, forward.IP6)
 	for _, table := range m.Tables() {
 		m.DeleteTable(table.TableKey)

@@ -3,6 +3,9 @@ package forward
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
 
 	"github.com/weftnet/weft/vswitch/frame"
 )
@@ -10,6 +13,7 @@ import (
 // ACLRule is a rule of an IP ACL, with the fields of VPP's acl_rule. It matches packets of its prefixes' family.
 type ACLRule struct {
 	Permit              bool
+	Reflect             bool         // permit, and open a session; see AccessLists
 	Source, Destination netip.Prefix // both of the same family; host bits are ignored
 	Protocol            uint8        // 0: any protocol, and the fields below are ignored
 	Sources             PortRange    // source ports, or ICMP types
@@ -20,19 +24,276 @@ type ACLRule struct {
 // PortRange is a range of ports, or of ICMP types or codes. Both ends are included.
 type PortRange struct{ First, Last uint16 }
 
-// ACLFilter is a compiled list of ACL rules, which decide about the IP packets that an interface receives. It is never changed, and
-// several interfaces may share it.
+// ACLFilter is a compiled ACL. Its rules are never changed, and interfaces share it.
 //
-// The first rule that matches a packet decides, and a packet that no rule matches is dropped. As in VPP's acl plugin
+// The first rule that matches a packet decides. As in VPP's acl plugin
 //   - other frames than IP pass;
 //   - a rule with a protocol matches only if the first 8 bytes behind the IP headers are in the packet. So it does not match the first
 //     fragment of an IPv6 packet whose chain of headers continues in the next fragment (RFC 7113 2);
 //   - a rule with a protocol matches the other fragments by addresses and protocol alone, for they have no ports.
 //
-// In contrast to VPP a second fragment header or more than eight extension headers end the walk over the headers, and a frame with more
-// than two VLAN tags is dropped: Linux unpacks any number of priority tags.
+// In contrast to VPP a second fragment header or more than eight extension headers end the walk over the headers, a frame with more
+// than two VLAN tags is dropped, because Linux unpacks any number of priority tags, and ports of SCTP are compared.
 type ACLFilter struct {
-	rules [families][256][]aclRule // by protocol; each list includes the rules for any protocol
+	index uint32
+	name  string
+	*classifier
+	hits []ruleHits // by rule
+}
+
+// ruleHits counts the packets for which a rule decided.
+type ruleHits struct{ packets, bytes atomic.Uint64 }
+
+// RuleHits are the packets for which a rule decided. Packets of a session are not among them.
+type RuleHits struct{ Packets, Bytes uint64 }
+
+// NewACLFilter compiles the rules of an ACL. Index and name identify it in traces.
+func NewACLFilter(index uint32, name string, rules []ACLRule) *ACLFilter {
+	return &ACLFilter{index: index, name: name, classifier: newClassifier(rules), hits: make([]ruleHits, len(rules))}
+}
+
+// Hits returns the counters of all rules.
+func (f *ACLFilter) Hits() []RuleHits {
+	all := make([]RuleHits, len(f.hits))
+	for n := range f.hits {
+		all[n] = RuleHits{f.hits[n].packets.Load(), f.hits[n].bytes.Load()}
+	}
+	return all
+}
+
+// AccessLists are the ACLs of an interface. In each direction the rules of all ACLs are one list: the first rule that matches a packet
+// decides, and a packet that no rule matches is dropped. A direction without ACLs permits all packets.
+//
+// A packet that a rule with Reflect permits opens a session of the interface. Packets of a session pass in both directions before the
+// lists are consulted. If the lists change, a session ends with its next packet unless the new list of the direction that opened it
+// still permits it.
+type AccessLists struct {
+	Input  []*ACLFilter // for packets that are received from the interface
+	Output []*ACLFilter // for packets that are sent to the interface
+	Count  bool         // count the hits of rules
+}
+
+func (a AccessLists) equal(b AccessLists) bool {
+	return slices.Equal(a.Input, b.Input) && slices.Equal(a.Output, b.Output) && a.Count == b.Count
+}
+
+// direction is that of a packet at an interface.
+type direction uint8
+
+const (
+	inward  direction = iota // received from the interface
+	outward                  // sent to the interface
+)
+
+type aclAction uint8
+
+const (
+	aclDeny aclAction = iota
+	aclPermit
+	aclReflect
+)
+
+// accessLists are the ACLs of an interface as the workers see them, or nil if there are none.
+type accessLists struct {
+	AccessLists
+	lists      [2][]*ACLFilter // by direction
+	generation uint32          // differs from that of all former lists of the interface
+	sessions   *sessionTable   // nil: no rule opens sessions
+}
+
+// setAccessLists sets the lists of an interface. Sessions stay as long as there are lists.
+func (i *iface) setAccessLists(a AccessLists, e *Engine) {
+	old := i.acl
+	if old != nil && old.equal(a) || old == nil && len(a.Input)+len(a.Output) == 0 {
+		return
+	}
+	if len(a.Input)+len(a.Output) == 0 {
+		i.acl = nil
+		return
+	}
+	a.Input, a.Output = slices.Clone(a.Input), slices.Clone(a.Output)
+	next := &accessLists{AccessLists: a, lists: [2][]*ACLFilter{a.Input, a.Output}}
+	e.listGeneration++
+	next.generation = e.listGeneration
+	if old != nil {
+		next.sessions = old.sessions
+	}
+	if next.sessions == nil && slices.ContainsFunc(slices.Concat(a.Input, a.Output), (*ACLFilter).reflects) {
+		next.sessions = newSessionTable(e.sessionLimit, len(e.workers) > 1)
+	}
+	i.acl = next
+}
+
+func (f *ACLFilter) reflects() bool {
+	return slices.ContainsFunc(f.rules, func(r aclRule) bool { return r.action == aclReflect })
+}
+
+// ruleMatch is the rule that decides about a packet.
+type ruleMatch struct {
+	list *ACLFilter // nil: no rule matches
+	rule uint32
+}
+
+func (m ruleMatch) action() aclAction {
+	if m.list == nil {
+		return aclDeny
+	}
+	return m.list.rules[m.rule].action
+}
+
+// match returns the first rule of the lists of a direction that matches a packet.
+func (a *accessLists) match(d direction, p *aclPacket) ruleMatch {
+	for _, f := range a.lists[d] {
+		if n := f.find(p); n != noRule {
+			return ruleMatch{f, n}
+		}
+	}
+	return ruleMatch{}
+}
+
+// permitsFlow reports whether the lists of a direction permit a packet, or are empty.
+func (a *accessLists) permitsFlow(d direction, p *aclPacket) bool {
+	return len(a.lists[d]) == 0 || a.match(d, p).action() != aclDeny
+}
+
+// count counts the packet of a rule.
+func (a *accessLists) count(m ruleMatch, bytes int) {
+	if a.Count && m.list != nil {
+		m.list.hits[m.rule].packets.Add(1)
+		m.list.hits[m.rule].bytes.Add(uint64(bytes))
+	}
+}
+
+// accessControl applies ACLs on a worker.
+type accessControl struct {
+	*view
+	clock       func() uint32 // reads secondClock
+	secondClock *secondClock
+}
+
+func newAccessControl(v *view, start time.Time) accessControl {
+	c := &secondClock{start: start}
+	return accessControl{view: v, clock: c.read, secondClock: c}
+}
+
+// verdict decides about a frame at an interface with ACLs, and returns the reason to drop it, or noDrop.
+func (c *accessControl) verdict(i *iface, d direction, b []byte) reason {
+	a := i.acl
+	var p aclPacket
+	switch p.parse(b) {
+	case otherFrame:
+		return noDrop
+	case tooManyTags:
+		if len(a.lists[d]) == 0 {
+			return noDrop
+		}
+		return dropACLTags
+	case malformedPacket:
+		if len(a.lists[d]) == 0 {
+			return noDrop
+		}
+		return aclReason(dropACL, i, d, p.family)
+	}
+	if a.sessions != nil && a.sessions.pass(&p, a, c.clock()) {
+		c.traced(stepSession, i, d, ruleMatch{})
+		return noDrop
+	}
+	if len(a.lists[d]) == 0 {
+		return noDrop
+	}
+	m := a.match(d, &p)
+	a.count(m, len(b))
+	action := m.action()
+	if action == aclReflect && p.opensSession() {
+		opened, replaced := a.sessions.open(&p, d, a.generation, c.clock())
+		if !opened {
+			c.traced(stepSessionsFull, i, d, m)
+			return aclReason(dropSessions, i, d, p.family)
+		}
+		c.drops[aclReason(statSessions, i, d, p.family)].Add(1)
+		if replaced {
+			c.drops[statReplaced].Add(1)
+		}
+	}
+	if action == aclDeny {
+		c.traced(stepDenied, i, d, m)
+		return aclReason(dropACL, i, d, p.family)
+	}
+	c.traced(stepACL, i, d, m)
+	return noDrop
+}
+
+func (c *accessControl) traced(kind stepKind, i *iface, d direction, m ruleMatch) {
+	if c.path != nil {
+		c.path.add(traceStep{kind: kind, iface: i.index, acl: m.list, number: m.rule, output: d == outward})
+	}
+}
+
+// aclReason returns the reason of a block of eight, which starts at first, for VPP's node of a packet.
+func aclReason(first reason, i *iface, d direction, family uint8) reason {
+	n := first + reason(d)*4 + reason(family)
+	if i.l2.slot != 0 {
+		n += 2
+	}
+	return n
+}
+
+// plainACL applies ACLs to a plain frame on the fast path, which neither opens sessions nor drops frames. The rules that permit the frame
+// are counted at the end, because the full path decides again, and counts, if the frame does not stay on the fast path.
+type plainACL struct {
+	parsed bool
+	result parseResult
+	packet aclPacket
+	rules  [2]ruleMatch // by direction
+}
+
+// permits reports whether a session, or a rule without Reflect, permits a frame of n bytes with the head h.
+func (c *plainACL) permits(w *worker, i *iface, d direction, h []byte, n int) bool {
+	if !c.parsed {
+		var plain bool
+		if c.result, plain = c.packet.parsePlain(h, n); !plain {
+			return false
+		}
+		c.parsed, c.rules = true, [2]ruleMatch{}
+	}
+	if c.result == otherFrame {
+		return true
+	}
+	a := i.acl
+	if a.sessions != nil && a.sessions.pass(&c.packet, a, w.acl.clock()) || len(a.lists[d]) == 0 {
+		return true
+	}
+	m := a.match(d, &c.packet)
+	c.rules[d] = m
+	return m.action() == aclPermit
+}
+
+// count counts the rules that permitted the frame.
+func (c *plainACL) count(in, out *iface, bytes int) {
+	if in.acl != nil {
+		in.acl.count(c.rules[inward], bytes)
+	}
+	if out.acl != nil {
+		out.acl.count(c.rules[outward], bytes)
+	}
+}
+
+// egress applies the output ACLs to a frame that leaves by an interface.
+func (w *worker) egress(b *frame.Buffer, d verdict) verdict {
+	if d.out == nil || d.out.acl == nil || d.punt != 0 {
+		return d
+	}
+	if r := w.acl.verdict(d.out, outward, b.Bytes()); r != noDrop {
+		return verdict{drop: r}
+	}
+	return d
+}
+
+// aclPacket holds the fields of an IP packet that ACLs and sessions compare.
+type aclPacket struct {
+	flowWords
+	upper  upperLayer
+	family uint8
 }
 
 // Address families of rules.
@@ -45,194 +306,144 @@ const (
 // icmpOf is the protocol number of ICMP in each family.
 var icmpOf = [families]uint8{frame.ProtocolICMP, frame.ProtocolICMPv6}
 
-// aclRule is a rule for one protocol. It is small, because a rule for any protocol is stored 256 times.
-type aclRule struct {
-	sources, destinations PortRange
-	tcpMask, tcpFlags     uint8
-	permit, hasProtocol   bool
-	addresses             *aclAddresses // nil: any
-}
-
-type aclAddresses struct{ source, destination aclPrefix }
-
-// aclPrefix is a prefix as words; an IPv4 prefix uses the low words only.
-type aclPrefix struct{ high, low, highMask, lowMask uint64 }
-
-// upperLayer holds the fields of the upper layer header that rules match.
+// upperLayer holds the fields of the upper layer header.
 type upperLayer struct {
 	protocol       uint8
 	later          bool // not the first fragment
+	first          bool // the first of several fragments
 	hasPorts       bool // source and destination are valid
 	hasFlags       bool // flags are valid
-	source, target uint16
 	flags          uint8
+	source, target uint16 // ports, or ICMP type and code
+	id             uint16 // of an ICMP echo
 }
 
-// NewACLFilter compiles rules.
-func NewACLFilter(rules []ACLRule) *ACLFilter {
-	f := &ACLFilter{}
-	for _, r := range rules {
-		c := aclRule{sources: r.Sources, destinations: r.Destinations, tcpMask: r.TCPMask, tcpFlags: r.TCPFlags, permit: r.Permit, hasProtocol: r.Protocol != 0}
-		if r.Source.Bits() > 0 || r.Destination.Bits() > 0 {
-			c.addresses = &aclAddresses{compilePrefix(r.Source), compilePrefix(r.Destination)}
-		}
-		first, last := int(r.Protocol), int(r.Protocol)
-		if !c.hasProtocol {
-			first, last = 0, 255
-		}
-		family := &f.rules[acl4]
-		if r.Source.Addr().Is6() {
-			family = &f.rules[acl6]
-		}
-		for p := first; p <= last; p++ {
-			family[p] = append(family[p], c)
-		}
-	}
-	return f
-}
+// parseResult is the kind of a frame for ACLs.
+type parseResult uint8
 
-func compilePrefix(p netip.Prefix) aclPrefix {
-	a := p.Masked().Addr()
-	if a.Is4() {
-		raw := a.As4()
-		return aclPrefix{low: uint64(binary.BigEndian.Uint32(raw[:])), lowMask: uint64(^uint32(0) << (32 - p.Bits()))}
-	}
-	raw := a.As16()
-	return aclPrefix{high: binary.BigEndian.Uint64(raw[:]), low: binary.BigEndian.Uint64(raw[8:]),
-		highMask: ^uint64(0) << (64 - min(p.Bits(), 64)), lowMask: ^uint64(0) << (128 - max(p.Bits(), 64))}
-}
+const (
+	otherFrame      parseResult = iota // not IP, or too short for an Ethernet header
+	tooManyTags                        // more than two VLAN tags
+	malformedPacket                    // family alone is valid
+	parsedPacket
+)
 
-func (p aclPrefix) contains(high, low uint64) bool {
-	return high&p.highMask == p.high && low&p.lowMask == p.low
-}
-
-// dropReason returns the reason to drop a frame, or noDrop.
-func (f *ACLFilter) dropReason(in *iface, b []byte) reason {
+// parse reads the headers of a frame.
+func (p *aclPacket) parse(b []byte) parseResult {
 	if len(b) < frame.EthernetLen {
-		return noDrop // dropped later: too short for an Ethernet header
+		return otherFrame
 	}
 	kind, at := frame.Ethernet(b).Network()
+	var valid bool
 	switch kind {
 	case frame.TypeIPv4:
-		if u, ok := upperOf4(b[at:]); ok && f.permits(acl4, b[at:], u) {
-			return noDrop
-		}
-		if in.l2.slot != 0 {
-			return dropACLBridged4
-		}
-		return dropACL4
+		p.family = acl4
+		valid = p.parse4(b[at:])
 	case frame.TypeIPv6:
-		if u, ok := upperOf6(b[at:]); ok && f.permits(acl6, b[at:], u) {
-			return noDrop
-		}
-		if in.l2.slot != 0 {
-			return dropACLBridged6
-		}
-		return dropACL6
+		p.family = acl6
+		valid = p.parse6(b[at:])
 	case frame.TypeVLAN, frame.TypeQinQ:
-		return dropACLTags
+		return tooManyTags
+	default:
+		return otherFrame
 	}
-	return noDrop
+	if !valid {
+		return malformedPacket
+	}
+	return parsedPacket
 }
 
-// permitsPlain reports whether a frame of n bytes with the head h is permitted. It also returns false for frames that only
-// dropReason handles: fragments, and those with tags, options or extension headers.
-func (f *ACLFilter) permitsPlain(h []byte, n int) bool {
+// parsePlain parses a frame of n bytes by its head h; false if it needs parse: fragments, and frames with tags, options or extension
+// headers.
+func (p *aclPacket) parsePlain(h []byte, n int) (result parseResult, plain bool) {
 	const ip4, ip6 = frame.EthernetLen + frame.IPv4Len, frame.EthernetLen + frame.IPv6Len
 	switch frame.Ethernet(h).Type() {
 	case frame.TypeIPv4:
-		if n < ip4+aclPortsLen || h[frame.EthernetLen] != 0x45 || binary.BigEndian.Uint16(h[frame.EthernetLen+6:])&0x3fff != 0 {
-			return false
+		if n < ip4+aclPortsLen || h[frame.EthernetLen] != 0x45 || binary.BigEndian.Uint16(h[frame.EthernetLen+6:])&0x3fff != 0 ||
+			int(binary.BigEndian.Uint16(h[frame.EthernetLen+2:])) < frame.IPv4Len+aclPortsLen {
+			return malformedPacket, false
 		}
-		return f.permits(acl4, h[frame.EthernetLen:], readUpper(acl4, h[frame.EthernetLen+9], h[ip4:]))
+		p.family = acl4
+		p.addresses4(h[frame.EthernetLen:])
+		p.readUpper(h[frame.EthernetLen+9], h[ip4:])
+		return parsedPacket, true
 	case frame.TypeIPv6:
-		if n < ip6+aclPortsLen || frame.IsExtension(h[frame.EthernetLen+6]) {
-			return false
+		if n < ip6+aclPortsLen || frame.IsExtension(h[frame.EthernetLen+6]) ||
+			binary.BigEndian.Uint16(h[frame.EthernetLen+4:]) < aclPortsLen {
+			return malformedPacket, false
 		}
-		return f.permits(acl6, h[frame.EthernetLen:], readUpper(acl6, h[frame.EthernetLen+6], h[ip6:]))
+		p.family = acl6
+		p.addresses6(h[frame.EthernetLen:])
+		p.readUpper(h[frame.EthernetLen+6], h[ip6:])
+		return parsedPacket, true
 	case frame.TypeVLAN, frame.TypeQinQ:
-		return false
+		return tooManyTags, false
 	}
-	return true
+	return otherFrame, true
+}
+
+func (p *aclPacket) addresses4(ip []byte) {
+	p.sourceHigh, p.targetHigh = 0, 0
+	p.sourceLow, p.targetLow = uint64(binary.BigEndian.Uint32(ip[12:])), uint64(binary.BigEndian.Uint32(ip[16:]))
+}
+
+func (p *aclPacket) addresses6(ip []byte) {
+	p.sourceHigh, p.sourceLow = binary.BigEndian.Uint64(ip[8:]), binary.BigEndian.Uint64(ip[16:])
+	p.targetHigh, p.targetLow = binary.BigEndian.Uint64(ip[24:]), binary.BigEndian.Uint64(ip[32:])
 }
 
 // aclPortsLen is the number of upper layer bytes that VPP requires in the packet before it matches ports.
 const aclPortsLen = 8
 
-// upperOf4 finds the upper layer of an IPv4 packet; false if the header is truncated or its length field is invalid.
-func upperOf4(p []byte) (upperLayer, bool) {
-	if len(p) < frame.IPv4Len {
-		return upperLayer{}, false
+// parse4 parses an IPv4 packet; false if the header is truncated or its length field is invalid.
+func (p *aclPacket) parse4(b []byte) bool {
+	if len(b) < frame.IPv4Len {
+		return false
 	}
-	ip := frame.IPv4(p)
+	ip := frame.IPv4(b)
 	if ip.HeaderLen() < frame.IPv4Len {
-		return upperLayer{}, false
+		return false
 	}
-	switch at := ip.HeaderLen(); {
-	case ip.FragmentOffset() != 0:
-		return upperLayer{protocol: ip.Protocol(), later: true}, true
-	case at+aclPortsLen > len(p):
-		return upperLayer{protocol: ip.Protocol()}, true
-	default:
-		return readUpper(acl4, ip.Protocol(), p[at:]), true
+	p.addresses4(b)
+	p.upper = upperLayer{protocol: ip.Protocol(), later: ip.FragmentOffset() != 0}
+	if at := ip.HeaderLen(); !p.upper.later && at+aclPortsLen <= len(b) {
+		p.readUpper(ip.Protocol(), b[at:])
+		p.upper.first = ip.IsFragment()
 	}
+	return true
 }
 
-// upperOf6 finds the upper layer of an IPv6 packet; false if the header is truncated.
-func upperOf6(p []byte) (upperLayer, bool) {
-	if len(p) < frame.IPv6Len {
-		return upperLayer{}, false
+// parse6 parses an IPv6 packet; false if the header is truncated.
+func (p *aclPacket) parse6(b []byte) bool {
+	if len(b) < frame.IPv6Len {
+		return false
 	}
-	u, ends := frame.IPv6(p).Upper()
-	if u.Later {
-		return upperLayer{protocol: u.Protocol, later: true}, true
+	p.addresses6(b)
+	u, ends := frame.IPv6(b).Upper()
+	p.upper = upperLayer{protocol: u.Protocol, later: u.Later}
+	if !u.Later && ends && u.Offset+aclPortsLen <= len(b) {
+		p.readUpper(u.Protocol, b[u.Offset:])
+		p.upper.first = u.Fragment
 	}
-	if !ends || u.Offset+aclPortsLen > len(p) {
-		return upperLayer{protocol: u.Protocol}, true
-	}
-	return readUpper(acl6, u.Protocol, p[u.Offset:]), true
+	return true
 }
 
 // readUpper reads an upper layer of at least aclPortsLen bytes.
-func readUpper(family int, protocol uint8, b []byte) upperLayer {
+func (p *aclPacket) readUpper(protocol uint8, b []byte) {
 	u := upperLayer{protocol: protocol, hasPorts: true}
 	switch protocol {
-	case icmpOf[family]:
+	case icmpOf[p.family]:
 		u.source, u.target = uint16(b[0]), uint16(b[1])
-	case frame.ProtocolTCP, frame.ProtocolUDP:
+		u.id = binary.BigEndian.Uint16(b[4:])
+	case frame.ProtocolTCP, frame.ProtocolUDP, frame.ProtocolSCTP:
 		u.source, u.target = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
 		if protocol == frame.ProtocolTCP && len(b) > tcpFlagsAt {
 			u.hasFlags, u.flags = true, b[tcpFlagsAt]
 		}
 	}
-	return u
+	p.upper = u
+	p.ports = uint32(u.source)<<16 | uint32(u.target)
 }
 
 // tcpFlagsAt is the offset of the flags in a TCP header.
 const tcpFlagsAt = 13
-
-// permits returns the action of the first matching rule; without one it denies.
-func (f *ACLFilter) permits(family int, ip []byte, u upperLayer) bool {
-	list := f.rules[family][u.protocol]
-	for i := range list {
-		r := &list[i]
-		if r.hasProtocol && !u.later {
-			if !u.hasPorts || u.source < r.sources.First || u.source > r.sources.Last || u.target < r.destinations.First || u.target > r.destinations.Last ||
-				u.hasFlags && u.flags&r.tcpMask != r.tcpFlags {
-				continue
-			}
-		}
-		if r.addresses == nil || r.addresses.match(family, ip) {
-			return r.permit
-		}
-	}
-	return false
-}
-
-func (a *aclAddresses) match(family int, ip []byte) bool {
-	if family == acl4 {
-		return a.source.contains(0, uint64(binary.BigEndian.Uint32(ip[12:]))) && a.destination.contains(0, uint64(binary.BigEndian.Uint32(ip[16:])))
-	}
-	return a.source.contains(binary.BigEndian.Uint64(ip[8:]), binary.BigEndian.Uint64(ip[16:])) &&
-		a.destination.contains(binary.BigEndian.Uint64(ip[24:]), binary.BigEndian.Uint64(ip[32:]))
-}

@@ -98,6 +98,24 @@ func fragmentHeader(next uint8, offset uint16, more bool) []byte {
 	return b
 }
 
+// testFilter applies an ACL to frames that are received.
+type testFilter struct{ *ACLFilter }
+
+func filterOf(rules []ACLRule) testFilter { return testFilter{NewACLFilter(0, "test", rules)} }
+
+func (f testFilter) iface() *iface {
+	return &iface{acl: &accessLists{lists: [2][]*ACLFilter{{f.ACLFilter}}}}
+}
+
+func (f testFilter) dropReason(raw []byte) reason {
+	c := newAccessControl(&view{}, time.Now())
+	return c.verdict(f.iface(), inward, raw)
+}
+
+func (f testFilter) permitsPlain(h []byte, n int) bool {
+	return new(plainACL).permits(&worker{acl: newAccessControl(&view{}, time.Now())}, f.iface(), inward, h, n)
+}
+
 // guardCase is a frame, and whether members of a guarded network may send it.
 type guardCase struct {
 	raw  []byte
@@ -179,10 +197,10 @@ func evasions() map[string]guardCase {
 }
 
 func TestGuardedMembersCannotActAsRouterOrDHCPServer(t *testing.T) {
-	f := NewACLFilter(guardRules(t))
+	f := filterOf(guardRules(t))
 	for name, c := range guardCases() {
 		t.Run(name, func(t *testing.T) {
-			drop := f.dropReason(&iface{}, c.raw)
+			drop := f.dropReason(c.raw)
 			if (drop == noDrop) != c.want {
 				t.Errorf("drop reason %q", reasonNames[drop])
 			}
@@ -194,7 +212,7 @@ func TestGuardedMembersCannotActAsRouterOrDHCPServer(t *testing.T) {
 }
 
 func TestPlainFramesOfGuardedMembersTakeTheFastPath(t *testing.T) {
-	f := NewACLFilter(guardRules(t))
+	f := filterOf(guardRules(t))
 	for _, name := range []string{"UDP of IPv4", "UDP of IPv6", "TCP of IPv4", "TCP of IPv6", "echo of IPv4", "echo of IPv6", "ARP", "another Ethernet type"} {
 		if raw := guardCases()[name].raw; !f.permitsPlain(raw, len(raw)) {
 			t.Errorf("%s takes the full path", name)
@@ -209,15 +227,15 @@ func TestACLDropsInABridgeDomain(t *testing.T) {
 	if err := b.engine.SetBridge(bridge); err != nil {
 		t.Fatal(err)
 	}
-	set := func(f *ACLFilter) {
+	set := func(f ...*ACLFilter) {
 		t.Helper()
-		if err := b.engine.SetInterface(1, Interface{Up: true, MAC: portMAC, ACL: f}); err != nil {
+		if err := b.engine.SetInterface(1, Interface{Up: true, MAC: portMAC, ACL: AccessLists{Input: f}}); err != nil {
 			t.Fatal(err)
 		}
 		b.engine.Publish()
 	}
 	cases := guardCases()
-	set(NewACLFilter(guardRules(t)))
+	set(filterOf(guardRules(t)).ACLFilter)
 	for _, name := range []string{"router advertisement", "reply of DHCP", "advertisement with three priority tags"} {
 		b.run(cases[name].raw, frame.Virtio{}, 1)
 	}
@@ -235,7 +253,7 @@ func TestACLDropsInABridgeDomain(t *testing.T) {
 	if b.out.sent != 1 {
 		t.Errorf("%d sent of a frame that is permitted", b.out.sent)
 	}
-	set(nil)
+	set()
 	b.run(cases["router advertisement"].raw, frame.Virtio{}, 1)
 	if b.out.sent != 2 {
 		t.Errorf("%d sent after the ACL was removed", b.out.sent)
@@ -258,11 +276,11 @@ func BenchmarkACL(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			s := newSegment(b, plain(1, 1, 2))
 			s.reached(2, host(2), frame.Broadcast)
-			filter := NewACLFilter(guardRules(b))
+			filter := filterOf(guardRules(b)).ACLFilter
 			var spent [2][]time.Duration
 			for b.Loop() {
-				for n, f := range []*ACLFilter{nil, filter} {
-					s.set(1, Interface{Up: true, MAC: portMAC, ACL: f})
+				for n, f := range [][]*ACLFilter{nil, {filter}} {
+					s.set(1, Interface{Up: true, MAC: portMAC, ACL: AccessLists{Input: f}})
 					s.engine.Publish()
 					s.run(1, raw, frame.VectorSize)
 					begin := time.Now()

@@ -19,8 +19,8 @@ func FuzzACL(f *testing.F) {
 		for ; len(setup) >= 8 && len(rules) < 20; setup = setup[8:] {
 			rules = append(rules, fuzzedRule(setup))
 		}
-		filter := NewACLFilter(rules)
-		got, want := filter.dropReason(&iface{}, raw) == noDrop, plainVerdict(rules, raw)
+		filter := filterOf(rules)
+		got, want := filter.dropReason(raw) == noDrop, plainVerdict(rules, raw)
 		if got != want {
 			t.Errorf("permitted %t, want %t; rules %+v, frame %x", got, want, rules, raw)
 		}
@@ -126,7 +126,7 @@ func plainUpper(r ACLRule, protocol byte, upper []byte, later bool) bool {
 	}
 	var a, b uint16
 	switch {
-	case protocol == 6 || protocol == 17:
+	case protocol == 6 || protocol == 17 || protocol == 132:
 		a, b = uint16(upper[0])<<8|uint16(upper[1]), uint16(upper[2])<<8|uint16(upper[3])
 	case protocol == 1 && r.Source.Addr().Is4() || protocol == 58 && r.Source.Addr().Is6():
 		a, b = uint16(upper[0]), uint16(upper[1])

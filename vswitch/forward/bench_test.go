@@ -20,6 +20,7 @@ type memoryPort struct {
 	sent    int
 	show    func([]byte, frame.Virtio)
 	takes   port.Offload
+	each    func([]byte) // changes a received frame
 }
 
 func newMemoryPort() (*memoryPort, error) {
@@ -32,6 +33,9 @@ func (p *memoryPort) Receive(v []*frame.Buffer) (int, error) {
 	p.waiting -= n
 	for _, b := range v[:n] {
 		b.SetLen(copy(b.Room(), p.frame))
+		if p.each != nil {
+			p.each(b.Bytes())
+		}
 		b.Virtio = p.virtio
 	}
 	return n, nil

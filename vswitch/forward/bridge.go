@@ -321,6 +321,12 @@ func (l *l2Forwarder) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
 
 // replicate sends a copy of a frame.
 func (l *l2Forwarder) replicate(out *iface, b *frame.Buffer) {
+	if out.acl != nil {
+		if drop := l.w.acl.verdict(out, outward, b.Bytes()); drop != noDrop {
+			l.w.tx.countDrop(drop)
+			return
+		}
+	}
 	c := l.w.tx.newBuffer()
 	if c == nil {
 		l.drops[dropReplication].Add(1)
@@ -396,5 +402,5 @@ func (l *l2Forwarder) fromBVI(bvi *iface, b *frame.Buffer) {
 	c := bvi.counters[l.id]
 	c.txPackets.Add(1)
 	c.txBytes.Add(uint64(b.Len()))
-	l.w.apply(bvi, b, l.relay(l.snapshot.bridges[bvi.l2.slot], bvi, b))
+	l.w.apply(bvi, b, l.w.egress(b, l.relay(l.snapshot.bridges[bvi.l2.slot], bvi, b)))
 }

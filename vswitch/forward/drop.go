@@ -50,10 +50,6 @@ const (
 	dropMACIP
 	dropMACIP4
 	dropMACIP6
-	dropACL4
-	dropACL6
-	dropACLBridged4
-	dropACLBridged6
 	dropACLTags
 	dropSourceFilter
 	dropMACViolation
@@ -81,12 +77,22 @@ const (
 	statMoved
 	statTableFull
 	statFlooded
-	reasons
+	statReplaced
+	dropACL      // with the seven after it by node, see aclReason
+	dropSessions = dropACL + aclNodes
+	statSessions = dropACL + 2*aclNodes
+	reasons      = dropACL + 3*aclNodes
 )
+
+// aclNodes is the number of graph nodes that apply IP ACLs: for both directions, for routed and bridged packets of both families.
+const aclNodes = 8
+
+var aclNodeNames = [aclNodes]string{"acl-plugin-in-ip4-fa", "acl-plugin-in-ip6-fa", "acl-plugin-in-ip4-l2", "acl-plugin-in-ip6-l2",
+	"acl-plugin-out-ip4-fa", "acl-plugin-out-ip6-fa", "acl-plugin-out-ip4-l2", "acl-plugin-out-ip6-l2"}
 
 // reasonNames are the names of error counters: a graph node of VPP, a slash, and VPP's name of the error. Names in plain words
 // without a counterpart in VPP are ours; docs/operations.md lists them.
-var reasonNames = [reasons]string{
+var reasonNames = withACLNames([reasons]string{
 	dropInterfaceDown:  "ethernet-input/subinterface down",
 	dropOutputDown:     "interface-output/interface is down",
 	dropNoPort:         "interface-output/interface is deleted",
@@ -127,10 +133,6 @@ var reasonNames = [reasons]string{
 	dropMACIP:          "l2-input-acl/input ACL misses",
 	dropMACIP4:         "ip4-inacl/input ACL misses",
 	dropMACIP6:         "ip6-inacl/input ACL misses",
-	dropACL4:           "acl-plugin-in-ip4-fa/ACL deny packets",
-	dropACL6:           "acl-plugin-in-ip6-fa/ACL deny packets",
-	dropACLBridged4:    "acl-plugin-in-ip4-l2/ACL deny packets",
-	dropACLBridged6:    "acl-plugin-in-ip6-l2/ACL deny packets",
 	dropACLTags:        "acl-plugin-in-nonip-l2/more than two VLAN tags",
 	dropSourceFilter:   "l2-learn/L2 filter mac drops",
 	dropMACViolation:   "l2-learn/L2 mac move violations",
@@ -158,6 +160,17 @@ var reasonNames = [reasons]string{
 	statMoved:          "l2-learn/L2 mac moves",
 	statTableFull:      "l2-learn/L2 not learned due to limit",
 	statFlooded:        "l2-flood/L2 flood packets",
+	statReplaced:       "acl-plugin/sessions replaced by new ones",
+})
+
+// withACLNames adds the names of the counters of each node that applies IP ACLs.
+func withACLNames(names [reasons]string) [reasons]string {
+	for n, node := range aclNodeNames {
+		names[dropACL+reason(n)] = node + "/ACL deny packets"
+		names[dropSessions+reason(n)] = node + "/too many sessions to add new"
+		names[statSessions+reason(n)] = node + "/new sessions added"
+	}
+	return names
 }
 
 // noError is the counter of packets that VPP drops without an error of the dropping node, for example by a route: the error of

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -26,6 +27,8 @@ type Config struct {
 	// StormLimit is the number of copies per second that a worker makes of flooded frames of one interface; 0: DefaultStormLimit,
 	// negative: no limit.
 	StormLimit int
+	// SessionLimit is the number of sessions that ACLs open on one interface; 0: DefaultSessionLimit. There may be an eighth more.
+	SessionLimit int
 	// HandOver is called at the end of Run, after the last vector. It returns true if another process has adopted the ports, which
 	// open returns; then they are not deleted. nil: all are deleted.
 	HandOver func(open func() OpenPorts) bool
@@ -46,9 +49,13 @@ type Engine struct {
 	events     chan Event
 	stopped    chan struct{}
 	handOver   func(open func() OpenPorts) bool
+	start      time.Time // the clock of sessions begins
 
 	bridgeSlots map[uint32]uint16 // control's, by bridge domain ID
 	lostEvents  atomic.Uint64
+
+	sessionLimit   int    // of an interface
+	listGeneration uint32 // control's; number of changes of access lists
 }
 
 // New creates an engine with table 0 of both families. Run starts forwarding and frees the engine at its end.
@@ -59,7 +66,8 @@ func New(c Config) (*Engine, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{events: make(chan Event, eventBacklog), stopped: make(chan struct{}), bridgeSlots: map[uint32]uint16{}, handOver: c.HandOver}
+	e := &Engine{events: make(chan Event, eventBacklog), stopped: make(chan struct{}), bridgeSlots: map[uint32]uint16{}, handOver: c.HandOver,
+		start: time.Now(), sessionLimit: sessionLimit(c.SessionLimit)}
 	e.live.Store(newSnapshot())
 	e.ports.Store(new(portTable))
 	if err := e.build(c); err != nil {

@@ -21,6 +21,8 @@ type fastPath struct {
 	source, target macKey // in a bridge domain: of the previous frame
 	out            *iface // of the previous frame
 	port           *attachedPort
+
+	acl plainACL
 }
 
 // fastPath returns the fast path of a vector from in; false if all frames take the full path.
@@ -45,13 +47,25 @@ func (s *fastPath) tryForward(b *frame.Buffer) bool {
 	if s.in.macip != nil && !s.in.macip.permitsPlainIPv4(h) {
 		return false
 	}
-	if s.in.acl != nil && !s.in.acl.permitsPlain(h, b.Len()) {
+	s.acl.parsed = false
+	if s.in.acl != nil && !s.acl.permits(s.w, s.in, inward, h, b.Len()) {
 		return false
 	}
 	if s.br != nil {
-		return s.tryBridge(h)
+		return s.tryBridge(h) && s.mayLeave(s.out, h, b.Len())
 	}
 	return s.tryRoute(b, h)
+}
+
+// mayLeave reports whether the output ACLs of an interface permit the frame, and counts its rules then.
+func (s *fastPath) mayLeave(out *iface, h []byte, n int) bool {
+	if out.acl != nil && !s.acl.permits(s.w, out, outward, h, n) {
+		return false
+	}
+	if s.acl.parsed {
+		s.acl.count(s.in, out, n)
+	}
+	return true
 }
 
 // setOutput sets the output interface; false if its port is missing or failed.
@@ -186,7 +200,7 @@ func (s *fastPath) tryRoute(b *frame.Buffer, h []byte) bool {
 		return false
 	}
 	e := s.w.routes.lookup(s.in.fib4, destination)
-	if e.out == nil || total > e.out.mtu || !s.setOutput(e.out) {
+	if e.out == nil || total > e.out.mtu || !s.setOutput(e.out) || !s.mayLeave(e.out, h, b.Len()) {
 		return false
 	}
 	if b.Len() != frame.EthernetLen+total {

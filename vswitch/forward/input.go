@@ -94,7 +94,7 @@ func (w *worker) vector(from *rxQueue, v []*frame.Buffer) int {
 		run, start = nil, n+1
 		s.target = 0 // the full path may learn that the MAC has moved
 		w.detail = 0
-		d := w.input(in, b)
+		d := w.egress(b, w.input(in, b))
 		line.result, line.detail = d, w.detail
 		tally.add(b, d)
 		w.apply(in, b, d)
@@ -147,7 +147,7 @@ func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 		return verdict{drop: aclMiss(in, b)}
 	}
 	if in.acl != nil {
-		if drop := in.acl.dropReason(in, b.Bytes()); drop != noDrop {
+		if drop := w.acl.verdict(in, inward, b.Bytes()); drop != noDrop {
 			return verdict{drop: drop}
 		}
 	}

@@ -38,7 +38,7 @@ type Interface struct {
 
 	MACIP *MACIPFilter // applied first to all received frames, also in a bridge domain; nil: all pass
 
-	ACL *ACLFilter // applied after MACIP to received IP packets, also in a bridge domain; nil: all pass
+	ACL AccessLists // of IP packets, also in a bridge domain; the input ACLs are applied after MACIP
 
 	ProxyARP bool // answer ARP for the ranges of SetProxies
 	ProxyND  bool // answer solicitations for any address
@@ -64,6 +64,7 @@ func (e *Engine) SetInterface(index uint32, i Interface) error {
 		next.counters, next.floods = newCounterSet(len(e.workers)), newFloodBudgets(e.workers)
 	}
 	next.set(i)
+	next.setAccessLists(i.ACL, e)
 	next.fib4, next.fib6 = d.slot(TableKey{IP4, i.Table4}), d.slot(TableKey{IP6, i.Table6})
 	d.setTunnel(next, i.Tunnel)
 	d.put(next)
@@ -97,7 +98,7 @@ type iface struct {
 	addresses4 []uint32 // the IPv4 addresses as words
 	linkLocal  netip.Addr
 	macip      *MACIPFilter
-	acl        *ACLFilter
+	acl        *accessLists // nil: none
 	proxyARP   bool
 	proxyND    bool
 	redirect4  *Redirect // nil: none
@@ -122,7 +123,7 @@ func (i *iface) set(c Interface) {
 	i.ip6 = c.IP6Enabled
 	i.bare = c.Bare
 	i.redirect4, i.redirect6 = c.Redirect4, c.Redirect6
-	i.macip, i.acl, i.proxyARP, i.proxyND = c.MACIP, c.ACL, c.ProxyARP, c.ProxyND
+	i.macip, i.proxyARP, i.proxyND = c.MACIP, c.ProxyARP, c.ProxyND
 	i.mirrors = newMirrors(c.Mirrors)
 }
 

@@ -47,12 +47,16 @@ func (w *worker) sendInside(out *iface, b *frame.Buffer) {
 // discard releases a frame, and counts a drop unless r is noDrop.
 func (t *txQueues) discard(b *frame.Buffer, r reason) {
 	if r != noDrop {
-		t.drops[r].Add(1)
-		if t.path != nil {
-			t.path.add(traceStep{kind: stepDrop, number: uint32(r)})
-		}
+		t.countDrop(r)
 	}
 	b.Release()
+}
+
+func (t *txQueues) countDrop(r reason) {
+	t.drops[r].Add(1)
+	if t.path != nil {
+		t.path.add(traceStep{kind: stepDrop, number: uint32(r)})
+	}
 }
 
 // enqueue appends a complete frame to the queue of a port.

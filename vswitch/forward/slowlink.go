@@ -54,7 +54,7 @@ func (s *slowLink) receive() bool {
 		b.Virtio = m.Virtio
 		d, in := s.injected(m, b)
 		s.fromSlow.Advance()
-		s.w.apply(in, b, d)
+		s.w.apply(in, b, s.w.egress(b, d))
 	}
 	if some {
 		s.w.tx.flush()

@@ -118,9 +118,8 @@ func (f *pathFormat) step(s *traceStep) {
 	case stepMACIP:
 		f.node("l2-input-acl")
 		f.line("MAC and source address permitted")
-	case stepACL:
-		f.node("acl-plugin-in")
-		f.line("permitted by the access lists")
+	case stepACL, stepDenied, stepSession, stepSessionsFull:
+		f.accessList(s)
 	case stepBridge:
 		f.node("l2-input")
 		f.line("l2-input: bd_id %d dst %s", s.number, s.mac)
@@ -149,6 +148,29 @@ func (f *pathFormat) step(s *traceStep) {
 		f.lookup(s)
 	case stepPunt, stepDrop:
 		f.ending(s)
+	}
+}
+
+// accessList prints what the ACLs of an interface decided.
+func (f *pathFormat) accessList(s *traceStep) {
+	node := "acl-plugin-in"
+	if s.output {
+		node = "acl-plugin-out"
+	}
+	f.node(node)
+	rule := "no rule of the ACLs"
+	if s.acl != nil {
+		rule = fmt.Sprintf("rule %d of ACL %d (%s)", s.number, s.acl.index, s.acl.name)
+	}
+	switch s.kind {
+	case stepSession:
+		f.line("%s: permitted by a session", f.nameOf(s.iface))
+	case stepACL:
+		f.line("%s: permitted by %s", f.nameOf(s.iface), rule)
+	case stepDenied:
+		f.line("%s: denied by %s", f.nameOf(s.iface), rule)
+	case stepSessionsFull:
+		f.line("%s: permitted by %s, but there is no room for a session", f.nameOf(s.iface), rule)
 	}
 }
 

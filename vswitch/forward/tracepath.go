@@ -85,7 +85,10 @@ type stepKind uint8
 
 const (
 	stepMACIP        stepKind = iota + 1 // permitted
-	stepACL                              // permitted
+	stepACL                              // permitted; acl and number: the rule, output
+	stepDenied                           // by the rule of acl and number, or by none
+	stepSession                          // permitted by a session; output
+	stepSessionsFull                     // no room for the session of a packet that the rule of acl and number permits
 	stepBridge                           // number: bridge domain, mac: destination
 	stepMember                           // iface: member
 	stepFlood                            // number: members of the bridge domain
@@ -107,6 +110,8 @@ type traceStep struct {
 	iface  uint32
 	number uint32
 	addr   netip.Addr
+	acl    *ACLFilter
+	output bool // an output ACL decided
 }
 
 // add appends a step. It is called on a path only, which is nil unless a frame is traced.
@@ -150,7 +155,7 @@ func (w *worker) tracedVector(from *rxQueue, in *iface, v []*frame.Buffer) int {
 			w.traceFilters(in, b)
 		}
 		w.detail = 0
-		d := w.input(in, b)
+		d := w.egress(b, w.input(in, b))
 		line.result, line.detail = d, w.detail
 		tally.add(b, d)
 		w.apply(in, b, d)
@@ -163,16 +168,10 @@ func (w *worker) tracedVector(from *rxQueue, in *iface, v []*frame.Buffer) int {
 	return 0
 }
 
-// traceFilters adds the filters that the frame passes; input adds the one that drops it.
+// traceFilters adds the anti-spoofing filter if the frame passes it; input adds the drop, and what the ACLs decide.
 func (w *worker) traceFilters(in *iface, b *frame.Buffer) {
-	if in.macip != nil {
-		if !in.macip.permits(b.Bytes()) {
-			return
-		}
+	if in.macip != nil && in.macip.permits(b.Bytes()) {
 		w.path.add(traceStep{kind: stepMACIP})
-	}
-	if in.acl != nil && in.acl.dropReason(in, b.Bytes()) == noDrop {
-		w.path.add(traceStep{kind: stepACL})
 	}
 }
 

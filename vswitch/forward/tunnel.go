@@ -186,7 +186,7 @@ func (v *vtep) route(out *iface, b *frame.Buffer) {
 		d = outputVerdict(via, b)
 	}
 	v.encapsulating = true
-	v.w.apply(out, b, d)
+	v.w.apply(out, b, v.w.egress(b, d))
 	v.encapsulating = false
 }
 
@@ -241,7 +241,7 @@ func (v *vtep) decapsulateSegments(b *frame.Buffer, at int, k tunnelKey) verdict
 	}
 	return verdict{drop: v.w.tx.sendPieces(s.Next, func(piece *frame.Buffer) {
 		in, d := v.inner(piece, at+frame.UDPLen, k)
-		v.w.apply(in, piece, d)
+		v.w.apply(in, piece, v.w.egress(piece, d))
 	})}
 }
 

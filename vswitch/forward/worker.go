@@ -30,6 +30,7 @@ type worker struct {
 	l2           l2Forwarder
 	vtep         vtep
 	slow         slowLink
+	acl          accessControl
 	routes       routeCache
 	untracedLine traceLine // replaces trace lines that would be overwritten
 	spin         spinner
@@ -64,6 +65,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 	w.tx = txQueues{view: &w.view, pool: w.buffers.pool, mirror: newMirrorer(&w.view)}
 	w.l2 = l2Forwarder{w: w, view: &w.view, fib: newL2FIB(&w.view, start), storm: stormControl{view: &w.view}}
 	w.vtep.w = w
+	w.acl = newAccessControl(&w.view, e.start)
 	w.slow = slowLink{w: w, toSlow: slow.NewRing[slow.Message](puntOrder), fromSlow: slow.NewRing[slow.Message](puntOrder)}
 	if err := w.rx.poll.open(bell.Descriptor()); err != nil {
 		return nil, fmt.Errorf("worker %d: %w", id, err)
@@ -105,6 +107,7 @@ func (w *worker) run(ctx context.Context) error {
 			w.spin.slept(slept)
 			w.load.slept(slept)
 			w.l2.fib.secondClock.slept()
+			w.acl.secondClock.slept()
 			idle = 0
 		}
 	}

@@ -14,6 +14,7 @@ const (
 	ProtocolTCP    = 6
 	ProtocolUDP    = 17
 	ProtocolICMPv6 = 58
+	ProtocolSCTP   = 132
 )
 
 // IPv4 is a view of a packet, without padding (RFC 791).

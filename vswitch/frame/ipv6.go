@@ -54,6 +54,7 @@ type Upper struct {
 	Protocol uint8
 	Offset   int  // from the start of the packet
 	Later    bool // not the first fragment: Offset points to data
+	Fragment bool // has a fragment header and is not an atomic fragment (RFC 6946)
 }
 
 // IsExtension reports whether Upper skips headers of this type.
@@ -80,7 +81,8 @@ func (p IPv6) Upper() (Upper, bool) {
 			if fragment || u.Offset+8 > len(p) {
 				return u, false
 			}
-			fragment, u.Later = true, binary.BigEndian.Uint16(p[u.Offset+2:])>>3 != 0
+			place := binary.BigEndian.Uint16(p[u.Offset+2:])
+			fragment, u.Later, u.Fragment = true, place>>3 != 0, place&^6 != 0
 			u.Protocol, u.Offset = p[u.Offset], u.Offset+8
 		default:
 			return u, u.Offset <= len(p)

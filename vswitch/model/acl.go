@@ -41,12 +41,12 @@ type compiledACL[R, F any] struct {
 type aclSet[R, F any] struct {
 	limit   int // maximum number of ACLs
 	check   func(R) error
-	compile func([]R) *F
+	compile func(index uint32, a ACL[R]) *F
 	acls    map[uint32]*compiledACL[R, F]
 	next    uint32
 }
 
-func newACLSet[R, F any](limit int, check func(R) error, compile func([]R) *F) aclSet[R, F] {
+func newACLSet[R, F any](limit int, check func(R) error, compile func(index uint32, a ACL[R]) *F) aclSet[R, F] {
 	return aclSet[R, F]{limit: limit, check: check, compile: compile, acls: map[uint32]*compiledACL[R, F]{}}
 }
 
@@ -81,7 +81,7 @@ func (s *aclSet[R, F]) replace(index uint32, a ACL[R]) error {
 
 func (s *aclSet[R, F]) put(index uint32, a ACL[R]) {
 	a.Rules = slices.Clone(a.Rules)
-	s.acls[index] = &compiledACL[R, F]{ACL: a, compiled: s.compile(a.Rules)}
+	s.acls[index] = &compiledACL[R, F]{ACL: a, compiled: s.compile(index, a)}
 }
 
 // validate rejects the ACLs that VPP rejects. A tag needs space for its terminating NUL.
@@ -153,8 +153,8 @@ func (m *Model) ReplaceACL(index uint32, a IPACL) error {
 		return err
 	}
 	for _, i := range m.interfaces {
-		if slices.Contains(i.acls, index) {
-			m.setACLsLocked(i, i.acls)
+		if slices.Contains(i.acls.Input, index) || slices.Contains(i.acls.Output, index) {
+			m.syncLocked(i)
 		}
 	}
 	return nil
@@ -167,49 +167,83 @@ func (m *Model) DeleteACL(index uint32) error {
 		return NoSuchEntry
 	}
 	for _, i := range m.interfaces {
-		if slices.Contains(i.acls, index) {
+		switch {
+		case slices.Contains(i.acls.Input, index):
 			return ACLInUseInbound
+		case slices.Contains(i.acls.Output, index):
+			return ACLInUseOutbound
 		}
 	}
 	delete(m.acls.acls, index)
 	return nil
 }
 
-// SetACLs sets the input ACLs of an interface, which apply in order. Without ACLs all packets pass.
-func (m *Model) SetACLs(index uint32, acls []uint32) error {
+// ACLLists are the indexes of the ACLs of an interface, which apply in order.
+type ACLLists struct{ Input, Output []uint32 }
+
+func (l ACLLists) clone() ACLLists { return ACLLists{slices.Clone(l.Input), slices.Clone(l.Output)} }
+
+// SetACLs sets the ACLs of an interface at once. A direction without ACLs permits all packets.
+func (m *Model) SetACLs(index uint32, lists ACLLists) error {
 	return m.withInterface(index, func(i *iface) error {
-		if len(acls) > maxACLsOfInterface {
+		if len(lists.Input)+len(lists.Output) > maxACLsOfInterface {
 			return InvalidValue
 		}
-		for n, a := range acls {
-			if m.acls.acls[a] == nil {
-				return NoSuchEntry
-			}
-			if slices.Contains(acls[:n], a) {
-				return EntryAlreadyExists
+		for _, acls := range [][]uint32{lists.Input, lists.Output} {
+			for n, a := range acls {
+				if m.acls.acls[a] == nil {
+					return NoSuchEntry
+				}
+				if slices.Contains(acls[:n], a) {
+					return EntryAlreadyExists
+				}
 			}
 		}
-		m.setACLsLocked(i, slices.Clone(acls))
+		i.acls = lists.clone()
+		m.syncLocked(i)
 		return nil
 	})
 }
 
-// setACLsLocked sets the filter of all rules of the ACLs, in order. Interfaces with the same single ACL share its filter.
-func (m *Model) setACLsLocked(i *iface, acls []uint32) {
-	i.acls = acls
-	switch len(acls) {
-	case 0:
-		i.filter = nil
-	case 1:
-		i.filter = m.acls.filter(acls[0])
-	default:
-		var rules []forward.ACLRule
-		for _, a := range acls {
-			rules = append(rules, m.acls.acls[a].Rules...)
-		}
-		i.filter = forward.NewACLFilter(rules)
+// accessListsLocked returns the ACLs of an interface for the packet path. Interfaces share the filters of ACLs.
+func (m *Model) accessListsLocked(i *iface) forward.AccessLists {
+	a := forward.AccessLists{Count: m.countACLs}
+	for _, index := range i.acls.Input {
+		a.Input = append(a.Input, m.acls.filter(index))
 	}
-	m.syncLocked(i)
+	for _, index := range i.acls.Output {
+		a.Output = append(a.Output, m.acls.filter(index))
+	}
+	return a
+}
+
+// CountACLs makes the rules of ACLs count packets, or stop counting.
+func (m *Model) CountACLs(on bool) {
+	defer m.change()()
+	m.countACLs = on
+	for _, i := range m.interfaces {
+		m.syncLocked(i)
+	}
+}
+
+// ACLHits holds the counters of the rules of an ACL, by rule.
+type ACLHits struct {
+	Index uint32
+	Rules []forward.RuleHits
+}
+
+// ACLHits lists the counters of all ACLs, by index; none unless CountACLs is on.
+func (m *Model) ACLHits() []ACLHits {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []ACLHits
+	if !m.countACLs {
+		return nil
+	}
+	for _, index := range slices.Sorted(maps.Keys(m.acls.acls)) {
+		all = append(all, ACLHits{index, m.acls.filter(index).Hits()})
+	}
+	return all
 }
 
 // ACLs lists the ACL of the given index, or all for NoIndex.
@@ -222,12 +256,12 @@ func (m *Model) ACLs(index uint32) []IPACLDetails {
 // InterfaceACLs holds the fields of acl_interface_list_details.
 type InterfaceACLs struct {
 	Interface uint32
-	Input     []uint32
+	ACLLists
 }
 
 // InterfaceACLs lists the ACLs of the given interface, or of all for NoIndex.
 func (m *Model) InterfaceACLs(index uint32) []InterfaceACLs {
-	return listInterfaces(m, index, func(i *iface) (InterfaceACLs, bool) { return InterfaceACLs{i.Index, slices.Clone(i.acls)}, true })
+	return listInterfaces(m, index, func(i *iface) (InterfaceACLs, bool) { return InterfaceACLs{i.Index, i.acls.clone()}, true })
 }
 
 // AddMACIP adds a MACIP ACL and returns its index. Indexes are not reused soon.

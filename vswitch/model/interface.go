@@ -48,9 +48,8 @@ type iface struct {
 	ethernet   bool
 	kind       any // *loopback, *Tap, *AFPacket, *Memif or *VXLAN; nil for local0
 	peer       peer
-	macip      uint32             // index of the MACIP ACL, or NoIndex
-	acls       []uint32           // input ACLs in order
-	filter     *forward.ACLFilter // rules of acls, or nil
+	macip      uint32 // index of the MACIP ACL, or NoIndex
+	acls       ACLLists
 	proxyARP   bool
 	proxyND    bool
 	proxyHosts map[netip.Addr]forward.TableKey // IPv6 hosts behind the interface for which other interfaces answer
@@ -206,7 +205,7 @@ func (m *Model) engineInterfaceLocked(i *iface) forward.Interface {
 	memif := kindOf[Memif](i)
 	f := forward.Interface{Up: i.AdminUp, MTU: i.ipMTU(), MAC: i.MAC, Table4: i.vrfs[forward.IP4], Table6: i.vrfs[forward.IP6],
 		LinkLocal: i.ip6.linkLocal, IP6Enabled: i.ip6.on() || i.donor != NoIndex, Bare: memif != nil && memif.Mode == MemifIP,
-		MACIP: m.macips.filter(i.macip), ACL: i.filter, ProxyARP: i.proxyARP, ProxyND: i.proxyND,
+		MACIP: m.macips.filter(i.macip), ACL: m.accessListsLocked(i), ProxyARP: i.proxyARP, ProxyND: i.proxyND,
 		Redirect4: m.redirectLocked(i, forward.IP4), Redirect6: m.redirectLocked(i, forward.IP6)}
 	if v := kindOf[VXLAN](i); v != nil {
 		f.Tunnel = v.tunnel()

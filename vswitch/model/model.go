@@ -32,6 +32,7 @@ type Model struct {
 	bridges    *bridges
 	macips     aclSet[forward.MACIPRule, forward.MACIPFilter]
 	acls       aclSet[forward.ACLRule, forward.ACLFilter]
+	countACLs  bool // the rules of ACLs count packets
 	sockets    memifSockets
 	proxyARPs  []forward.ProxyRange
 	redirects  map[redirectKey]Path
@@ -45,8 +46,8 @@ func New(engine Engine, log *slog.Logger) *Model {
 		interfaces: map[uint32]*iface{},
 		neighbours: map[forward.Family]int{},
 		bridges:    &bridges{engine: engine, log: log, byID: map[uint32]*bridge{}},
-		macips:     newACLSet(1<<16, checkMACIPRule, forward.NewMACIPFilter),
-		acls:       newACLSet(1<<12, checkRule, forward.NewACLFilter),
+		macips:     newACLSet(1<<16, checkMACIPRule, func(_ uint32, a MACIPACL) *forward.MACIPFilter { return forward.NewMACIPFilter(a.Rules) }),
+		acls:       newACLSet(1<<12, checkRule, func(index uint32, a IPACL) *forward.ACLFilter { return forward.NewACLFilter(index, a.Tag, a.Rules) }),
 		sockets:    memifSockets{byID: map[uint32]*memifSocket{}},
 		redirects:  map[redirectKey]Path{},
 		puntUDP:    map[forward.Family]bool{},
@@ -116,6 +117,7 @@ type Engine interface {
 type Observer interface {
 	Meter
 	Tracer
+	Sessions
 }
 
 // Ports opens and closes the host side of interfaces.
@@ -160,6 +162,12 @@ type Bridges interface {
 	FlushMACs(f forward.MACFilter)
 	ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool
 	LearnedMACs(bridge uint32) []forward.LearnedMAC
+}
+
+// Sessions are the sessions that ACLs opened, which a handover continues.
+type Sessions interface {
+	Sessions(index uint32) []forward.Session
+	RestoreSessions(index uint32, all []forward.Session)
 }
 
 // Meter returns counters of the packet path.
@@ -225,6 +233,7 @@ const (
 	Unsupported                 Retval = -126
 	DuplicateIfAddress          Retval = -127
 	ACLInUseInbound             Retval = -142
+	ACLInUseOutbound            Retval = -143
 	InstanceInUse               Retval = -147
 	NonEthernet                 Retval = -151
 	BDAlreadyHasBVI             Retval = -152

@@ -89,6 +89,7 @@ func (m *Model) restoreACLsLocked(s *State) error {
 		}
 		m.macips.put(a.Index, a.ACL)
 	}
+	m.countACLs = s.CountACLs
 	m.acls.next, m.macips.next = s.NextACL, s.NextMACIP
 	m.proxyARPs = slices.Clone(s.ProxyARPs)
 	for _, r := range s.Redirects {
@@ -161,7 +162,7 @@ func (m *Model) checkReferencesLocked(*State) error {
 		if i.donor != NoIndex && (donor == nil || donor == i || donor.donor != NoIndex) {
 			return fmt.Errorf("%w: %s has the addresses of interface %d", errState, i.Name, i.donor)
 		}
-		for _, a := range i.acls {
+		for _, a := range slices.Concat(i.acls.Input, i.acls.Output) {
 			if m.acls.acls[a] == nil {
 				return fmt.Errorf("%w: %s has ACL %d, which is missing", errState, i.Name, a)
 			}
@@ -257,10 +258,10 @@ func closeEach(descriptors []int) error {
 }
 
 // restoreLinksLocked writes interfaces and neighbours to the engine.
-func (m *Model) restoreLinksLocked(*State) error {
+func (m *Model) restoreLinksLocked(s *State) error {
 	for _, index := range m.indexesLocked() {
 		i := m.interfaces[index]
-		m.setACLsLocked(i, i.acls) // also writes the interface
+		m.syncLocked(i)
 		for a, n := range i.neighbours {
 			if err := m.engine.SetNeighbour(index, a, n.mac, n.static); err != nil {
 				return fmt.Errorf("neighbour %v of %s: %w", a, i.Name, err)
@@ -269,6 +270,9 @@ func (m *Model) restoreLinksLocked(*State) error {
 		if i.AdminUp {
 			i.connected = i.connectedRoutes()
 		}
+	}
+	for n := range s.Interfaces {
+		m.engine.RestoreSessions(s.Interfaces[n].Index, s.Interfaces[n].Sessions)
 	}
 	return nil
 }

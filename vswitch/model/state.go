@@ -16,7 +16,7 @@ import (
 
 // StateVersion is the version of State, which both processes of a handover must have. A change of State, of a type in it or of the
 // meaning of a field needs a new version.
-const StateVersion = 2
+const StateVersion = 3
 
 // State is the whole state of a model, which Restore puts into another one. It includes the secrets of memifs. Derived state, such
 // as the users of VRFs, is not in it, nor is what the packet path learned or counted: MACs and counters. Ports are passed beside it.
@@ -29,6 +29,7 @@ type State struct {
 	Bridges    []BridgeState
 	ACLs       []IPACLDetails
 	NextACL    uint32
+	CountACLs  bool
 	MACIPs     []MACIPDetails
 	NextMACIP  uint32
 	Sockets    []SocketState
@@ -46,7 +47,8 @@ type InterfaceState struct {
 	Memif      *Memif
 	VXLAN      *VXLAN
 	MACIP      uint32
-	ACLs       []uint32
+	ACLs       ACLLists
+	Sessions   []forward.Session // of its ACLs
 	Mirrors    map[uint32]SpanState
 	ProxyARP   bool
 	ProxyND    bool
@@ -144,11 +146,13 @@ func DecodeState(b []byte) (*State, error) {
 func (m *Model) State() *State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := &State{LastIndex: m.lastIndex, LastRoute: m.fib.lastEntry, Traced: m.traced, ACLs: m.acls.list(NoIndex), NextACL: m.acls.next,
+	s := &State{LastIndex: m.lastIndex, LastRoute: m.fib.lastEntry, Traced: m.traced, ACLs: m.acls.list(NoIndex), NextACL: m.acls.next, CountACLs: m.countACLs,
 		MACIPs: m.macips.list(NoIndex), NextMACIP: m.macips.next, ProxyARPs: slices.Clone(m.proxyARPs)}
 	now := m.now()
 	for _, index := range m.indexesLocked() {
-		s.Interfaces = append(s.Interfaces, m.interfaces[index].state(now))
+		one := m.interfaces[index].state(now)
+		one.Sessions = m.engine.Sessions(index)
+		s.Interfaces = append(s.Interfaces, one)
 	}
 	for _, t := range m.fib.tables {
 		s.Tables = append(s.Tables, t.state())

@@ -64,9 +64,17 @@ type directory struct {
 	at         int // offset of the vector of entries
 	interfaces []named
 	errors     []string
+	acls       []aclVector
 	simple     []int // offsets of the vectors, in the order of simple
 	combined   []int
 	errorsAt   int
+}
+
+// aclVector locates the counters of the rules of an ACL.
+type aclVector struct {
+	index uint32
+	rules int
+	at    int
 }
 
 type named struct {
@@ -74,11 +82,12 @@ type named struct {
 	name  string
 }
 
-// fits reports whether the reading has the same interfaces and errors as the directory.
+// fits reports whether the reading has the same interfaces, errors and ACLs as the directory.
 func (d *directory) fits(r *Reading) bool {
 	return d != nil &&
 		slices.EqualFunc(d.interfaces, r.Interfaces, func(n named, i Interface) bool { return n == named{i.Index, i.Name} }) &&
-		slices.EqualFunc(d.errors, r.Errors, func(name string, e Error) bool { return name == e.Name })
+		slices.EqualFunc(d.errors, r.Errors, func(name string, e Error) bool { return name == e.Name }) &&
+		slices.EqualFunc(d.acls, r.ACLs, func(v aclVector, a ACL) bool { return v.index == a.Index && v.rules == len(a.Matches) })
 }
 
 // build lays out a directory for the interfaces and errors of a reading. The arena has no readers yet.
@@ -97,7 +106,7 @@ func build(a *arena, r *Reading, boot uint64) (*directory, error) {
 	}
 	perInterface := len(simple) + len(combined)
 	w := &entries{arena: a}
-	w.at = a.vector(workers+1+1+perInterface+1+len(d.errors)+perInterface*len(d.interfaces), entrySize)
+	w.at = a.vector(workers+1+1+perInterface+1+len(d.errors)+perInterface*len(d.interfaces)+len(r.ACLs), entrySize)
 	d.at = w.at
 	w.scalar("/sys/heartbeat", 0)
 	w.scalar("/sys/last_stats_clear", 0)
@@ -117,6 +126,10 @@ func build(a *arena, r *Reading, boot uint64) (*directory, error) {
 		w.link("/err/"+name, vector, i)
 	}
 	w.links(d.interfaces, first)
+	for _, l := range r.ACLs {
+		at := w.counters(fmt.Sprintf("/acl/%d/matches", l.Index), typeCombined, len(l.Matches), 16)
+		d.acls = append(d.acls, aclVector{l.Index, len(l.Matches), at})
+	}
 	if a.full {
 		return nil, fmt.Errorf("%w: %d interfaces", errFull, len(r.Interfaces))
 	}
@@ -135,6 +148,12 @@ func (d *directory) fill(mem []byte, r *Reading) {
 			both := combined[c].of(i)
 			store(mem, at+int(i.Index)*16, both.Packets)
 			store(mem, at+int(i.Index)*16+8, both.Bytes)
+		}
+	}
+	for n, v := range d.acls {
+		for rule, m := range r.ACLs[n].Matches {
+			store(mem, v.at+rule*16, m.Packets)
+			store(mem, v.at+rule*16+8, m.Bytes)
 		}
 	}
 	for n, e := range r.Errors {

@@ -251,6 +251,29 @@ func TestReaderSeesNoMixtureWhileInterfacesComeAndGo(t *testing.T) {
 	t.Logf("%d of %d readings whole", whole, readings)
 }
 
+func TestRulesOfACLsHaveCounters(t *testing.T) {
+	segment := newSegment(t)
+	client := connect(t, serve(t, segment))
+	for _, want := range [][]Combined{{{1, 60}, {2, 128}}, {{3, 180}, {2, 128}}, {{0, 0}}, nil} { // the third replaces the ACL, the fourth has no rules
+		if err := segment.Update(&Reading{ACLs: []ACL{{Index: 7, Matches: want}, {Index: 9, Matches: []Combined{{5, 6}}}}}); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := client.DumpStats("^/acl/")
+		if err != nil || len(entries) != 2 || string(entries[0].Name) != "/acl/7/matches" || string(entries[1].Name) != "/acl/9/matches" {
+			t.Fatalf("%v, %v", entries, err)
+		}
+		got := entries[0].Data.(adapter.CombinedCounterStat)[0]
+		if len(got) != len(want) {
+			t.Fatalf("counters %v, want %v", got, want)
+		}
+		for n, w := range want {
+			if got[n].Packets() != w.Packets || got[n].Bytes() != w.Bytes {
+				t.Errorf("rule %d: %v, want %v", n, got[n], w)
+			}
+		}
+	}
+}
+
 func TestClientsCannotChangeTheSegment(t *testing.T) {
 	segment := newSegment(t)
 	conn, err := net.Dial("unixpacket", serve(t, segment))

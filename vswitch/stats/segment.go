@@ -32,7 +32,7 @@ const (
 // epoch then tells the client that the directory was replaced.
 const (
 	regions    = 3
-	regionSize = 16 << 20 // for about 14,000 interfaces; unused pages take no memory
+	regionSize = 32 << 20 // for about 14,000 interfaces and a million rules of ACLs; unused pages take no memory
 )
 
 // Reading holds the counters of one collection.
@@ -40,6 +40,7 @@ type Reading struct {
 	Workers    int         // forwarding threads
 	Interfaces []Interface // each index once
 	Errors     []Error     // each name once, always in the same order
+	ACLs       []ACL       // each index once, in the same order
 }
 
 // Interface holds the totals of one interface since its creation.
@@ -55,6 +56,12 @@ type Interface struct {
 
 // Combined counts packets and their bytes.
 type Combined struct{ Packets, Bytes uint64 }
+
+// ACL holds the packets and bytes for which each rule of an ACL decided.
+type ACL struct {
+	Index   uint32
+	Matches []Combined // by rule
+}
 
 // Error is a counter of a graph node, as VPP's "show errors" lists them.
 type Error struct {

@@ -30,6 +30,7 @@ type State struct {
 	Tables     map[forward.TableKey]map[netip.Prefix]forward.Route
 	Bridges    map[uint32]forward.Bridge
 	Learned    map[BridgedMAC]uint32 // interface of each MAC
+	Sessions   map[uint32][]forward.Session
 }
 
 // Engine is a model.Engine that records its configuration. It forwards nothing.
@@ -50,6 +51,7 @@ func New() *Engine {
 		Neighbours: map[uint32]map[netip.Addr]Neighbour{},
 		Bridges:    map[uint32]forward.Bridge{},
 		Learned:    map[BridgedMAC]uint32{},
+		Sessions:   map[uint32][]forward.Session{},
 		Tables: map[forward.TableKey]map[netip.Prefix]forward.Route{
 			{Family: forward.IP4}: {}, {Family: forward.IP6}: {},
 		},
@@ -207,6 +209,7 @@ func (e *Engine) DelInterface(index uint32) {
 	e.change(func(s *State) {
 		delete(s.Interfaces, index)
 		delete(s.Neighbours, index)
+		delete(s.Sessions, index)
 	})
 }
 
@@ -307,4 +310,20 @@ func (e *Engine) Trace(index uint32, n int) []string {
 // Loads returns the load of one worker.
 func (e *Engine) Loads() []forward.Load {
 	return []forward.Load{{Elapsed: time.Minute, Asleep: 45 * time.Second, Sleeps: 7, Vectors: 10, Frames: 25}}
+}
+
+// Sessions returns the sessions that RestoreSessions set.
+func (e *Engine) Sessions(index uint32) []forward.Session {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.state.Sessions[index])
+}
+
+// RestoreSessions records sessions.
+func (e *Engine) RestoreSessions(index uint32, all []forward.Session) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(all) > 0 {
+		e.state.Sessions[index] = slices.Clone(all)
+	}
 }

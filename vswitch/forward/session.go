@@ -1,0 +1,617 @@
+package forward
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+// DefaultSessionLimit is the default number of sessions that an interface can have: 2 MiB of memory if all are in use.
+const DefaultSessionLimit = 1 << 15
+
+// maxSessionLimit is the largest limit: the sessions of a shard have 16-bit numbers.
+const maxSessionLimit = 1 << 19
+
+// Timeouts of sessions without packets, in seconds. As in VPP those of TCP depend on the flags of both sides.
+//
+//	open --packet--> transient --answer--> settled --RST, or FIN of both sides--> transient
+//	                     \-------timeout-------\--timeout--> removed
+const (
+	transientTimeout = 120 // handshakes, closed connections, unanswered packets, echo requests
+	settledTimeout   = 600
+	tcpTimeout       = 24 * 3600 // of an established connection
+	fragmentTimeout  = 60        // of a fragmented packet (RFC 8200 4.5)
+	// pressedTimeout is the time after which a settled session may be replaced if the table is full.
+	pressedTimeout = 300
+)
+
+// sessionTable holds the sessions of an interface. Sessions are spread over shards by a keyed hash. If a shard is full, a new session
+// replaces the transient one that has been idle longest, or a settled one that has been idle for long if the shard's hand finds one;
+// otherwise the packet is dropped. So an interface that opens many sessions harms its own sessions only, and established ones last.
+//
+// The table's memory is reserved at once and populated with use. Workers allocate nothing.
+type sessionTable struct {
+	shared bool // by several workers, which lock the shards
+	seed   uint64
+	shards [sessionShards]sessionShard
+	memory sessionMemory
+}
+
+const (
+	shardOrder    = 4
+	sessionShards = 1 << shardOrder
+	// shardSlack is the divisor of the additional room of a shard: sessions are not spread evenly.
+	shardSlack = 8
+	// examined is the number of sessions that a new session examines to find room in a shard that is full of settled ones.
+	examined = 16
+	// swept is the number of sessions that each new session examines for expiry.
+	swept = 2
+)
+
+type sessionShard struct {
+	mu       sync.Mutex
+	buckets  []uint16 // numbers of the first sessions, from 1; the length is a power of two
+	sessions []session
+	used     uint16 // sessions that have been used
+	free     uint16 // the first of the used sessions that are free, or 0
+	hand     uint16 // the session that is examined next
+	oldest   uint16 // of the sessions that are not settled, by their last packets; or 0
+	newest   uint16
+	live     uint16
+}
+
+// sessionKey identifies a session. The end with the lower address and port is a, so both directions have the same key.
+type sessionKey struct {
+	aHigh, aLow, bHigh, bLow uint64
+	aPort, bPort             uint16 // of an ICMP echo the identifier, and a sends the requests
+	protocol                 uint8
+	kind                     uint8 // family, and ofFragments
+}
+
+// ofFragments marks the session of the later fragments between two addresses: they have no ports.
+const ofFragments = 2
+
+// session is a session; the zero value is free.
+type session struct {
+	sessionKey
+	flags      sessionFlags
+	next       uint16 // in the bucket, or in the list of free sessions
+	generation uint32 // of the lists that permitted it
+	seen       uint32 // second of the last packet
+	older      uint16 // in the list of sessions that are not settled
+	newer      uint16
+}
+
+type sessionFlags uint8
+
+const (
+	openedByB  sessionFlags = 1 << iota
+	openedOut               // the output lists permitted it
+	ackOpener               // the opener sent a TCP segment with ACK
+	answered                // the other side sent a packet, of TCP one with ACK
+	finOpener               // the opener sent a FIN
+	finAnswer               // the other side sent a FIN
+	resetFlags              // a side sent an RST
+	inUse
+)
+
+// TCP flags.
+const (
+	tcpFIN = 1 << iota
+	tcpSYN
+	tcpRST
+	_
+	tcpACK
+)
+
+// sessionMemory is the memory of a table outside of the Go heap: most of it is never used, and the collector need not know it.
+type sessionMemory []byte
+
+func newSessionTable(limit int, shared bool) *sessionTable {
+	perShard := limit / sessionShards
+	perShard += perShard/shardSlack + 1
+	buckets := 1 << (bits.Len(uint(perShard)) - 1)
+	t := &sessionTable{shared: shared, seed: rand.Uint64()}
+	each := perShard*int(unsafe.Sizeof(session{})) + buckets*2
+	each = (each + 7) &^ 7
+	memory, err := unix.Mmap(-1, 0, each*sessionShards, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		words := make([]uint64, each*sessionShards/8) // such as after too many mappings
+		memory = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(words)*8)
+	} else {
+		runtime.AddCleanup(t, func(m sessionMemory) { _ = unix.Munmap(m) }, sessionMemory(memory))
+	}
+	t.memory = memory
+	for n := range t.shards {
+		at := unsafe.Pointer(&memory[n*each])
+		t.shards[n].sessions = unsafe.Slice((*session)(at), perShard)
+		t.shards[n].buckets = unsafe.Slice((*uint16)(unsafe.Add(at, perShard*int(unsafe.Sizeof(session{})))), buckets)
+	}
+	return t
+}
+
+// sessionLimit returns the limit of a configuration.
+func sessionLimit(configured int) int {
+	if configured <= 0 {
+		return DefaultSessionLimit
+	}
+	return min(configured, maxSessionLimit)
+}
+
+// key returns the key of a packet's session, and whether the packet comes from b; false if packets of its kind have no session.
+func (p *aclPacket) key() (k sessionKey, fromB, ok bool) {
+	k = sessionKey{aHigh: p.sourceHigh, aLow: p.sourceLow, bHigh: p.targetHigh, bLow: p.targetLow, protocol: p.upper.protocol, kind: p.family}
+	u := &p.upper
+	switch {
+	case u.later:
+		k.kind |= ofFragments
+	case !u.hasPorts:
+		return k, false, false
+	case u.protocol == icmpOf[p.family]:
+		k.aPort, k.bPort = u.id, u.id
+		switch {
+		case isEcho(p.family, u.source):
+			return k, false, true
+		case isEchoReply(p.family, u.source):
+			k.swap()
+			return k, true, true
+		}
+		return k, false, false
+	case u.protocol == frame.ProtocolTCP && !u.hasFlags:
+		return k, false, false
+	default:
+		k.aPort, k.bPort = u.source, u.target
+	}
+	if k.aHigh > k.bHigh || k.aHigh == k.bHigh && (k.aLow > k.bLow || k.aLow == k.bLow && k.aPort > k.bPort) {
+		k.swap()
+		fromB = true
+	}
+	return k, fromB, true
+}
+
+func (k *sessionKey) swap() {
+	k.aHigh, k.bHigh, k.aLow, k.bLow, k.aPort, k.bPort = k.bHigh, k.aHigh, k.bLow, k.aLow, k.bPort, k.aPort
+}
+
+func isEcho(family uint8, kind uint16) bool {
+	return family == acl4 && kind == frame.ICMPEcho || family == acl6 && kind == frame.ICMP6Echo
+}
+
+func isEchoReply(family uint8, kind uint16) bool {
+	return family == acl4 && kind == frame.ICMPEchoReply || family == acl6 && kind == frame.ICMP6EchoReply
+}
+
+// opensSession reports whether a packet opens a session if a rule with Reflect permits it.
+func (p *aclPacket) opensSession() bool {
+	u := &p.upper
+	if u.later || u.protocol == icmpOf[p.family] && !isEcho(p.family, u.source) || u.protocol == frame.ProtocolTCP && u.flags&tcpRST != 0 {
+		return false
+	}
+	_, _, ok := p.key()
+	return ok
+}
+
+// packet returns a packet of the session's opener, without TCP flags, to find the rule that permits the session.
+func (s *session) packet() (p aclPacket) {
+	k := s.sessionKey
+	if s.flags&openedByB != 0 {
+		k.swap()
+	}
+	p.family = k.kind &^ ofFragments
+	p.upper = upperLayer{protocol: k.protocol, later: k.kind&ofFragments != 0, hasPorts: true, source: k.aPort, target: k.bPort}
+	if k.protocol == icmpOf[p.family] {
+		p.upper.id, p.upper.source, p.upper.target = k.aPort, frame.ICMPEcho, 0
+		if p.family == acl6 {
+			p.upper.source = frame.ICMP6Echo
+		}
+	}
+	p.flowWords = flowWords{k.aHigh, k.aLow, k.bHigh, k.bLow, uint32(p.upper.source)<<16 | uint32(p.upper.target)}
+	return p
+}
+
+func (s *session) direction() direction {
+	if s.flags&openedOut != 0 {
+		return outward
+	}
+	return inward
+}
+
+// settled reports whether both sides want the session.
+func (s *session) settled() bool {
+	switch {
+	case s.kind&ofFragments != 0 || s.protocol == icmpOf[s.kind&^ofFragments]:
+		return false
+	case s.protocol == frame.ProtocolTCP:
+		return s.flags&(ackOpener|answered|resetFlags) == ackOpener|answered && s.flags&(finOpener|finAnswer) != finOpener|finAnswer
+	}
+	return s.flags&answered != 0
+}
+
+func (s *session) timeout() uint32 {
+	switch {
+	case s.kind&ofFragments != 0:
+		return fragmentTimeout
+	case !s.settled():
+		return transientTimeout
+	case s.protocol == frame.ProtocolTCP:
+		return tcpTimeout
+	}
+	return settledTimeout
+}
+
+// idle returns the seconds since the last packet. Workers read the clock at different times, so a packet may be from the future.
+func (s *session) idle(now uint32) uint32 { return uint32(max(int32(now-s.seen), 0)) }
+
+func (s *session) expired(now uint32) bool { return s.idle(now) >= s.timeout() }
+
+// update notes a packet of the session.
+func (s *session) update(u *upperLayer, fromOpener bool, now uint32) {
+	s.seen = now
+	if s.protocol != frame.ProtocolTCP || s.kind&ofFragments != 0 {
+		if !fromOpener {
+			s.flags |= answered
+		}
+		return
+	}
+	ack, fin := ackOpener, finOpener
+	if !fromOpener {
+		ack, fin = answered, finAnswer
+	}
+	if fromOpener && u.flags&(tcpSYN|tcpACK) == tcpSYN && !s.settled() {
+		s.flags &^= ackOpener | answered | finOpener | finAnswer | resetFlags // a new connection between the same ports
+	}
+	if u.flags&tcpACK != 0 {
+		s.flags |= ack
+	}
+	if u.flags&tcpFIN != 0 {
+		s.flags |= fin
+	}
+	if u.flags&tcpRST != 0 {
+		s.flags |= resetFlags
+	}
+}
+
+// hash returns the hash of a key: its high bits select the shard.
+func (t *sessionTable) hash(k *sessionKey) uint64 {
+	h := mix(t.seed, k.aLow)
+	h = mix(h, k.bLow)
+	if k.kind&acl6 != 0 {
+		h = mix(mix(h, k.aHigh), k.bHigh)
+	}
+	return mix(h, uint64(k.aPort)<<32|uint64(k.bPort)<<16|uint64(k.protocol)<<8|uint64(k.kind))
+}
+
+// shard returns the shard of a hash, locked if workers share the table.
+func (t *sessionTable) shard(h uint64) *sessionShard {
+	s := &t.shards[h>>(64-shardOrder)]
+	if t.shared {
+		s.mu.Lock()
+	}
+	return s
+}
+
+func (t *sessionTable) unlock(s *sessionShard) {
+	if t.shared {
+		s.mu.Unlock()
+	}
+}
+
+// pass reports whether a packet belongs to a session, which a packet of either direction continues. It removes a session that the lists
+// no longer permit.
+func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) bool {
+	k, fromB, ok := p.key()
+	if !ok {
+		return false
+	}
+	h := t.hash(&k)
+	s := t.shard(h)
+	n := s.find(h, &k)
+	if n == 0 {
+		t.unlock(s)
+		return false
+	}
+	e := &s.sessions[n-1]
+	if e.expired(now) || !e.permitted(a) {
+		s.remove(h, n)
+		t.unlock(s)
+		return false
+	}
+	fromOpener := fromB == (e.flags&openedByB != 0)
+	s.update(n, &p.upper, fromOpener, now)
+	opened := e.direction()
+	t.unlock(s)
+	if p.upper.first {
+		t.openFragments(p, opened, fromOpener, a.generation, now)
+	}
+	return true
+}
+
+// permitted reports whether the lists of an interface permit a session. It consults them only if they have changed.
+func (s *session) permitted(a *accessLists) bool {
+	if s.generation == a.generation {
+		return true
+	}
+	p := s.packet()
+	if !a.permitsFlow(s.direction(), &p) {
+		return false
+	}
+	s.generation = a.generation
+	return true
+}
+
+// open opens the session of a packet. It returns false if there is no room, and whether another session was replaced.
+func (t *sessionTable) open(p *aclPacket, d direction, generation, now uint32) (opened, replaced bool) {
+	k, fromB, ok := p.key()
+	if !ok {
+		return false, false
+	}
+	opened, replaced = t.insert(k, newFlags(d, fromB), generation, now, &p.upper)
+	if opened && p.upper.first {
+		t.openFragments(p, d, true, generation, now)
+	}
+	return opened, replaced
+}
+
+// openFragments opens the session of the later fragments of a packet, or refreshes it. Without room the fragments depend on the lists.
+func (t *sessionTable) openFragments(p *aclPacket, d direction, fromOpener bool, generation, now uint32) {
+	later := *p
+	later.upper = upperLayer{protocol: p.upper.protocol, later: true}
+	k, fromB, _ := later.key()
+	t.insert(k, newFlags(d, fromB == fromOpener), generation, now, &later.upper)
+}
+
+func newFlags(d direction, byB bool) sessionFlags {
+	f := inUse
+	if d == outward {
+		f |= openedOut
+	}
+	if byB {
+		f |= openedByB
+	}
+	return f
+}
+
+// insert adds a session whose opener sent a packet, or refreshes it.
+func (t *sessionTable) insert(k sessionKey, flags sessionFlags, generation, now uint32, u *upperLayer) (opened, replaced bool) {
+	h := t.hash(&k)
+	s := t.shard(h)
+	defer t.unlock(s)
+	n := s.find(h, &k)
+	if n == 0 {
+		if n, replaced = s.allocate(t, now); n == 0 {
+			return false, false
+		}
+		b := &s.buckets[h&uint64(len(s.buckets)-1)]
+		s.sessions[n-1] = session{sessionKey: k, flags: flags, next: *b}
+		*b = n
+		s.live++
+		if !s.sessions[n-1].settled() {
+			s.append(n)
+		}
+	}
+	s.sessions[n-1].generation = generation
+	s.update(n, u, true, now)
+	return true, replaced
+}
+
+// find returns the number of a session, or 0.
+func (s *sessionShard) find(h uint64, k *sessionKey) uint16 {
+	n := s.buckets[h&uint64(len(s.buckets)-1)]
+	for n != 0 && s.sessions[n-1].sessionKey != *k {
+		n = s.sessions[n-1].next
+	}
+	return n
+}
+
+// remove frees a session.
+func (s *sessionShard) remove(h uint64, n uint16) {
+	at := &s.buckets[h&uint64(len(s.buckets)-1)]
+	for *at != n {
+		at = &s.sessions[*at-1].next
+	}
+	*at = s.sessions[n-1].next
+	if !s.sessions[n-1].settled() {
+		s.unlink(n)
+	}
+	s.sessions[n-1] = session{next: s.free}
+	s.free = n
+	s.live--
+}
+
+// update notes a packet of a session.
+func (s *sessionShard) update(n uint16, u *upperLayer, fromOpener bool, now uint32) {
+	e := &s.sessions[n-1]
+	was, seen := e.settled(), e.seen
+	e.update(u, fromOpener, now)
+	is := e.settled()
+	if was == is && (is || seen == now) {
+		return // the list is in the order of seconds
+	}
+	if !was {
+		s.unlink(n)
+	}
+	if !is {
+		s.append(n)
+	}
+}
+
+// append adds a session to the list of those that are not settled.
+func (s *sessionShard) append(n uint16) {
+	e := &s.sessions[n-1]
+	e.older, e.newer = s.newest, 0
+	if s.newest != 0 {
+		s.sessions[s.newest-1].newer = n
+	} else {
+		s.oldest = n
+	}
+	s.newest = n
+}
+
+func (s *sessionShard) unlink(n uint16) {
+	e := &s.sessions[n-1]
+	if e.older != 0 {
+		s.sessions[e.older-1].newer = e.newer
+	} else {
+		s.oldest = e.newer
+	}
+	if e.newer != 0 {
+		s.sessions[e.newer-1].older = e.older
+	} else {
+		s.newest = e.older
+	}
+}
+
+// allocate returns the number of a free session, or 0 if there is none. It prefers expired sessions to unused memory, and replaces
+// another session if the shard is full.
+func (s *sessionShard) allocate(t *sessionTable, now uint32) (n uint16, replaced bool) {
+	s.sweep(t, swept, now)
+	if s.free == 0 && int(s.used) < len(s.sessions) {
+		s.used++
+		return s.used, false
+	}
+	if s.free == 0 {
+		victim := s.oldest
+		if victim == 0 {
+			victim = s.sweep(t, examined, now)
+		}
+		if s.free == 0 && victim != 0 {
+			replaced = !s.sessions[victim-1].expired(now)
+			s.remove(t.hash(&s.sessions[victim-1].sessionKey), victim)
+		}
+	}
+	if n = s.free; n != 0 {
+		s.free = s.sessions[n-1].next
+	}
+	return n, replaced
+}
+
+// sweep examines sessions and frees those that have expired. It returns the settled one of the others that has been idle
+// longest, at least for pressedTimeout, or 0.
+func (s *sessionShard) sweep(t *sessionTable, count int, now uint32) (victim uint16) {
+	longest := uint32(pressedTimeout)
+	for range min(count, int(s.used)) {
+		if s.hand >= s.used {
+			s.hand = 0
+		}
+		s.hand++
+		n := s.hand
+		e := &s.sessions[n-1]
+		switch {
+		case e.flags&inUse == 0:
+		case e.expired(now):
+			s.remove(t.hash(&e.sessionKey), n)
+		case e.settled() && e.idle(now) >= longest:
+			victim, longest = n, e.idle(now)
+		}
+	}
+	return victim
+}
+
+// addrWords returns an address as words; an IPv4 address is in the low word.
+func addrWords(a netip.Addr) (high, low uint64) {
+	p := compilePrefix(netip.PrefixFrom(a, a.BitLen()))
+	return p.high, p.low
+}
+
+func wordsAddr(family uint8, high, low uint64) netip.Addr {
+	var raw [16]byte
+	binary.BigEndian.PutUint64(raw[:], high)
+	binary.BigEndian.PutUint64(raw[8:], low)
+	if family == acl4 {
+		return netip.AddrFrom4([4]byte(raw[12:]))
+	}
+	return netip.AddrFrom16(raw)
+}
+
+// Session is a session of an interface that another process continues.
+type Session struct {
+	Opener, Peer         netip.Addr
+	OpenerPort, PeerPort uint16
+	Protocol             uint8
+	Output               bool // the output ACLs permitted it
+	State                uint8
+	Idle                 time.Duration
+}
+
+// handedFlags are the flags of a session's state that another process continues.
+const handedFlags = ackOpener | answered | finOpener | finAnswer | resetFlags
+
+// settledSessions returns the settled sessions. Others start anew with the next packet of their opener.
+func (t *sessionTable) settledSessions(now uint32) (all []Session) {
+	for n := range t.shards {
+		s := &t.shards[n]
+		if t.shared {
+			s.mu.Lock()
+		}
+		for i := range s.sessions[:s.used] {
+			e := &s.sessions[i]
+			if e.flags&inUse == 0 || !e.settled() || e.expired(now) {
+				continue
+			}
+			p := e.packet()
+			all = append(all, Session{Opener: wordsAddr(p.family, p.sourceHigh, p.sourceLow), Peer: wordsAddr(p.family, p.targetHigh, p.targetLow),
+				OpenerPort: p.upper.source, PeerPort: p.upper.target, Protocol: e.protocol, Output: e.direction() == outward,
+				State: uint8(e.flags & handedFlags), Idle: time.Duration(e.idle(now)) * time.Second})
+		}
+		t.unlock(s)
+	}
+	return all
+}
+
+// restore adds a session of another process; invalid ones are skipped. The current lists must permit its next packet.
+func (t *sessionTable) restore(x Session, now uint32) {
+	if !x.Opener.IsValid() || x.Opener.Is4() != x.Peer.Is4() || !x.Peer.IsValid() {
+		return
+	}
+	p := aclPacket{upper: upperLayer{protocol: x.Protocol, hasPorts: true, hasFlags: true, source: x.OpenerPort, target: x.PeerPort}}
+	if x.Opener.Is6() {
+		p.family = acl6
+	}
+	p.sourceHigh, p.sourceLow = addrWords(x.Opener)
+	p.targetHigh, p.targetLow = addrWords(x.Peer)
+	k, fromB, ok := p.key()
+	if !ok {
+		return
+	}
+	d := inward
+	if x.Output {
+		d = outward
+	}
+	idle := uint32(min(max(x.Idle/time.Second, 0), tcpTimeout))
+	t.insert(k, newFlags(d, fromB)|sessionFlags(x.State)&handedFlags, 0, now-idle, &upperLayer{})
+}
+
+// Sessions returns the sessions of a published interface that another process continues. Any goroutine may call it.
+func (e *Engine) Sessions(index uint32) (all []Session) {
+	i := e.live.Load().iface(index)
+	if i == nil || i.acl == nil || i.acl.sessions == nil {
+		return nil
+	}
+	list := func(*worker) { all = i.acl.sessions.settledSessions(e.sessionSeconds()) }
+	if !e.workers[0].requests.post(list) {
+		list(nil) // the workers have ended
+	}
+	return all
+}
+
+// RestoreSessions adds the sessions of another process to an interface, before Run.
+func (e *Engine) RestoreSessions(index uint32, all []Session) {
+	i := e.edit().iface(index)
+	if i == nil || i.acl == nil || i.acl.sessions == nil {
+		return
+	}
+	for _, s := range all {
+		i.acl.sessions.restore(s, e.sessionSeconds())
+	}
+}
+
+func (e *Engine) sessionSeconds() uint32 { return uint32(time.Since(e.start) / time.Second) }

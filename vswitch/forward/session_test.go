@@ -1,0 +1,734 @@
+package forward
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+// flow describes a packet of a test.
+type flow struct {
+	source, target string
+	protocol       uint8
+	from, to       uint16 // ports, or ICMP type and identifier
+	flags          uint8  // of TCP
+	fragment       uint16 // offset in units of 8 bytes, and 0x2000 if more follow
+}
+
+// reversed returns the answer of a flow.
+func (f flow) reversed() flow {
+	f.source, f.target = f.target, f.source
+	switch {
+	case f.protocol == frame.ProtocolICMP && f.from == frame.ICMPEcho:
+		f.from = frame.ICMPEchoReply
+	case f.protocol == frame.ProtocolICMP && f.from == frame.ICMPEchoReply:
+		f.from = frame.ICMPEcho
+	case f.protocol == frame.ProtocolICMPv6 && f.from == frame.ICMP6EchoReply:
+		f.from = frame.ICMP6Echo
+	case f.protocol == frame.ProtocolICMPv6 && f.from == frame.ICMP6Echo:
+		f.from = frame.ICMP6EchoReply
+	case f.protocol != frame.ProtocolICMP && f.protocol != frame.ProtocolICMPv6:
+		f.from, f.to = f.to, f.from
+	}
+	return f
+}
+
+func (f flow) with(flags uint8) flow {
+	f.flags = flags
+	return f
+}
+
+// frame returns the packet with an Ethernet header.
+func (f flow) frame() []byte {
+	upper := make([]byte, 20)
+	binary.BigEndian.PutUint16(upper, f.from)
+	binary.BigEndian.PutUint16(upper[2:], f.to)
+	switch f.protocol {
+	case frame.ProtocolTCP:
+		upper[tcpFlagsAt] = f.flags
+	case frame.ProtocolICMP, frame.ProtocolICMPv6:
+		clear(upper[:4])
+		upper[0] = uint8(f.from)
+		binary.BigEndian.PutUint16(upper[4:], f.to)
+	}
+	source, target := netip.MustParseAddr(f.source), netip.MustParseAddr(f.target)
+	fields := frame.IPFields{TTL: 64, Protocol: f.protocol, Source: source, Destination: target}
+	if source.Is4() {
+		b := make([]byte, frame.EthernetLen+frame.IPv4Len+len(upper))
+		frame.PutEthernet(b, portMAC, podMAC, frame.TypeIPv4)
+		fields.PayloadLen = len(upper)
+		p := b[frame.EthernetLen:]
+		frame.PutIPv4(p, fields)
+		binary.BigEndian.PutUint16(p[6:], f.fragment)
+		binary.BigEndian.PutUint16(p[10:], 0)
+		binary.BigEndian.PutUint16(p[10:], frame.Checksum(p[:frame.IPv4Len]))
+		copy(p[frame.IPv4Len:], upper)
+		return b
+	}
+	if f.fragment != 0 {
+		fields.Protocol = 44
+		upper = append(fragmentHeader(f.protocol, f.fragment&0x1fff, f.fragment&0x2000 != 0), upper...)
+	}
+	b := make([]byte, frame.EthernetLen+frame.IPv6Len+len(upper))
+	frame.PutEthernet(b, portMAC, podMAC, frame.TypeIPv6)
+	fields.PayloadLen = len(upper)
+	frame.PutIPv6(b[frame.EthernetLen:], fields)
+	copy(b[frame.EthernetLen+frame.IPv6Len:], upper)
+	return b
+}
+
+func allow(reflects bool, family int, source, target string, protocol uint8, ports ...uint16) ACLRule {
+	all := []string{"0.0.0.0/0", "::/0"}[family]
+	r := ACLRule{Permit: true, Reflect: reflects, Source: netip.MustParsePrefix(all), Destination: netip.MustParsePrefix(all), Protocol: protocol,
+		Sources: PortRange{0, 65535}, Destinations: PortRange{0, 65535}}
+	if source != "" {
+		r.Source = netip.MustParsePrefix(source)
+	}
+	if target != "" {
+		r.Destination = netip.MustParsePrefix(target)
+	}
+	if len(ports) == 2 {
+		r.Destinations = PortRange{ports[0], ports[1]}
+	}
+	return r
+}
+
+func denyAll(family int) ACLRule {
+	r := allow(false, family, "", "", 0)
+	r.Permit = false
+	return r
+}
+
+// gate is an interface with ACLs, whose clock the test sets.
+type gate struct {
+	engine *Engine
+	view   *view
+	acl    accessControl
+	iface  *iface
+	now    uint32
+}
+
+func newGate(limit int) *gate {
+	g := &gate{engine: &Engine{sessionLimit: limit, workers: make([]*worker, 1)}, view: &view{}, iface: &iface{}, now: 1000}
+	g.acl = accessControl{view: g.view, clock: func() uint32 { return g.now }}
+	return g
+}
+
+// set sets the rules of both directions; nil: no ACL.
+func (g *gate) set(input, output []ACLRule) {
+	var a AccessLists
+	if input != nil {
+		a.Input = []*ACLFilter{NewACLFilter(1, "in", input)}
+	}
+	if output != nil {
+		a.Output = []*ACLFilter{NewACLFilter(2, "out", output)}
+	}
+	next := *g.iface
+	next.setAccessLists(a, g.engine)
+	g.iface = &next
+}
+
+func (g *gate) passes(d direction, f flow) bool {
+	if g.iface.acl == nil {
+		return true
+	}
+	r := g.acl.verdict(g.iface, d, f.frame())
+	g.view.drops[r].Add(1)
+	return r == noDrop
+}
+
+// live returns the number of sessions, and checks that each is found.
+func (g *gate) live(t interface{ Fatalf(string, ...any) }) (n int) {
+	table := g.iface.acl.sessions
+	for i := range table.shards {
+		s := &table.shards[i]
+		used := 0
+		for n := range s.sessions[:s.used] {
+			e := &s.sessions[n]
+			if e.flags&inUse == 0 {
+				continue
+			}
+			used++
+			h := table.hash(&e.sessionKey)
+			if &table.shards[h>>(64-shardOrder)] != s || int(s.find(h, &e.sessionKey)) != n+1 {
+				t.Fatalf("session %+v is not found", e)
+			}
+		}
+		waiting := 0
+		for n, older := s.oldest, uint16(0); n != 0; n = s.sessions[n-1].newer {
+			if e := &s.sessions[n-1]; e.settled() || e.older != older || e.flags&inUse == 0 {
+				t.Fatalf("session %+v is in the list of those that are not settled, after %d", e, older)
+			}
+			older = n
+			waiting++
+		}
+		settled := 0
+		for n := range s.sessions[:s.used] {
+			if e := &s.sessions[n]; e.flags&inUse != 0 && e.settled() {
+				settled++
+			}
+		}
+		if settled+waiting != used {
+			t.Fatalf("shard %d: %d sessions, %d settled and %d not", i, used, settled, waiting)
+		}
+		if used != int(s.live) {
+			t.Fatalf("shard %d: %d sessions, %d counted", i, used, s.live)
+		}
+		n += used
+	}
+	return n
+}
+
+var tcpFlow = flow{source: "10.1.0.5", target: "10.2.0.9", protocol: 6, from: 40000, to: 443, flags: tcpSYN}
+
+// connect completes a handshake of TCP whose opener sends in a direction.
+func (g *gate) connect(d direction, f flow) bool {
+	return g.passes(d, f.with(tcpSYN)) && g.passes(1-d, f.reversed().with(tcpSYN|tcpACK)) && g.passes(d, f.with(tcpACK))
+}
+
+func TestAnswersPassWithASessionOnly(t *testing.T) {
+	for name, f := range map[string]flow{
+		"TCP": tcpFlow, "UDP": {"10.1.0.5", "10.2.0.9", 17, 5000, 53, 0, 0}, "SCTP": {"10.1.0.5", "10.2.0.9", 132, 5000, 53, 0, 0},
+		"echo": {"10.1.0.5", "10.2.0.9", 1, 8, 77, 0, 0}, "GRE": {"10.1.0.5", "10.2.0.9", 47, 0, 0, 0, 0},
+		"TCP of IPv6": {"fd01::5", "fd02::9", 6, 5000, 443, tcpSYN, 0}, "UDP of IPv6": {"fd02::5", "fd01::9", 17, 5000, 53, 0, 0},
+		"echo of IPv6": {"fd01::5", "fd02::9", 58, 128, 77, 0, 0}, "SCTP of IPv6": {"fd02::5", "fd01::9", 132, 5, 6, 0, 0},
+	} {
+		for _, d := range []direction{inward, outward} {
+			t.Run(fmt.Sprint(name, d), func(t *testing.T) {
+				g := newGate(DefaultSessionLimit)
+				lists := [2][]ACLRule{{denyAll(acl4), denyAll(acl6)}, {denyAll(acl4), denyAll(acl6)}}
+				lists[d] = []ACLRule{allow(true, acl4, "", "", f.protocol), allow(true, acl6, "", "", f.protocol)}
+				g.set(lists[inward], lists[outward])
+				if g.passes(1-d, f.reversed()) {
+					t.Error("an answer passes before there is a session")
+				}
+				if !g.passes(d, f) {
+					t.Fatal("the first packet is dropped")
+				}
+				if !g.passes(1-d, f.reversed()) || !g.passes(d, f) {
+					t.Error("a packet of the session is dropped")
+				}
+				other := f.reversed()
+				if other.to++; g.passes(1-d, other) && f.protocol != 47 {
+					t.Error("a packet of another flow passes")
+				}
+				g.now += transientTimeout + settledTimeout
+				if g.passes(1-d, f.reversed()) {
+					t.Error("an answer passes after the timeout")
+				}
+			})
+		}
+	}
+}
+
+func TestEchoRequestsOfTheAnsweringSideAreNotAnswers(t *testing.T) {
+	g := newGate(DefaultSessionLimit)
+	g.set([]ACLRule{allow(true, acl4, "", "", 1)}, []ACLRule{denyAll(acl4)})
+	f := flow{"10.1.0.5", "10.2.0.9", 1, 8, 77, 0, 0}
+	if !g.passes(inward, f) || !g.passes(outward, f.reversed()) {
+		t.Fatal("the echo is dropped")
+	}
+	back := f.reversed()
+	back.from = frame.ICMPEcho
+	if g.passes(outward, back) {
+		t.Error("a request of the other side passes")
+	}
+	if g.passes(outward, flow{"10.2.0.9", "10.1.0.5", 1, frame.ICMPUnreachable, 77, 0, 0}) {
+		t.Error("an ICMP error passes without a rule")
+	}
+}
+
+func TestSessionsFollowChangedLists(t *testing.T) {
+	to := func(ports ...uint16) []ACLRule {
+		return []ACLRule{allow(true, acl4, "", "", 6, ports...), denyAll(acl4)}
+	}
+	stays, ends := tcpFlow, tcpFlow
+	ends.to = 80
+	for _, d := range []direction{inward, outward} {
+		g := newGate(DefaultSessionLimit)
+		set := func(rules []ACLRule) {
+			lists := [2][]ACLRule{{denyAll(acl4)}, {denyAll(acl4)}}
+			lists[d] = rules
+			g.set(lists[inward], lists[outward])
+		}
+		set(to(1, 65535))
+		if !g.connect(d, stays) || !g.connect(d, ends) {
+			t.Fatal("no connection")
+		}
+		set(append([]ACLRule{allow(false, acl4, "", "10.2.0.9/32", 6, 443, 443)}, to(81, 442)...)) // without Reflect
+		for _, f := range []flow{stays, stays.reversed()} {
+			way := d
+			if f == stays.reversed() {
+				way = 1 - d
+			}
+			if !g.passes(way, f.with(tcpACK)) {
+				t.Errorf("direction %d: the connection that stays permitted lost a packet", d)
+			}
+		}
+		if g.passes(1-d, ends.reversed().with(tcpACK)) || g.passes(d, ends.with(tcpACK)) {
+			t.Errorf("direction %d: the connection that is denied now continues", d)
+		}
+		set(to(1, 65535))
+		if g.passes(1-d, ends.reversed().with(tcpACK)) {
+			t.Errorf("direction %d: a removed session is back", d)
+		}
+	}
+}
+
+func TestListsThatDoNotChangeKeepTheirGeneration(t *testing.T) {
+	g := newGate(DefaultSessionLimit)
+	f := NewACLFilter(1, "", []ACLRule{allow(true, acl4, "", "", 0)})
+	g.iface.setAccessLists(AccessLists{Input: []*ACLFilter{f}}, g.engine)
+	first := g.iface.acl
+	g.iface.setAccessLists(AccessLists{Input: []*ACLFilter{f}}, g.engine)
+	if g.iface.acl != first {
+		t.Error("another generation of the same lists")
+	}
+	g.iface.setAccessLists(AccessLists{Output: []*ACLFilter{f}}, g.engine)
+	if g.iface.acl == first || g.iface.acl.generation == first.generation || g.iface.acl.sessions != first.sessions {
+		t.Error("other lists have the same generation, or other sessions")
+	}
+}
+
+func TestFragmentsPassWithTheirSession(t *testing.T) {
+	for _, f := range []flow{{"10.1.0.5", "10.2.0.9", 17, 5000, 53, 0, 0}, {"fd01::5", "fd02::9", 17, 5000, 53, 0, 0}} {
+		g := newGate(DefaultSessionLimit)
+		g.set([]ACLRule{allow(true, acl4, "", "", 17), allow(true, acl6, "", "", 17)}, []ACLRule{denyAll(acl4), denyAll(acl6)})
+		if !g.passes(inward, f) {
+			t.Fatal("dropped")
+		}
+		first, later := f.reversed(), f.reversed()
+		first.fragment, later.fragment = 0x2000, 3
+		if g.passes(outward, later) {
+			t.Error("a fragment passes before the first one")
+		}
+		if !g.passes(outward, first) || !g.passes(outward, later) {
+			t.Error("fragments of an answer are dropped")
+		}
+		other := later
+		other.protocol = 6
+		if g.passes(outward, other) {
+			t.Error("a fragment of another protocol passes")
+		}
+		g.now += fragmentTimeout
+		if g.passes(outward, later) {
+			t.Error("a fragment passes after the timeout")
+		}
+	}
+}
+
+func TestTimeoutsDependOnBothSides(t *testing.T) {
+	answer := tcpFlow.reversed()
+	udp := flow{"10.1.0.5", "10.2.0.9", 17, 5000, 53, 0, 0}
+	step := func(d direction, f flow) func(*gate) bool { return func(g *gate) bool { return g.passes(d, f) } }
+	established := func(g *gate) bool { return g.connect(inward, tcpFlow) }
+	for name, c := range map[string]struct {
+		steps []func(*gate) bool
+		probe flow
+		want  uint32
+	}{
+		"handshake":        {[]func(*gate) bool{step(inward, tcpFlow), step(outward, answer.with(tcpSYN|tcpACK))}, answer, transientTimeout},
+		"established":      {[]func(*gate) bool{established}, answer.with(tcpACK), tcpTimeout},
+		"half closed":      {[]func(*gate) bool{established, step(inward, tcpFlow.with(tcpACK|tcpFIN))}, answer.with(tcpACK), tcpTimeout},
+		"closed":           {[]func(*gate) bool{established, step(inward, tcpFlow.with(tcpACK|tcpFIN)), step(outward, answer.with(tcpACK|tcpFIN))}, answer, transientTimeout},
+		"reset":            {[]func(*gate) bool{established, step(outward, answer.with(tcpRST))}, answer, transientTimeout},
+		"opened again":     {[]func(*gate) bool{established, step(outward, answer.with(tcpRST)), established}, answer.with(tcpACK), tcpTimeout},
+		"UDP not answered": {[]func(*gate) bool{step(inward, udp)}, udp.reversed(), transientTimeout},
+		"UDP answered":     {[]func(*gate) bool{step(inward, udp), step(outward, udp.reversed())}, udp.reversed(), settledTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, late := range []bool{false, true} {
+				g := newGate(DefaultSessionLimit)
+				g.set([]ACLRule{allow(true, acl4, "", "", 0)}, []ACLRule{denyAll(acl4)})
+				for _, do := range c.steps {
+					if !do(g) {
+						t.Fatal("dropped")
+					}
+				}
+				g.now += c.want - 1
+				if late {
+					g.now++
+				}
+				if got := g.passes(outward, c.probe); got == late {
+					t.Errorf("after %d seconds an answer passes: %t", g.now-1000, got)
+				}
+			}
+		})
+	}
+}
+
+// A flood of half-open connections replaces its own sessions, not established ones.
+func TestFloodDoesNotReplaceEstablishedSessions(t *testing.T) {
+	const limit = 1024
+	g := newGate(limit)
+	g.set([]ACLRule{denyAll(acl4)}, []ACLRule{allow(true, acl4, "", "", 6)})
+	var established []flow
+	for n := range limit / 4 {
+		f := flow{"10.3.0.1", "10.1.0.5", 6, uint16(n + 1), 80, tcpSYN, 0}
+		if !g.connect(outward, f) {
+			t.Fatal("no connection")
+		}
+		established = append(established, f)
+	}
+	for n := range 20 * limit {
+		f := flow{fmt.Sprintf("10.4.%d.%d", n>>8, n&255), "10.1.0.5", 6, uint16(n), 80, tcpSYN, 0}
+		if !g.passes(outward, f) {
+			t.Fatalf("connection %d is refused", n)
+		}
+		if n%limit == 0 {
+			g.now++
+		}
+	}
+	for _, f := range established {
+		if !g.passes(inward, f.reversed().with(tcpACK)) {
+			t.Fatal("an established session was replaced")
+		}
+	}
+	if n := g.live(t); n > limit+limit/shardSlack+sessionShards {
+		t.Errorf("%d sessions, the limit is %d", n, limit)
+	}
+	if g.view.drops[statReplaced].Load() == 0 {
+		t.Error("replaced sessions are not counted")
+	}
+}
+
+func TestFullTableDropsNewFlowsUntilSessionsAreIdle(t *testing.T) {
+	const limit = 256
+	g := newGate(limit)
+	g.set([]ACLRule{denyAll(acl4)}, []ACLRule{allow(true, acl4, "", "", 6)})
+	refused := 0
+	for n := range 2 * limit {
+		if !g.connect(outward, flow{"10.3.0.1", "10.1.0.5", 6, uint16(n + 1), 80, tcpSYN, 0}) {
+			refused++
+		}
+	}
+	if n := g.live(t); refused != 2*limit-n || n < limit || n > limit+limit/shardSlack+sessionShards {
+		t.Errorf("%d sessions and %d refused connections, the limit is %d", n, refused, limit)
+	}
+	if got := g.view.drops[dropSessions+4].Load(); got != uint64(refused) {
+		t.Errorf("%d drops counted, want %d", got, refused)
+	}
+	g.now += pressedTimeout
+	if !g.connect(outward, flow{"10.3.0.2", "10.1.0.5", 6, 1, 80, tcpSYN, 0}) {
+		t.Error("a connection is refused though all sessions are idle")
+	}
+}
+
+// naive is a simple implementation of access lists and sessions.
+type naive struct {
+	lists    [2][]ACLRule
+	sessions map[naiveKey]*naiveSession
+}
+
+type naiveKey struct {
+	source, target string
+	protocol       uint8
+	from, to       uint16
+}
+
+type naiveSession struct {
+	opener   flow
+	way      direction
+	seen     uint32
+	acks     [2]bool // of the opener and the other side
+	fins     [2]bool
+	reset    bool
+	answered bool
+}
+
+func (n *naive) rule(way direction, f flow) (permit, reflects bool) {
+	for _, r := range n.lists[way] {
+		source, target := netip.MustParseAddr(f.source), netip.MustParseAddr(f.target)
+		a, b := f.from, f.to
+		if f.protocol == 1 || f.protocol == 58 {
+			b = 0
+		}
+		if r.Source.Contains(source) && r.Destination.Contains(target) && (r.Protocol == 0 || r.Protocol == f.protocol &&
+			a >= r.Sources.First && a <= r.Sources.Last && b >= r.Destinations.First && b <= r.Destinations.Last) {
+			return r.Permit, r.Reflect
+		}
+	}
+	return false, false
+}
+
+func keyOf(f flow) naiveKey { return naiveKey{f.source, f.target, f.protocol, f.from, f.to} }
+
+func (s *naiveSession) timeout() uint32 {
+	switch s.opener.protocol {
+	case 6:
+		if s.acks == [2]bool{true, true} && s.fins != [2]bool{true, true} && !s.reset {
+			return tcpTimeout
+		}
+	case 17:
+		if s.answered {
+			return settledTimeout
+		}
+	}
+	return transientTimeout
+}
+
+func (n *naive) passes(way direction, f flow, now uint32) bool {
+	if n.lists[inward] == nil && n.lists[outward] == nil {
+		return true
+	}
+	s, side := n.sessions[keyOf(f)], 0
+	if s == nil {
+		s, side = n.sessions[keyOf(f.reversed())], 1
+	}
+	if s != nil {
+		permit, _ := n.rule(s.way, s.opener)
+		if now-s.seen < s.timeout() && (permit || n.lists[s.way] == nil) {
+			s.note(side, f.flags, now)
+			return true
+		}
+		delete(n.sessions, keyOf(s.opener))
+	}
+	if n.lists[way] == nil {
+		return true
+	}
+	permit, reflects := n.rule(way, f)
+	isEcho := f.protocol != 1 && f.protocol != 58 || f.from == 8 && f.protocol == 1 || f.from == 128 && f.protocol == 58
+	if reflects && isEcho && (f.protocol != 6 || f.flags&tcpRST == 0) {
+		s := &naiveSession{opener: f, way: way}
+		s.note(0, f.flags, now)
+		n.sessions[keyOf(f)] = s
+	}
+	return permit
+}
+
+func (s *naiveSession) note(side int, flags uint8, now uint32) {
+	if side == 0 && s.opener.protocol == 6 && flags&(tcpSYN|tcpACK) == tcpSYN && s.timeout() == transientTimeout {
+		s.acks, s.fins, s.reset = [2]bool{}, [2]bool{}, false
+	}
+	s.seen = now
+	s.answered = s.answered || side == 1
+	s.acks[side] = s.acks[side] || flags&tcpACK != 0
+	s.fins[side] = s.fins[side] || flags&tcpFIN != 0
+	s.reset = s.reset || flags&tcpRST != 0
+}
+
+func drawFlow(t *rapid.T) flow {
+	addresses := []string{"10.1.0.5", "10.1.0.6", "10.2.0.9", "192.0.2.1"}
+	protocols := []uint8{6, 17, 1}
+	if rapid.Bool().Draw(t, "v6") {
+		addresses = []string{"fd01::5", "fd01::6", "fd02::9", "2001:db8::1"}
+		protocols = []uint8{6, 17, 58}
+	}
+	f := flow{source: rapid.SampledFrom(addresses).Draw(t, "source"), target: rapid.SampledFrom(addresses).Draw(t, "target"),
+		protocol: rapid.SampledFrom(protocols).Draw(t, "protocol"), from: rapid.Uint16Range(1, 3).Draw(t, "from"), to: rapid.Uint16Range(1, 3).Draw(t, "to")}
+	switch f.protocol {
+	case 6:
+		f.flags = rapid.SampledFrom([]uint8{tcpSYN, tcpSYN | tcpACK, tcpACK, tcpACK, tcpFIN | tcpACK, tcpRST}).Draw(t, "flags")
+	case 1:
+		f.from = rapid.SampledFrom([]uint16{8, 0, 3}).Draw(t, "type")
+	case 58:
+		f.from = rapid.SampledFrom([]uint16{128, 129, 1}).Draw(t, "type")
+	}
+	return f
+}
+
+func drawRules(t *rapid.T, most int) []ACLRule {
+	var rules []ACLRule
+	for range rapid.IntRange(0, most).Draw(t, "rules") {
+		prefixes := []string{"0.0.0.0/0", "10.1.0.5/32", "10.1.0.0/16", "10.0.0.0/8", "10.2.0.8/30", "192.0.2.1/32"}
+		protocols := []uint8{0, 6, 17, 1}
+		if rapid.Bool().Draw(t, "v6 rule") {
+			prefixes = []string{"::/0", "fd01::5/128", "fd01::/64", "fc00::/7", "fd02::/16", "2001:db8::/32"}
+			protocols = []uint8{0, 6, 17, 58}
+		}
+		r := ACLRule{Source: netip.MustParsePrefix(rapid.SampledFrom(prefixes).Draw(t, "from prefix")),
+			Destination: netip.MustParsePrefix(rapid.SampledFrom(prefixes).Draw(t, "to prefix")), Protocol: rapid.SampledFrom(protocols).Draw(t, "rule protocol")}
+		switch rapid.IntRange(0, 3).Draw(t, "action") {
+		case 0:
+		case 1:
+			r.Permit = true
+		default:
+			r.Permit, r.Reflect = true, true
+		}
+		for _, ports := range []*PortRange{&r.Sources, &r.Destinations} {
+			ports.Last = 65535
+			if rapid.Bool().Draw(t, "ports") {
+				ports.First = rapid.Uint16Range(0, 4).Draw(t, "first port")
+				ports.Last = rapid.Uint16Range(ports.First, 200).Draw(t, "last port")
+			}
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// TestSessionsAgreeWithASimpleImplementation sends random packets, changes lists and lets time pass.
+func TestSessionsAgreeWithASimpleImplementation(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := newGate(DefaultSessionLimit)
+		n := &naive{sessions: map[naiveKey]*naiveSession{}}
+		change := func() {
+			for _, way := range []direction{inward, outward} {
+				n.lists[way] = nil
+				if rapid.IntRange(0, 4).Draw(t, "has a list") > 0 {
+					n.lists[way] = append(drawRules(t, 30), denyAll(acl4))
+				}
+			}
+			g.set(n.lists[inward], n.lists[outward])
+			if g.iface.acl == nil {
+				clear(n.sessions)
+			}
+		}
+		change()
+		var recent []flow
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch rapid.IntRange(0, 11).Draw(t, "step") {
+			case 0:
+				change()
+			case 1:
+				g.now += rapid.SampledFrom([]uint32{1, transientTimeout - 1, transientTimeout, settledTimeout, tcpTimeout - 1, tcpTimeout}).Draw(t, "seconds")
+			default:
+				f := drawFlow(t)
+				if len(recent) > 0 && rapid.Bool().Draw(t, "repeat") {
+					f = rapid.SampledFrom(recent).Draw(t, "recent").with(f.flags)
+					if rapid.Bool().Draw(t, "reverse") {
+						f = f.reversed()
+					}
+				}
+				if f.source == f.target {
+					continue
+				}
+				recent = append(recent, f)
+				way := rapid.SampledFrom([]direction{inward, outward}).Draw(t, "way")
+				want := n.passes(way, f, g.now)
+				if got := g.passes(way, f); got != want {
+					t.Fatalf("direction %d: %+v passes: %t, want %t; lists %+v", way, f, got, want, n.lists)
+				}
+			}
+		}
+		if g.iface.acl != nil && g.iface.acl.sessions != nil {
+			g.live(t)
+		}
+	})
+}
+
+// TestClassifierAgreesWithALinearSearch compares the rule that decides.
+func TestClassifierAgreesWithALinearSearch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rules := drawRules(t, 300)
+		c := newClassifier(rules)
+		for range 20 {
+			f := drawFlow(t)
+			f.fragment = rapid.SampledFrom([]uint16{0, 0, 0x2000, 5}).Draw(t, "fragment")
+			raw := f.frame()
+			raw = raw[:rapid.IntRange(len(raw)-20, len(raw)).Draw(t, "length")]
+			var p aclPacket
+			if p.parse(raw) != parsedPacket {
+				t.Fatal("not parsed")
+			}
+			want := slices.IndexFunc(rules, func(r ACLRule) bool {
+				return (r.Source.Addr().Is6()) == (p.family == acl6) && (r.Protocol == 0 || r.Protocol == p.upper.protocol && (p.upper.later || p.upper.hasPorts)) &&
+					new(compileRule(r)).matches(&p)
+			})
+			if got := c.find(&p); int(int32(got)) != want {
+				t.Fatalf("rule %d, want %d of %+v for %+v", int32(got), want, rules, f)
+			}
+		}
+	})
+}
+
+func TestPortBlocksCoverTheRange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := PortRange{First: rapid.Uint16().Draw(t, "first")}
+		r.Last = rapid.Uint16Range(r.First, 65535).Draw(t, "last")
+		blocks := slices.Collect(portBlocks(r))
+		if len(blocks) > 30 {
+			t.Errorf("%d blocks", len(blocks))
+		}
+		for n := range 65536 {
+			in := 0
+			for _, b := range blocks {
+				if uint16(n)&b.mask == b.first {
+					in++
+				}
+			}
+			if want := uint16(n) >= r.First && uint16(n) <= r.Last; (in == 1) != want || in > 1 {
+				t.Fatalf("port %d is in %d blocks of %v", n, in, r)
+			}
+		}
+	})
+}
+
+func TestSettledSessionsAreRestored(t *testing.T) {
+	g := newGate(DefaultSessionLimit)
+	rules := []ACLRule{allow(true, acl4, "", "", 0), allow(true, acl6, "", "", 0)}
+	deny := []ACLRule{denyAll(acl4), denyAll(acl6)}
+	g.set(rules, deny)
+	udp6 := flow{"fd02::5", "fd01::9", 17, 5000, 53, 0, 0}
+	if !g.connect(inward, tcpFlow) || !g.passes(inward, udp6) || !g.passes(outward, udp6.reversed()) {
+		t.Fatal("no sessions")
+	}
+	half := tcpFlow
+	half.to = 8080
+	g.passes(inward, half)
+	g.now += 7
+	all := g.iface.acl.sessions.settledSessions(g.now)
+	if len(all) != 2 {
+		t.Fatalf("sessions %+v", all)
+	}
+	for _, s := range all {
+		if s.Idle != 7*time.Second || s.Output {
+			t.Errorf("session %+v", s)
+		}
+	}
+	for _, permitted := range []bool{true, false} {
+		next := newGate(DefaultSessionLimit)
+		next.now = 0
+		next.set(rules, deny)
+		if !permitted {
+			next.set(append(slices.Clone(deny), rules[0]), deny)
+		}
+		for _, s := range append(all, Session{}, Session{Opener: netip.IPv4Unspecified(), Peer: netip.IPv6Unspecified(), Protocol: 6}) {
+			next.iface.acl.sessions.restore(s, next.now)
+		}
+		for _, f := range []flow{tcpFlow.with(tcpACK), udp6} {
+			if got := next.passes(outward, f.reversed()); got != permitted {
+				t.Errorf("an answer to %+v passes: %t, want %t", f, got, permitted)
+			}
+		}
+		if next.passes(outward, half.reversed()) {
+			t.Error("a half-open session was restored")
+		}
+	}
+}
+
+func TestWorkersShareSessions(t *testing.T) {
+	g := newGate(512)
+	g.engine.workers = make([]*worker, 2)
+	g.set([]ACLRule{allow(true, acl4, "", "", 0)}, []ACLRule{denyAll(acl4)})
+	done := make(chan map[string]int)
+	for id := range 4 {
+		go func() {
+			c := accessControl{view: &view{id: id}, clock: func() uint32 { return 1000 }}
+			counts := map[string]int{}
+			for n := range 5000 {
+				f := flow{"10.1.0.5", "10.2.0.9", 17, uint16(n * (id + 1)), 53, 0, 0}
+				if c.verdict(g.iface, inward, f.frame()) != noDrop {
+					counts["refused"]++
+				}
+				c.verdict(g.iface, outward, f.reversed().frame())
+			}
+			done <- counts
+		}()
+	}
+	sum := map[string]int{}
+	for range 4 {
+		for k, n := range maps.All(<-done) {
+			sum[k] += n
+		}
+	}
+	g.live(t)
+}
