@@ -34,12 +34,12 @@ var scenarios = map[string]func(*ctltest.Replies){
 		})
 	},
 	"explained": func(r *ctltest.Replies) {
-		r.Policy = &weftv1.PolicyReply{Verdict: &weftv1.PolicyVerdict{
-			From: "10.1.1.5", To: "10.1.0.5", Egress: &weftv1.PolicyDecision{Allow: true, Origin: "no policy selects the pod"},
-			Ingress: &weftv1.PolicyDecision{Origin: "NetworkPolicy shop/db ingress: no rule allows it"},
+		r.Policy = &operatorv1.PolicyReply{Verdict: &operatorv1.PolicyVerdict{
+			From: "10.1.1.5", To: "10.1.0.5", Egress: &operatorv1.PolicyDecision{Allow: true, Origin: "no policy selects the pod"},
+			Ingress: &operatorv1.PolicyDecision{Origin: "NetworkPolicy shop/db ingress: no rule allows it"},
 		}}
 	},
-	"unrestricted":  func(r *ctltest.Replies) { r.Policy = &weftv1.PolicyReply{} },
+	"unrestricted":  func(r *ctltest.Replies) { r.Policy = &operatorv1.PolicyReply{} },
 	"silent":        func(r *ctltest.Replies) { r.Silent = true },
 	"stopping":      func(r *ctltest.Replies) { r.Stops = true },
 	"other-version": func(r *ctltest.Replies) { r.Err = status.Error(codes.Unimplemented, "unknown method") },
