@@ -501,6 +501,7 @@ func referenceOfAnnotations(t *testing.T) string {
 		"service-endpoint-if": {"pods", "the interface on which the pod serves: [networking.md](../networking.md#services-by-another-interface-than-eth0)"},
 		"microservice-label":  {"pods", "stored, without effect"},
 		"endpoint-selector":   {"Services", "the pods that serve by another interface: [networking.md](../networking.md#services-by-another-interface-than-eth0)"},
+		"policy-for":          {"MultiNetworkPolicies", "the networks of the policy: [policy.md](../policy.md)"},
 		"networks":            {"pods", "NetworkAttachmentDefinitions: [multus.md](../multus.md#the-selection)"},
 	}
 	constants := map[string]string{} // key, by its last part

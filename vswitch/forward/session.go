@@ -545,7 +545,7 @@ type Session struct {
 // handedFlags are the flags of a session's state that another process continues.
 const handedFlags = ackOpener | answered | finOpener | finAnswer | resetFlags
 
-// settledSessions returns the settled sessions. Others start anew with the next packet of their opener.
+// settledSessions returns the settled sessions. Others begin again with the next packet of their opener.
 func (t *sessionTable) settledSessions(now uint32) (all []Session) {
 	for n := range t.shards {
 		s := &t.shards[n]
