@@ -113,8 +113,8 @@ const Resource = AnnotationPrefix + "memif"
 // UnknownGroup is the group of a container whose group is unknown.
 const UnknownGroup = -1
 
-// Allocation are the devices of one container: a directory with a socket of the dataplane and its secret. It outlives sandboxes:
-// kubelet allocates once in a pod's life.
+// Allocation are the devices of one container, or one device of a claim: a directory with a socket of the dataplane and its secret. It
+// outlives sandboxes: kubelet allocates once in a pod's life, and prepares a claim once.
 type Allocation struct {
 	ID        string    // 20 letters and digits; name of the directory
 	Socket    uint32    // number of its socket in the dataplane
@@ -136,15 +136,17 @@ type Allocation struct {
 	// access.
 	UID, GID int
 	Granted  bool
+
+	Claim *ClaimedDevice // immutable; nil: kubelet's device plugin manager requested the devices
 }
 
 // SocketPath returns the path of the allocation's socket on the node.
 func (a *Allocation) SocketPath() string { return a.Directory + "/memif.sock" }
 
-// Grant is the allocation of a container, according to kubelet, with the group of its processes.
+// Grant is the allocation of a container, according to kubelet, or of a claim, with the group of its processes.
 type Grant struct {
-	Container  string
-	GID        int // of fsGroup or runAsGroup, or UnknownGroup
+	Container  string // "": of a claim, which several containers may have
+	GID        int    // of fsGroup or runAsGroup, or UnknownGroup
 	Allocation Allocation
 }
 
