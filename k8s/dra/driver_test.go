@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -116,9 +117,18 @@ func newNode(t *testing.T, objects ...runtime.Object) *node {
 		t.Fatal(err)
 	}
 	n := &node{memifs: &memifs{}, dir: dir, api: fake.NewClientset(append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"}})...)}
+	generated := 0
+	n.api.PrependReactor("create", "resourceslices", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		slice := action.(k8stesting.CreateAction).GetObject().(*resourceapi.ResourceSlice)
+		if slice.Name == "" { // the fake server generates no names
+			generated++
+			slice.Name = fmt.Sprintf("%s%d", slice.GenerateName, generated)
+		}
+		return false, nil, nil
+	})
 	n.Driver = New(Config{
 		Node: "n1", Client: n.api, Devices: n.memifs, Limits: Limits{RingSize: 4096, BufferSize: 16384, Queues: 4}, KubeletDir: dir,
-		CDIDevice: func(a *pod.Allocation) string { return "contivpp.io/memif=" + a.ID }, Collect: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+		CDIDevice: func(a *pod.Allocation) string { return "contivpp.io/memif=" + a.ID }, Collect: 20 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	return n
 }
