@@ -412,7 +412,6 @@ type Memifs struct {
 func (d *Devices) flags(fs *pflag.FlagSet) {
 	fs.IntVar(&d.Memif.Count, "devices-memif-count", 100, "number of memif devices for this node's pods, 0 to 1024")
 	fs.IntVar(&d.Memif.Claims, "devices-memif-claims", 0, "how many of the devices, the last ones, are for ResourceClaims (DRA) instead of the device plugin, 0 to devices-memif-count")
-	fs.StringVar(&d.CDIDir, "devices-cdi-dir", "/var/run/cdi", "directory of the container runtime's CDI files, for ResourceClaims")
 	fs.StringVar(&d.Memif.Directory, "devices-memif-directory", "", "parent of the sockets' directories, owned by root; default: memif in the directory of the agent's socket")
 	fs.BoolVar(&d.Memif.Writable, "devices-memif-writable", false, "mount the socket's directory writable into containers, for pods that run their own VPP")
 	fs.BoolVar(&d.Memif.SecretInEnv, "devices-memif-secret-in-env", true, "containers have their secret also in the environment variable MEMIF_SECRET")
@@ -423,6 +422,7 @@ func (d *Devices) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&d.PluginDir, "devices-plugin-dir", "/var/lib/kubelet/device-plugins", "directory of the sockets of kubelet and device plugins")
 	fs.StringVar(&d.PodResources, "devices-pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "kubelet's pod resources socket")
 	fs.StringVar(&d.InfoDir, "devices-info-dir", "/var/run/k8s.cni.cncf.io/devinfo/dp", "directory of device information files for CNI plugins")
+	fs.StringVar(&d.CDIDir, "devices-cdi-dir", "/var/run/cdi", "directory of the container runtime's CDI files, for ResourceClaims")
 }
 
 func (d *Devices) validate() error {

@@ -73,11 +73,20 @@ const retryStart = 10 * time.Second
 func (d *Driver) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(klog.NewContext(ctx, logr.FromSlogHandler(d.config.Log.Handler())))
 	defer stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.statuses.run(ctx)
+	}()
+	defer func() { stop(); <-ended }()
 	for {
 		helper, err := d.start(ctx)
 		if err == nil {
 			defer helper.Stop()
 			break
+		}
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it ends
 		}
 		d.config.Log.Warn("claims of memifs are not served, retrying", "err", err)
 		select {
@@ -86,12 +95,6 @@ func (d *Driver) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		d.statuses.run(ctx)
-	}()
-	defer func() { <-ended }()
 	d.collectUntil(ctx)
 	return nil
 }
