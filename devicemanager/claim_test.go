@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -152,8 +153,12 @@ func TestPluginAndClaimsNeverShareADevice(t *testing.T) {
 func TestPreparationThatFailsLeavesNothing(t *testing.T) {
 	boom := errors.New("boom")
 	for step, breakIt := range map[string]func(*node, error){
-		"commit": func(n *node, err error) { n.committer.Before(func(context.Context, eventloop.Change) error { return err }) },
-		"save":   func(n *node, err error) { n.saver.Before(func(context.Context, []eventloop.Saved) error { return err }) },
+		"commit": func(n *node, err error) {
+			n.committer.Before(func(context.Context, eventloop.Change) error { return err })
+		},
+		"save": func(n *node, err error) {
+			n.saver.Before(func(context.Context, []eventloop.Saved) error { return err })
+		},
 	} {
 		t.Run(step, func(t *testing.T) {
 			n := bareNode(t, claims)
@@ -266,5 +271,21 @@ func (g *given) check(r *rapid.T) {
 		if len(own) != 1 || !slices.Equal(own[0].Devices, []string{deviceID(device)}) {
 			r.Fatalf("claim %s has %v, want memif-%d", claim, own, device)
 		}
+	}
+}
+
+// The collector asks kubelet for the devices of the device plugin, which does not list those of claims.
+func TestClaimsAreNotCollected(t *testing.T) {
+	n := bareNode(t, claims)
+	n.claim(t, "c", deviceOf("c", 4, "a"))
+	collector := newCollector(n.Manager)
+	for range 3 {
+		n.clock.move(24 * time.Hour)
+		if err := collector.collect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(n.Claims()) != 1 {
+		t.Error("the claim was collected")
 	}
 }

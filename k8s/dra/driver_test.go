@@ -340,3 +340,19 @@ func TestKubeletLearnsHealth(t *testing.T) {
 		}
 	}
 }
+
+func TestClaimPrecedesItsClass(t *testing.T) {
+	c := claimOf("c", `"network":"blue"`, "memif-100")
+	class := *claimOf("class", `"network":"red","interface":"fast"`).Status.Allocation
+	class.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClass
+	other := *claimOf("other", `"network":"green"`).Status.Allocation
+	other.Devices.Config[0].Requests = []string{"gpu"}
+	c.Status.Allocation.Devices.Config = slices.Concat(c.Status.Allocation.Devices.Config, class.Devices.Config, other.Devices.Config)
+	devices, err := requestedDevices(c, "n1")
+	if err != nil || len(devices) != 1 {
+		t.Fatalf("%v, %v", devices, err)
+	}
+	if p := devices[0].Parameters; p.Network != "blue" || p.Interface != "fast" {
+		t.Errorf("parameters %+v", p)
+	}
+}
