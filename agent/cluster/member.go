@@ -88,12 +88,9 @@ func New(c MemberConfig) (m *Member, err error) {
 }
 
 // NewDriver returns the node's DRA driver; Node and Client of the configuration are the member's.
-func (m *Member) NewDriver(c dra.Config) (_ *dra.Driver, err error) {
+func (m *Member) NewDriver(c dra.Config) (*dra.Driver, error) {
 	c.Node = m.Config.Kubernetes.Node
-	if c.Client, err = m.client.Clientset(); err != nil {
-		return nil, err
-	}
-	return dra.New(c), nil
+	return dra.Connect(c, m.client)
 }
 
 // Learn waits for what the cluster knows of the node. card is the network card that the dataplane owns; nil: none.

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/gentype"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -143,20 +142,6 @@ func (c *Client) Connection() *rest.Config { return c.connection }
 // ExecURL returns the URL that runs a program in a container of a pod.
 func (c *Client) ExecURL(namespace, pod string, options *corev1.PodExecOptions) *url.URL {
 	return c.core.Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").VersionedParams(options, c.codec).URL()
-}
-
-// Clientset is a client of client-go's own, with limits of its own, for the library of DRA drivers, which takes no other.
-func (c *Client) Clientset() (kubernetes.Interface, error) {
-	base := rest.CopyConfig(c.connection)
-	if base.UserAgent == "" {
-		base.UserAgent = "weft-agent/" + version.String()
-	}
-	base.QPS, base.Burst = requestRate, requestBurst
-	set, err := kubernetes.NewForConfig(base)
-	if err != nil {
-		return nil, fmt.Errorf("make a client of all kinds: %w", err)
-	}
-	return set, nil
 }
 
 // Host is the host of the API server, without port.

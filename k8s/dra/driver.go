@@ -22,6 +22,8 @@ import (
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
 	"github.com/weftnet/weft/internal/unixsocket"
+	"github.com/weftnet/weft/internal/version"
+	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -64,6 +66,25 @@ func New(c Config) *Driver {
 	c.KubeletDir = cmp.Or(c.KubeletDir, "/var/lib/kubelet")
 	c.Collect = cmp.Or(c.Collect, time.Minute)
 	return &Driver{config: c, statuses: newStatuses(c.Client, c.Node, c.Log), health: newHealth()}
+}
+
+// Limits of the requests of the driver, a second and in a burst.
+const (
+	requestRate  = 20
+	requestBurst = 40
+)
+
+// Connect returns a driver with a client of client-go's own, for the library of drivers takes no other. Only programs with a driver have
+// that client, which has the kinds of all groups.
+func Connect(c Config, to *client.Client) (*Driver, error) {
+	connection := *to.Connection()
+	connection.UserAgent = "weft-agent/" + version.String()
+	connection.QPS, connection.Burst = requestRate, requestBurst
+	var err error
+	if c.Client, err = kubernetes.NewForConfig(&connection); err != nil {
+		return nil, fmt.Errorf("make a client of all kinds: %w", err)
+	}
+	return New(c), nil
 }
 
 // retryStart is the time between attempts to serve kubelet, whose directories may be missing.
