@@ -70,6 +70,11 @@ func (s *space) offerClaims(t *testing.T) {
 	rolledOut := []string{"rollout", "status", "daemonset/weft-agent", "--timeout=90s"}
 	s.must(agents(t.Context(), "patch", "daemonset/weft-agent", "--type=strategic", "-p", offersClaims))
 	t.Cleanup(func() {
+		// Kubelet releases claims while the driver is there; without it their pods would not end.
+		if err := errors.Join(s.c.Client.CoreV1().Pods(s.name).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}),
+			s.awaitNoPods(context.Background())); err != nil {
+			t.Error(err)
+		}
 		if err := errors.Join(agents(context.Background(), "rollout", "undo", "daemonset/weft-agent"), agents(context.Background(), rolledOut...)); err != nil {
 			t.Error(err)
 		}
