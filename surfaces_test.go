@@ -13,6 +13,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
@@ -29,6 +32,9 @@ var served = map[string]grpc.ServiceDesc{
 	"RegisterDevicePluginServer": deviceplugin.DevicePlugin_ServiceDesc,
 }
 
+// served by a library: kubeletplugin.Start registers these.
+var servedByDRA = []grpc.ServiceDesc{registerapi.Registration_ServiceDesc, drapb.DRAPlugin_ServiceDesc, drahealth.DRAResourceHealth_ServiceDesc}
+
 // listening are the files that listen on sockets, with the beginnings of their rows in the table of sockets.
 var listening = map[string][]string{
 	"agent/web/web.go":             {"TCP 127.0.0.1:9465"},
@@ -38,6 +44,7 @@ var listening = map[string][]string{
 	"agent/ui/serve.go":            {"`/run/weft/ui.sock`", "TCP on loopback (`ui.listen`)"},
 	"ctl/ui.go":                    {"TCP on 127.0.0.1, a random port"},
 	"devicemanager/server.go":      {"kubelet's `device-plugins/weft-memif.sock`"},
+	"k8s/dra/driver.go":            {"kubelet's `plugins_registry/memif.contivpp.io-reg.sock` and `plugins/memif.contivpp.io/dra.sock`"},
 	"vswitch/run.go":               {"`/run/weft/vswitch-api.sock`", "`/run/weft/vswitch-api.sock.handover`", "`/run/weft/vswitch-stats.sock`"},
 	"memif/bind.go":                {"`memif.sock`"},
 	"internal/probe/serve.go":      {"TCP and UDP port 8070"},
@@ -97,23 +104,32 @@ func surfaces(t *testing.T, sources map[string]string) map[string]bool {
 	all := map[string]bool{}
 	for file, text := range sources {
 		maps.Copy(all, found(route, text))
+		if strings.Contains(text, "kubeletplugin.Start(") {
+			for _, service := range servedByDRA {
+				addMethods(all, service)
+			}
+		}
 		for function := range found(registration, text) {
 			service, known := served[function]
 			if !known {
 				t.Errorf("%s calls %s, which is not in served", file, function)
 			}
-			for _, m := range service.Methods {
-				all[service.ServiceName+"/"+m.MethodName] = true
-			}
-			for _, s := range service.Streams {
-				all[service.ServiceName+"/"+s.StreamName] = true
-			}
+			addMethods(all, service)
 		}
 	}
 	if len(all) < 25 {
 		t.Errorf("found %d methods and paths", len(all))
 	}
 	return all
+}
+
+func addMethods(all map[string]bool, service grpc.ServiceDesc) {
+	for _, m := range service.Methods {
+		all[service.ServiceName+"/"+m.MethodName] = true
+	}
+	for _, s := range service.Streams {
+		all[service.ServiceName+"/"+s.StreamName] = true
+	}
 }
 
 // productSources returns the hand-written Go files of the programs, by path.

@@ -45,6 +45,7 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
+	"github.com/weftnet/weft/k8s/dra"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/metrics"
 	"github.com/weftnet/weft/pod"
@@ -67,6 +68,7 @@ type Agent struct {
 	pods      *podmanager.Manager
 	network   *ipnet.Network
 	devices   *devicemanager.Manager // nil: the node has none
+	driver    *dra.Driver            // nil: claims get no devices
 
 	member   *cluster.Member // nil without a cluster
 	uplink   *uplink.Keeper
@@ -242,6 +244,7 @@ func (a *Agent) assemblePackages() (err error) {
 		Selected:    a.selected(),
 		Learn:       a.learn(),
 		Grants:      a.grants(),
+		Claims:      a.claimed(),
 		Refill:      a.refill,
 		Exhausted:   a.exhausted,
 		Paused:      a.paused,
@@ -351,6 +354,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if a.devices != nil {
 		group.Go(func() error { return ended("devices", a.runDevices(ctx)) })
+	}
+	if a.driver != nil {
+		group.Go(func() error { return ended("claims", a.runDriver(ctx)) })
 	}
 	group.Go(func() error {
 		if err := a.start(ctx); err != nil {

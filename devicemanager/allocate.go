@@ -21,6 +21,9 @@ func (m *Manager) Allocate(_ context.Context, ev *pod.AllocateDevice, txn *event
 	if err != nil {
 		return err
 	}
+	if err := m.refuseClaimed(devices); err != nil {
+		return err
+	}
 	id, err := m.newID()
 	if err != nil {
 		return fmt.Errorf("id of the allocation: %w", err)
@@ -57,8 +60,8 @@ func (m *Manager) newAllocation(id string, devices []string) (*allocation, error
 // checkDevices returns the devices sorted and without duplicates. It rejects a device that this node does not have.
 func (m *Manager) checkDevices(devices []string) ([]string, error) {
 	for _, device := range devices {
-		if n, ok := deviceNumber(device); !ok || n >= m.config.Count {
-			return nil, fmt.Errorf("kubelet asks for device %q: %s has %s to %s", device, pod.Resource, deviceID(0), deviceID(m.config.Count-1))
+		if n, ok := deviceNumber(device); !ok || n >= m.config.pluginCount() {
+			return nil, fmt.Errorf("kubelet asks for device %q: %s has %s to %s", device, pod.Resource, deviceID(0), deviceID(m.config.pluginCount()-1))
 		}
 	}
 	devices = slices.Clone(devices)
@@ -113,6 +116,11 @@ func (m *Manager) Release(_ context.Context, ev *pod.ReleaseDevice, txn *eventlo
 	if a == nil {
 		return nil
 	}
+	return m.drop(a, txn)
+}
+
+// drop deletes an allocation and its files. It fails while an attachment uses the allocation.
+func (m *Manager) drop(a *allocation, txn *eventloop.Txn) error {
 	if user, used := m.user(a.ID); used {
 		return fmt.Errorf("an attachment of pod %s still uses it", user)
 	}

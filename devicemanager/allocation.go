@@ -12,7 +12,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// allocation is a set of devices that kubelet requested for one container, with its directory, socket and secret.
+// allocation is a set of devices that kubelet requested for one container, or one device of a claim, with its directory, socket and
+// secret.
 //
 //	           AllocateDevice                 AddPod
 //	not there ----------------> allocated -------------> granted to a container (again for each sandbox of its pod)
@@ -20,7 +21,8 @@ import (
 //	    +------ ReleaseDevice ------+------------------------+
 //	       kubelet no longer lists its devices, and no attachment uses it
 //
-// An allocation loses a device when kubelet gives that device to another container.
+// An allocation loses a device when kubelet gives that device to another container. An allocation of a claim has the same states between
+// PrepareClaim and ReleaseClaim, and never loses its device.
 type allocation struct {
 	pod.Allocation
 
@@ -53,7 +55,7 @@ func (a *allocation) validate() error {
 			return fmt.Errorf("device %q is invalid", device)
 		}
 	}
-	return nil
+	return a.validateClaim()
 }
 
 // metadata is the part of an allocation that the state file and the owner record share. It holds no secret.
@@ -69,13 +71,15 @@ type metadata struct {
 	Attachment pod.Key   `json:"attachment,omitzero"`
 	Netns      pod.Netns `json:"netns,omitzero"`
 	Successor  string    `json:"heir,omitempty"`
+
+	Claim *pod.ClaimedDevice `json:"claim,omitempty"`
 }
 
 func metadataOf(a *allocation) metadata {
 	return metadata{
 		Socket: a.Socket, Devices: a.Devices, Created: a.Created,
 		Pod: a.Pod, Container: a.Container, UID: a.UID, GID: a.GID, Granted: a.Granted,
-		Attachment: a.Attachment, Netns: a.Netns, Successor: a.successor,
+		Attachment: a.Attachment, Netns: a.Netns, Successor: a.successor, Claim: a.Claim,
 	}
 }
 
@@ -84,7 +88,7 @@ func (c metadata) allocation(id, directory string) *allocation {
 	return &allocation{successor: c.Successor, Allocation: pod.Allocation{
 		ID: id, Socket: c.Socket, Devices: c.Devices, Directory: directory, Created: c.Created,
 		Pod: c.Pod, Container: c.Container, UID: c.UID, GID: c.GID, Granted: c.Granted,
-		Attachment: c.Attachment, Netns: c.Netns,
+		Attachment: c.Attachment, Netns: c.Netns, Claim: c.Claim,
 	}}
 }
 

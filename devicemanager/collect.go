@@ -81,8 +81,12 @@ func (c *collector) collect(ctx context.Context) error {
 	return nil
 }
 
-// isIdle reports whether no pod, attachment or successor needs the allocation.
+// isIdle reports whether no pod, attachment or successor needs the allocation. Claims are released by kubelet, and collected by the DRA
+// driver, which knows the API server's claims.
 func (m *Manager) isIdle(a *allocation, listed map[string]bool) bool {
+	if a.Claim != nil {
+		return false
+	}
 	if slices.ContainsFunc(a.Devices, func(d string) bool { return listed[d] }) {
 		return false
 	}

@@ -38,7 +38,11 @@ type Config struct {
 	DeviceInfoDir string // default /var/run/k8s.cni.cncf.io/devinfo/dp
 	ContainerPath string // mount point of the allocation in the container; default /run/memif, not that of a VPP in the container
 
+	CDIDir    string // of the runtime's CDI files; default /var/run/cdi
+	ClaimPath string // parent of the mount points of claims in containers; default /run/memif-claims: a mount below the read-only one of ContainerPath is impossible
+
 	Count       int  // number of devices, 1 to 1024; default 100
+	Claimable   int  // the last devices, which claims get instead of the device plugin; 0 to Count
 	Writable    bool // the container may write into its allocation's directory
 	NoSecretEnv bool // do not put the secret into the container's environment
 
@@ -58,6 +62,8 @@ func (c Config) withDefaults() Config {
 	c.Root = cmp.Or(c.Root, "/run/weft/memif")
 	c.DeviceInfoDir = cmp.Or(c.DeviceInfoDir, "/var/run/k8s.cni.cncf.io/devinfo/dp")
 	c.ContainerPath = cmp.Or(c.ContainerPath, "/run/memif")
+	c.CDIDir = cmp.Or(c.CDIDir, "/var/run/cdi")
+	c.ClaimPath = cmp.Or(c.ClaimPath, "/run/memif-claims")
 	c.Count = cmp.Or(c.Count, defaultCount)
 	c.AllocateTimeout = cmp.Or(c.AllocateTimeout, 10*time.Second)
 	c.Poll = cmp.Or(c.Poll, time.Second)
@@ -82,7 +88,10 @@ func (c Config) validate() error {
 	if c.Count < 1 || c.Count > MostDevices {
 		return fmt.Errorf("count %d is not within 1 to %d", c.Count, MostDevices)
 	}
-	for _, p := range []string{c.PluginDir, c.PodResources, c.Root, c.DeviceInfoDir, c.ContainerPath} {
+	if c.Claimable < 0 || c.Claimable > c.Count {
+		return fmt.Errorf("%d devices for claims are not within 0 to %d", c.Claimable, c.Count)
+	}
+	for _, p := range []string{c.PluginDir, c.PodResources, c.Root, c.DeviceInfoDir, c.ContainerPath, c.CDIDir, c.ClaimPath} {
 		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
 			return fmt.Errorf("%q is not a clean absolute path", p)
 		}
@@ -99,3 +108,6 @@ func (c Config) validate() error {
 	}
 	return nil
 }
+
+// pluginCount is the number of devices of the device plugin: the first ones.
+func (c Config) pluginCount() int { return c.Count - c.Claimable }

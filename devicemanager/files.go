@@ -54,6 +54,10 @@ func (c Config) files(a *allocation) ([]file, error) {
 		{secretPath(a.Directory), text},
 		{recordPath(a.Directory), wire.File{Type: wire.RegularFile, Mode: 0o600, Content: string(record)}},
 	}
+	if a.Claim != nil {
+		cdi, err := c.cdiFile(a)
+		return append(files, cdi), err
+	}
 	for _, device := range a.Devices {
 		info, err := deviceInfo(a)
 		if err != nil {
@@ -146,6 +150,11 @@ func (m *Manager) markSaved(all []*allocation) {
 func (m *Manager) prepare() error {
 	if err := os.MkdirAll(m.config.DeviceInfoDir, 0o755); err != nil {
 		return fmt.Errorf("directory of device information: %w", err)
+	}
+	if m.config.Claimable > 0 || len(m.Claims()) > 0 {
+		if err := os.MkdirAll(m.config.CDIDir, 0o755); err != nil {
+			return fmt.Errorf("directory of CDI files: %w", err)
+		}
 	}
 	roots := []string{m.config.Root}
 	for _, a := range m.inOrder() {

@@ -73,7 +73,9 @@ func (m *Manager) grantOne(ev *pod.AddPod, to *pod.Memif, txn *eventloop.Txn) er
 		return pod.Errorf(pod.CodeDeviceMissing,
 			"%s: container %s: allocation %s was released meanwhile: delete the pod and create it again", ev, to.Container, to.Allocation)
 	}
-	if isOtherPod(had.Pod, ev.ID) || had.Granted && had.Container != to.Container {
+	_, used := m.user(had.ID)
+	handedOn := had.Claim != nil && !used && had.Claim.IsFor(ev.ID) // a claim outlives its pods
+	if isOtherPod(had.Pod, ev.ID) && !handedOn || had.Granted && had.Container != to.Container {
 		return pod.Errorf(pod.CodeDeviceMissing, "%s: container %s: allocation %s belongs to container %s of pod %s",
 			ev, to.Container, had.ID, had.Container, had.Pod)
 	}

@@ -40,7 +40,7 @@ func New(config Config) (*Manager, error) {
 	}
 	m := &Manager{
 		config:      config,
-		health:      newHealth(config.Count),
+		health:      newHealth(config.pluginCount()),
 		wake:        make(chan struct{}, 1),
 		allocations: make(map[string]*allocation),
 		users:       make(map[string]map[pod.Key]pod.ID),
@@ -56,6 +56,8 @@ func (m *Manager) Register(l *eventloop.Loop) {
 	eventloop.On(l, "devicemanager", m.Grant)
 	eventloop.On(l, "devicemanager", m.Leave)
 	eventloop.On(l, "devicemanager", m.Release)
+	eventloop.On(l, "devicemanager", m.PrepareClaim)
+	eventloop.On(l, "devicemanager", m.ReleaseClaim)
 	l.OnResync("devicemanager", m.resync)
 }
 
@@ -166,7 +168,9 @@ func (m *Manager) Secret(allocation string) secret.Text {
 // of the loop: kubelet may send requests immediately.
 func (m *Manager) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return m.registrar.run(ctx) })
+	if m.config.pluginCount() > 0 {
+		group.Go(func() error { return m.registrar.run(ctx) })
+	}
 	group.Go(func() error { return newCollector(m).run(ctx) })
 	return group.Wait()
 }

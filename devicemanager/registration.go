@@ -163,7 +163,7 @@ func (p *registrar) registerIfNeeded(ctx context.Context) {
 	}
 	p.registeredWith, p.registeredAt, p.noStreamSince, p.lastLogged, p.failures = kubelet, time.Now(), time.Time{}, "", 0
 	p.notBefore = p.registeredAt.Add(p.pause.NextBackOff()) // for a kubelet that accepts and never opens a stream
-	p.config.Log.Info("registered with kubelet", "devices", p.config.Count)
+	p.config.Log.Info("registered with kubelet", "devices", p.config.pluginCount())
 }
 
 // isFollowed reports whether kubelet watches the devices, or may still open its stream.

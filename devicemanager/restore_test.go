@@ -162,10 +162,14 @@ func TestRestoreResolvesDuplicateDevicesAndSockets(t *testing.T) {
 func whole() *allocation {
 	id := strings.Repeat("x", idLength)
 	return &allocation{successor: strings.Repeat("y", idLength), Allocation: pod.Allocation{
-		ID: id, Socket: 7, Devices: []string{"memif-0", "memif-12"}, Directory: "/run/weft/memif/" + id,
+		ID: id, Socket: 7, Devices: []string{"memif-12"}, Directory: "/run/weft/memif/" + id,
 		Created: time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC), Secret: secret.Text(strings.Repeat("s", secretLength)),
 		Pod: pod.ID{Namespace: "shop", Name: "a", UID: "u"}, Container: "c", UID: 1, GID: 2, Granted: true,
 		Attachment: pod.Key{Network: "weft", ContainerID: "s1", IfName: "eth0"}, Netns: pod.Netns{Path: "/run/netns/s1", Inode: 3, Device: 4},
+		Claim: &pod.ClaimedDevice{
+			ClaimID: pod.ClaimID{Namespace: "shop", Name: "c", UID: "v"}, Device: "memif-12", Request: "m", Pods: []string{"u"},
+			Parameters: pod.ClaimParameters{Interface: "fast", Network: "blue", Options: map[string]json.RawMessage{"ringSize": json.RawMessage("512")}},
+		},
 	}}
 }
 
@@ -236,7 +240,7 @@ func FuzzOwnerRecord(f *testing.F) {
 		if a.validate() != nil {
 			return
 		}
-		files, err := Config{DeviceInfoDir: "/devinfo"}.files(a)
+		files, err := Config{DeviceInfoDir: "/devinfo", CDIDir: "/cdi", ClaimPath: "/memif"}.files(a)
 		if err != nil {
 			return // a time that JSON cannot represent
 		}

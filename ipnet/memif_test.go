@@ -85,6 +85,45 @@ func TestInvalidMemifLeavesNothingAndHasAReason(t *testing.T) {
 	}
 }
 
+// claimed adds a memif of a claim to the request of a pod.
+func claimed(ev *pod.AddPod, name string, socket uint32, options pod.InterfaceOptions) {
+	g := grant(name, socket, 1)
+	g.Container, g.Allocation.Claim = "", &pod.ClaimedDevice{ClaimID: pod.ClaimID{Namespace: "default", Name: "c", UID: "u"}, Device: g.Allocation.Devices[0]}
+	ev.Grants = append([]pod.Grant{g}, ev.Grants...)
+	ev.Claimed = append(ev.Claimed, pod.InterfaceRequest{Name: name, Type: pod.TypeMemif, Network: "default", Options: options, Claim: "default/c", Allocation: g.Allocation.ID})
+}
+
+// A pod has memifs by both ways: each claim's memif has the device of the claim, and the annotation's has that of the container.
+func TestMemifsOfClaimsAndAnnotationHaveTheirOwnDevices(t *testing.T) {
+	n := newNode(t, four).run(t)
+	ev := asking("a", "m1/memif", "")
+	group := pod.ID32(7)
+	claimed(ev, "fast", 8, pod.InterfaceOptions{Memif: pod.MemifOptions{GID: &group}})
+	claimed(ev, "slow", 9, pod.InterfaceOptions{})
+	var got []string
+	for _, i := range n.add(t, ev).Interfaces[1:] {
+		got = append(got, fmt.Sprintf("%s:%s:%d:%d", i.Name, i.Memif.Allocation, i.Memif.Socket, i.Memif.ID))
+	}
+	if want := "[m1:allocation-of-vnf:1:1 fast:allocation-of-fast:8:1 slow:allocation-of-slow:9:1]"; fmt.Sprint(got) != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestMemifOfAnnotationGetsNoDeviceOfAClaim(t *testing.T) {
+	n := newNode(t, four).run(t)
+	ev := asking("a", "m1/memif", "")
+	ev.Grants = nil
+	claimed(ev, "fast", 8, pod.InterfaceOptions{})
+	checkRefusal(t, n.refuses(t, ev), pod.CodeDeviceMissing, "interface m1: the pod's containers have 0 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 1")
+}
+
+func TestClaimAboveTheCapsIsRefusedByItsName(t *testing.T) {
+	n := newNode(t, four).run(t)
+	ev := asking("a", "", "")
+	claimed(ev, "fast", 8, pod.InterfaceOptions{Memif: pod.MemifOptions{RingSize: 8192}})
+	checkRefusal(t, n.refuses(t, ev), pod.CodeInvalidAnnotation, "claim default/c: interface fast: ringSize 8192 is more than this node allows, which is 4096")
+}
+
 func TestErrorOfANodeWithoutMemifsNamesTheSetting(t *testing.T) {
 	n := newNode(t, four)
 	config := ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}

@@ -64,7 +64,25 @@ type InterfaceRequest struct {
 	Network string // "default", "stub", or a custom network's name
 	Options InterfaceOptions
 
-	Definition string // NetworkAttachmentDefinition that requests it, namespace/name; "": AnnotationCustom does
+	Definition string // NetworkAttachmentDefinition that requests it, namespace/name; "": AnnotationCustom does, or a claim
+	Claim      string // ResourceClaim that requests it, namespace/name; "": none
+	Allocation string // id of the claim's allocation
+}
+
+// Source names what requests the interface, for errors.
+func (r InterfaceRequest) Source() string {
+	if r.Claim != "" {
+		return "claim " + r.Claim
+	}
+	return "annotation " + r.Annotation()
+}
+
+// OptionsSource names what has the interface's options, for errors.
+func (r InterfaceRequest) OptionsSource() string {
+	if r.Claim != "" {
+		return r.Source()
+	}
+	return "annotation " + AnnotationOptions
 }
 
 // Annotation returns the annotation that requests the interface, for errors.
@@ -205,10 +223,13 @@ func parseItem(item string) (r InterfaceRequest, why string) {
 	case !IsInterfaceType(r.Type):
 		return r, "the type must be tap, veth or memif"
 	case !IsLabel(r.Network):
-		return r, "the network must be default, stub or the name of a custom network"
+		return r, invalidNetwork
 	}
 	return r, ""
 }
+
+// invalidNetwork is the error of a network that cannot be one.
+const invalidNetwork = "the network must be default, stub or the name of a custom network"
 
 // IsInterfaceType reports whether s is an interface type that a pod can request.
 func IsInterfaceType(s string) bool {

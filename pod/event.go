@@ -21,7 +21,8 @@ type AddPod struct {
 	AnnotationsFrom string // source: runtime, cache, API server, or none
 	Requested       Requested
 	Selected        []InterfaceRequest // by NetworkAttachmentDefinitions
-	Grants          []Grant            // of devices, in the order of the pod's containers; only if the pod requests a memif
+	Claimed         []InterfaceRequest // by ResourceClaims
+	Grants          []Grant            // of devices: those of claims, and if the pod requests other memifs, those of its containers in their order
 
 	// Prepare completes the fields of the request before the event is queued; nil if they are complete.
 	Prepare func(context.Context, *AddPod) error
@@ -71,8 +72,8 @@ type Requested struct {
 func (e *AddPod) HasMain() bool { return e.Mode != ModeChained && e.Mode != ModeIPAM }
 
 // Extra returns the interfaces that the pod requests in addition to the main one: those of its annotations in their order, then those of
-// its NetworkAttachmentDefinitions. Errors have code 103. The first call parses the annotations, so Annotations and Selected must be set
-// before. The caller must not change the result.
+// its NetworkAttachmentDefinitions, then those of its claims. Errors have code 103. The first call parses the annotations, so Annotations,
+// Selected and Claimed must be set before. The caller must not change the result.
 func (e *AddPod) Extra() ([]InterfaceRequest, error) {
 	if e.extra == nil {
 		requests, err := e.parseExtra()
@@ -86,8 +87,8 @@ func (e *AddPod) parseExtra() ([]InterfaceRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := len(requests) + len(e.Selected); n > MaxCustomInterfaces {
-		return nil, Errorf(CodeInvalidAnnotation, "annotations %s and %s: %d interfaces, at most %d are possible", AnnotationCustom, AnnotationNetworks, n, MaxCustomInterfaces)
+	if n := len(requests) + len(e.Selected) + len(e.Claimed); n > MaxCustomInterfaces {
+		return nil, Errorf(CodeInvalidAnnotation, "annotations %s and %s, and claims: %d interfaces, at most %d are possible", AnnotationCustom, AnnotationNetworks, n, MaxCustomInterfaces)
 	}
 	taken := map[string]bool{e.Key.IfName: true}
 	for _, r := range requests {
@@ -100,7 +101,13 @@ func (e *AddPod) parseExtra() ([]InterfaceRequest, error) {
 		}
 		taken[r.Name] = true
 	}
-	return append(requests, e.Selected...), nil
+	for _, r := range e.Claimed {
+		if taken[r.Name] {
+			return nil, Errorf(CodeInvalidAnnotation, "%s: interface %s is another interface of the pod; choose another name in the claim's parameters", r.Source(), r.Name)
+		}
+		taken[r.Name] = true
+	}
+	return slices.Concat(requests, e.Selected, e.Claimed), nil
 }
 
 // String returns the name of the event in logs and records.

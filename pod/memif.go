@@ -129,8 +129,8 @@ func NoMemifs(container, have string) string {
 // UnknownGroup is the group of a container whose group is unknown.
 const UnknownGroup = -1
 
-// Allocation are the devices of one container: a directory with a socket of the dataplane and its secret. It outlives sandboxes:
-// kubelet allocates once in a pod's life.
+// Allocation are the devices of one container, or one device of a claim: a directory with a socket of the dataplane and its secret. It
+// outlives sandboxes: kubelet allocates once in a pod's life, and prepares a claim once.
 type Allocation struct {
 	ID        string    // 20 letters and digits; name of the directory
 	Socket    uint32    // number of its socket in the dataplane
@@ -152,15 +152,17 @@ type Allocation struct {
 	// access.
 	UID, GID int
 	Granted  bool
+
+	Claim *ClaimedDevice // immutable; nil: kubelet's device plugin manager requested the devices
 }
 
 // SocketPath returns the path of the allocation's socket on the node.
 func (a *Allocation) SocketPath() string { return a.Directory + "/memif.sock" }
 
-// Grant is the allocation of a container, according to kubelet, with the group of its processes.
+// Grant is the allocation of a container, according to kubelet, or of a claim, with the group of its processes.
 type Grant struct {
-	Container  string
-	GID        int // of fsGroup or runAsGroup, or UnknownGroup
+	Container  string // "": of a claim, which several containers may have
+	GID        int    // of fsGroup or runAsGroup, or UnknownGroup
 	Allocation Allocation
 }
 

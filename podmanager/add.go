@@ -81,7 +81,10 @@ func (m *Manager) prepare(ctx context.Context, req *weftv1.AddRequest, ev *pod.A
 	if ev.Selected, err = m.selected(ctx, ev); err != nil {
 		return err
 	}
-	if ev.Grants, err = m.grants(ctx, ev); err != nil {
+	if err := m.claimed(ctx, ev); err != nil {
+		return err
+	}
+	if err := m.grants(ctx, ev); err != nil {
 		return err
 	}
 	if m.config.Learn != nil {
@@ -293,17 +296,39 @@ func isOurs(alias string, key pod.Key) bool {
 	return alias == whole || strings.HasPrefix(alias, whole+"/") || len(whole) > maxAlias && strings.HasPrefix(alias, aliasPrefix)
 }
 
-// grants returns the pod's devices if it requests a memif. It ignores invalid annotations: the handlers that create
-// interfaces report them.
-func (m *Manager) grants(ctx context.Context, ev *pod.AddPod) ([]pod.Grant, error) {
+// claimed adds the memifs of the pod's claims, which are prepared before the sandbox exists.
+func (m *Manager) claimed(ctx context.Context, ev *pod.AddPod) error {
+	ev.Claimed, ev.Grants = nil, nil
+	if m.config.Claims == nil || ev.ID.IsZero() || ev.Mode == pod.ModeIPAM {
+		return nil
+	}
+	grants, err := m.config.Claims(ctx, ev.ID)
+	if err != nil {
+		return withCode(err, pod.CodeTryAgain, "%s: get the devices of its claims", ev)
+	}
+	for _, g := range grants {
+		r, err := g.Allocation.Claim.Parameters.Request()
+		if err != nil {
+			return pod.Errorf(pod.CodeInvalidConfig, "%s: claim %s: %w", ev, g.Allocation.Claim, err)
+		}
+		r.Claim, r.Allocation = g.Allocation.Claim.String(), g.Allocation.ID
+		ev.Claimed, ev.Grants = append(ev.Claimed, r), append(ev.Grants, g)
+	}
+	return nil
+}
+
+// grants adds the devices of the pod's containers if it requests a memif that no claim has. It ignores invalid annotations: the
+// handlers that create interfaces report them.
+func (m *Manager) grants(ctx context.Context, ev *pod.AddPod) error {
 	if m.config.Grants == nil || ev.ID.IsZero() || ev.Mode == pod.ModeIPAM {
-		return nil, nil
+		return nil
 	}
 	extra, err := ev.Extra()
-	isMemif := func(r pod.InterfaceRequest) bool { return r.Type == pod.TypeMemif }
-	if err != nil || ev.Requested.Type != pod.TypeMemif && !slices.ContainsFunc(extra, isMemif) {
-		return nil, nil //nolint:nilerr // see above
+	needsDevice := func(r pod.InterfaceRequest) bool { return r.Type == pod.TypeMemif && r.Claim == "" }
+	if err != nil || ev.Requested.Type != pod.TypeMemif && !slices.ContainsFunc(extra, needsDevice) {
+		return nil //nolint:nilerr // see above
 	}
 	grants, err := m.config.Grants(ctx, ev.ID)
-	return grants, withCode(err, pod.CodeTryAgain, "%s: get its devices from kubelet", ev)
+	ev.Grants = append(ev.Grants, grants...)
+	return withCode(err, pod.CodeTryAgain, "%s: get its devices from kubelet", ev)
 }

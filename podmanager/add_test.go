@@ -394,6 +394,30 @@ func TestGrantsAreQueriedForMemifsOnly(t *testing.T) {
 	}
 }
 
+// The memifs of a pod's claims are interfaces that it requests, without a query of kubelet.
+func TestPreparedClaimsAddInterfaces(t *testing.T) {
+	n := newNode(t)
+	n.config.Grants = func(context.Context, pod.ID) ([]pod.Grant, error) { return nil, errors.New("no answer") }
+	n.config.Claims = func(_ context.Context, id pod.ID) ([]pod.Grant, error) {
+		return []pod.Grant{{Allocation: pod.Allocation{ID: "x", Claim: &pod.ClaimedDevice{
+			ClaimID: pod.ClaimID{Namespace: id.Namespace, Name: "c"}, Parameters: pod.ClaimParameters{Interface: "fast", Network: "blue"},
+		}}}}, nil
+	}
+	var extra []pod.InterfaceRequest
+	n.onConnect = func(_ context.Context, ev *pod.AddPod) (err error) {
+		extra, err = ev.Extra()
+		return err
+	}
+	req := addOf("c1", "/run/netns/a")
+	if reply, err := n.Add(context.Background(), req); err != nil || reply.GetError() != nil {
+		t.Fatalf("%v, %v", reply, err)
+	}
+	want := pod.InterfaceRequest{Name: "fast", Type: pod.TypeMemif, Network: "blue", Claim: req.GetPod().GetNamespace() + "/c", Allocation: "x"}
+	if len(extra) != 1 || !reflect.DeepEqual(extra[0], want) {
+		t.Errorf("requests %+v, want %+v", extra, want)
+	}
+}
+
 func TestAddFailsWithTryAgainWhileKubeletIsAway(t *testing.T) {
 	n := newNode(t)
 	n.config.Grants = func(context.Context, pod.ID) ([]pod.Grant, error) { return nil, errors.New("no answer") }

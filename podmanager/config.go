@@ -42,6 +42,8 @@ type Config struct {
 	Learn func(ctx context.Context, id pod.ID)
 	// Grants returns the devices of the pod's containers. It is called if the pod requests a memif. Default: none.
 	Grants func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
+	// Claims returns the devices of the pod's prepared claims. Default: none.
+	Claims func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
 	// Verify compares the kernel and the dataplane with the attachment.
 	Verify func(ctx context.Context, a *pod.Attachment) ([]Difference, error)
 	// Later marks the plugin chain of the attachment's ADD as finished and returns the MTUs that later plugins of the chain

@@ -18,6 +18,7 @@ import (
 	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/k8s/dra"
 	"github.com/weftnet/weft/k8s/events"
 	"github.com/weftnet/weft/k8s/networkstatus"
 	"github.com/weftnet/weft/k8s/nodeview"
@@ -93,6 +94,12 @@ func New(c MemberConfig) (m *Member, err error) {
 		Node: view.Node, Client: m.client, Cluster: m.View, State: c.State, Health: c.Health, Log: c.Log,
 	})
 	return m, nil
+}
+
+// NewDriver returns the node's DRA driver; Node and Client of the configuration are the member's.
+func (m *Member) NewDriver(c dra.Config) (*dra.Driver, error) {
+	c.Node = m.Config.Kubernetes.Node
+	return dra.Connect(c, m.client)
 }
 
 // Learn waits for what the cluster knows of the node. card is the network card that the dataplane owns; nil: none.

@@ -111,10 +111,18 @@ func (c *Config) Validate() error {
 		between("gcGrace", c.GCGrace, 0, time.Hour),
 		between("audit", c.Audit, time.Second, 24*time.Hour),
 		oneOf("drift", c.Drift, DriftRepair, DriftReport),
-		c.Dataplane.validate(), c.Addresses.validate(), c.Pods.validate(), c.validatePools(), c.validateMTU(), c.validateLinks(),
+		c.Dataplane.validate(), c.Addresses.validate(), c.Pods.validate(), c.validatePools(), c.validateMTU(), c.validateLinks(), c.validateClaims(),
 		oneOf("hostLinkType", c.Links.HostType, Auto, pod.TypeTap, pod.TypeVeth),
 		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.UI.validate(), c.Tracing.validate(), health.ValidateGates(c.ReadinessGates),
 	)
+}
+
+// validateClaims rejects claims without the API server that has them.
+func (c *Config) validateClaims() error {
+	if c.Devices.Memif.Claims > 0 && c.Kubernetes.Mode == NoCluster {
+		return errors.New("devices.memif.claims: ResourceClaims are the API server's, and kubernetes.mode is none; set it to cluster")
+	}
+	return nil
 }
 
 func (c *Config) validatePools() error {
@@ -375,17 +383,19 @@ func (m *Masquerade) flags(fs *pflag.FlagSet) {
 	fs.Var(&m.Exclude, "ip-masq-exclude", "destinations outside of the cluster without masquerading, prefixes, comma separated")
 }
 
-// Devices configures the device plugin.
+// Devices configures the device plugin and the DRA driver.
 type Devices struct {
 	PluginDir    string // directory of the sockets of kubelet and device plugins
 	PodResources string // kubelet's pod resources socket
 	InfoDir      string // directory of device information files (DPINFO)
+	CDIDir       string // directory of the runtime's CDI files
 	Memif        Memifs
 }
 
 // Memifs configures memif devices and limits their parameters.
 type Memifs struct {
 	Count         int    // number of devices; 0: none
+	Claims        int    // how many of them, the last ones, the DRA driver offers instead of the device plugin
 	Directory     string // parent of the sockets' directories
 	MountPath     string // of a container's directory in the container
 	Writable      bool   // pods can write to their sockets' directories
@@ -399,6 +409,7 @@ type Memifs struct {
 
 func (d *Devices) flags(fs *pflag.FlagSet) {
 	fs.IntVar(&d.Memif.Count, "devices-memif-count", 100, "number of memif devices for this node's pods, 0 to 1024")
+	fs.IntVar(&d.Memif.Claims, "devices-memif-claims", 0, "how many of the devices, the last ones, are for ResourceClaims (DRA) instead of the device plugin, 0 to devices-memif-count")
 	fs.StringVar(&d.Memif.Directory, "devices-memif-directory", "", "parent of the sockets' directories, owned by root; default: memif in the directory of the agent's socket")
 	fs.StringVar(&d.Memif.MountPath, "devices-memif-mount-path", "/run/memif", "where containers have the directory of their socket; /run/vpp, as in Contiv-VPP, hides the directory of a VPP in the container")
 	fs.BoolVar(&d.Memif.Writable, "devices-memif-writable", false, "mount the socket's directory writable into containers")
@@ -410,19 +421,21 @@ func (d *Devices) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&d.PluginDir, "devices-plugin-dir", "/var/lib/kubelet/device-plugins", "directory of the sockets of kubelet and device plugins")
 	fs.StringVar(&d.PodResources, "devices-pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "kubelet's pod resources socket")
 	fs.StringVar(&d.InfoDir, "devices-info-dir", "/var/run/k8s.cni.cncf.io/devinfo/dp", "directory of device information files for CNI plugins")
+	fs.StringVar(&d.CDIDir, "devices-cdi-dir", "/var/run/cdi", "directory of the container runtime's CDI files, for ResourceClaims")
 }
 
 func (d *Devices) validate() error {
 	m := d.Memif
 	return errors.Join(
 		between("devices.memif.count", m.Count, 0, devicemanager.MostDevices),
+		between("devices.memif.claims", m.Claims, 0, m.Count),
 		absolute("devices.memif.directory", m.Directory), mountPath("devices.memif.mountPath", m.MountPath),
 		d.validateDirectory(),
 		between("devices.memif.maxRingSize", m.MaxRingSize, 2, pod.MaxRingSize),
 		between("devices.memif.maxBufferSize", m.MaxBufferSize, 64, pod.MaxBufferSize),
 		between("devices.memif.maxQueues", m.MaxQueues, 1, pod.MaxQueues),
 		between("devices.memif.collectAfter", m.CollectAfter, time.Second, time.Hour),
-		absolute("devices.pluginDir", d.PluginDir), absolute("devices.podResources", d.PodResources), absolute("devices.infoDir", d.InfoDir),
+		absolute("devices.pluginDir", d.PluginDir), absolute("devices.podResources", d.PodResources), absolute("devices.infoDir", d.InfoDir), absolute("devices.cdiDir", d.CDIDir),
 	)
 }
 

@@ -36,8 +36,8 @@ func (l MemifLimits) withDefaults() MemifLimits {
 }
 
 // grantMemifs assigns each requested memif to a container: the container of the requested device, the container that the options
-// name, or the first container that has a device left, in this order. The memifs of a container are numbered from 1: those of other
-// attachments of the sandbox first, then in the order of the annotation.
+// name, or the first container that has a device left, in this order. A memif of a claim has the claim's device. The memifs of a container
+// are numbered from 1: those of other attachments of the sandbox first, then in the order of the annotation. That of a claim has number 1.
 func (rq *request) grantMemifs(specs []spec) error {
 	others := memifsOf(rq.siblings(rq.ev.Key, rq.ev.Netns))
 	left, ids := make([]int, len(rq.ev.Grants)), make(map[string]uint32)
@@ -45,7 +45,7 @@ func (rq *request) grantMemifs(specs []spec) error {
 		held := others[rq.ev.Grants[g].Allocation.ID]
 		left[g] = len(rq.ev.Grants[g].Allocation.Devices) - len(held)
 		for _, i := range held {
-			ids[rq.ev.Grants[g].Container] = max(ids[rq.ev.Grants[g].Container], i.Memif.ID)
+			ids[holderOf(&rq.ev.Grants[g])] = max(ids[holderOf(&rq.ev.Grants[g])], i.Memif.ID)
 		}
 	}
 	chosen, err := chooseGrants(rq.ev, specs, left)
@@ -55,12 +55,15 @@ func (rq *request) grantMemifs(specs []spec) error {
 	for at := range specs {
 		if g, ok := chosen[at]; ok {
 			grant := &rq.ev.Grants[g]
-			ids[grant.Container]++
-			specs[at].memif = specs[at].memifOf(grant, ids[grant.Container])
+			ids[holderOf(grant)]++
+			specs[at].memif = specs[at].memifOf(grant, ids[holderOf(grant)])
 		}
 	}
 	return sameOwner(rq.ev, specs, others)
 }
+
+// holderOf returns the container of a grant, or the allocation of a claim, which is not of one container.
+func holderOf(g *pod.Grant) string { return cmp.Or(g.Container, g.Allocation.ID) }
 
 // chooseGrants assigns a device grant to each requested memif, by the index of its spec; left counts the free devices of each grant.
 func chooseGrants(ev *pod.AddPod, specs []spec, left []int) (map[int]int, error) {
@@ -68,6 +71,17 @@ func chooseGrants(ev *pod.AddPod, specs []spec, left []int) (map[int]int, error)
 	if at, g, err := byDevice(ev, specs, left); err != nil {
 		return nil, err
 	} else if g >= 0 {
+		left[g]--
+		chosen[at] = g
+	}
+	for at, s := range specs {
+		if s.allocation == "" {
+			continue
+		}
+		g := slices.IndexFunc(ev.Grants, func(g pod.Grant) bool { return g.Allocation.ID == s.allocation })
+		if g < 0 || left[g] <= 0 {
+			return nil, pod.Errorf(pod.CodeDeviceMissing, "%s: %s: interface %s: its device was released; delete the pod and create it again", ev, s.optionsSource, s.name)
+		}
 		left[g]--
 		chosen[at] = g
 	}
@@ -94,7 +108,9 @@ func byDevice(ev *pod.AddPod, specs []spec, left []int) (at, g int, err error) {
 	if device == "" || at < 0 {
 		return at, -1, nil
 	}
-	g = slices.IndexFunc(ev.Grants, func(g pod.Grant) bool { return slices.Contains(g.Allocation.Devices, device) })
+	g = slices.IndexFunc(ev.Grants, func(g pod.Grant) bool {
+		return g.Allocation.Claim == nil && slices.Contains(g.Allocation.Devices, device)
+	})
 	c := specs[at].options.Container
 	switch {
 	case g < 0:
@@ -125,7 +141,7 @@ func memifsOf(attachments []*pod.Attachment) map[string][]pod.Interface {
 // firstWithRoom returns the first grant with a free device, of a container unless that is ""; -1 if there is none.
 func firstWithRoom(grants []pod.Grant, left []int, container string) int {
 	for g := range grants {
-		if left[g] > 0 && (container == "" || grants[g].Container == container) {
+		if left[g] > 0 && grants[g].Allocation.Claim == nil && (container == "" || grants[g].Container == container) {
 			return g
 		}
 	}
@@ -161,12 +177,12 @@ func deviceMissing(ev *pod.AddPod, specs []spec, s spec) error {
 	}
 	needed, have := 0, 0
 	for _, o := range specs {
-		if o.kind == pod.TypeMemif && (s.options.Container == "" || o.options.Container == s.options.Container) {
+		if o.kind == pod.TypeMemif && o.allocation == "" && (s.options.Container == "" || o.options.Container == s.options.Container) {
 			needed++
 		}
 	}
 	for _, g := range ev.Grants {
-		if s.options.Container == "" || g.Container == s.options.Container {
+		if g.Allocation.Claim == nil && (s.options.Container == "" || g.Container == s.options.Container) {
 			have += len(g.Allocation.Devices)
 		}
 	}
@@ -176,7 +192,9 @@ func deviceMissing(ev *pod.AddPod, specs []spec, s spec) error {
 func containersOf(ev *pod.AddPod) string {
 	var names []string
 	for _, g := range ev.Grants {
-		names = append(names, g.Container)
+		if g.Allocation.Claim == nil {
+			names = append(names, g.Container)
+		}
 	}
 	return cmp.Or(strings.Join(names, ", "), "none")
 }
@@ -186,23 +204,26 @@ func containersOf(ev *pod.AddPod) string {
 func sameOwner(ev *pod.AddPod, specs []spec, others map[string][]pod.Interface) error {
 	first := make(map[string]spec)
 	for _, held := range others {
-		first[held[0].Memif.Container] = spec{name: held[0].Name, memif: held[0].Memif}
+		first[sharersOf(held[0].Memif)] = spec{name: held[0].Name, memif: held[0].Memif}
 	}
 	for _, s := range specs {
 		if s.memif == nil {
 			continue
 		}
-		o, shared := first[s.memif.Container]
+		o, shared := first[sharersOf(s.memif)]
 		if shared && (o.memif.UID != s.memif.UID || o.memif.GID != s.memif.GID) {
 			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: annotation %s: interfaces %s and %s of container %s share a socket, so their uid and gid must be the same",
 				ev, pod.AnnotationOptions, o.name, s.name, s.memif.Container)
 		}
 		if !shared {
-			first[s.memif.Container] = s
+			first[sharersOf(s.memif)] = s
 		}
 	}
 	return nil
 }
+
+// sharersOf returns what shares a socket: the memifs of a container, or one memif of a claim.
+func sharersOf(m *pod.Memif) string { return cmp.Or(m.Container, m.Allocation) }
 
 // memifPossible rejects a memif that this node or its network does not allow.
 func (rq *request) memifPossible(s spec) error {

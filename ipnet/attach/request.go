@@ -35,7 +35,9 @@ type spec struct {
 	txQueues  int
 	memif     *pod.Memif // of type memif
 
-	definition string // name of its NetworkAttachmentDefinition
+	definition    string // name of its NetworkAttachmentDefinition
+	allocation    string // id of the allocation of its claim; "": no claim requests it
+	optionsSource string // what has its options, for errors
 }
 
 // request resolves the interfaces of one AddPod event.
@@ -143,6 +145,7 @@ func (rq *request) extra(r pod.InterfaceRequest) (spec, error) {
 	s := spec{
 		name: r.Name, kind: cmp.Or(r.Type, rq.host.LinkTypes().Pod), network: r.Network, object: desired.ObjectName(rq.ev.Key, r.Name),
 		wanted: addressesOf(r.Options.IPs), options: r.Options.Memif, definition: r.Definition,
+		allocation: r.Allocation, optionsSource: r.OptionsSource(),
 		rxQueues: r.Options.RxQueues, txQueues: r.Options.TxQueues,
 	}
 	if s.network == pod.DefaultNetwork {
@@ -245,7 +248,7 @@ func (rq *request) madeAlready(r pod.InterfaceRequest) (bool, error) {
 				return true, nil
 			}
 			return false, pod.Errorf(pod.CodeInvalidAnnotation,
-				"%s: annotation %s: interface %s is in the sandbox already, of attachment %s; choose another name", rq.ev, r.Annotation(), r.Name, a.Key)
+				"%s: %s: interface %s is in the sandbox already, of attachment %s; choose another name", rq.ev, r.Source(), r.Name, a.Key)
 		}
 	}
 	return false, nil
@@ -342,8 +345,8 @@ type option struct {
 func allowed(ev *pod.AddPod, s spec, options ...option) error {
 	for _, o := range options {
 		if o.asked > o.most {
-			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: annotation %s: interface %s: %s %d is more than this node allows, which is %d",
-				ev, pod.AnnotationOptions, s.name, o.name, o.asked, o.most)
+			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: %s: interface %s: %s %d is more than this node allows, which is %d",
+				ev, s.optionsSource, s.name, o.name, o.asked, o.most)
 		}
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	admission "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbac "k8s.io/api/rbac/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/weftnet/weft/k8s/controller"
@@ -47,10 +48,11 @@ func TestManifestsAreValid(t *testing.T) {
 		"Role": func() any { return &rbac.Role{} }, "RoleBinding": func() any { return &rbac.RoleBinding{} },
 		"ValidatingAdmissionPolicy":        func() any { return &admission.ValidatingAdmissionPolicy{} },
 		"ValidatingAdmissionPolicyBinding": func() any { return &admission.ValidatingAdmissionPolicyBinding{} },
+		"DeviceClass":                      func() any { return &resourceapi.DeviceClass{} },
 		"MutatingAdmissionPolicy":          func() any { return &admission.MutatingAdmissionPolicy{} },
 		"MutatingAdmissionPolicyBinding":   func() any { return &admission.MutatingAdmissionPolicyBinding{} },
 	}
-	for _, file := range []string{"rbac", "admission", "annotate", "taint", "endpoints", "operator", "pods", "memif-limits"} {
+	for _, file := range []string{"rbac", "admission", "annotate", "taint", "endpoints", "operator", "pods", "memif-limits", "claims"} {
 		for kind, list := range documents(t, file+".yaml") {
 			if into[kind] == nil {
 				t.Fatalf("%s: unexpected kind %s", file, kind)

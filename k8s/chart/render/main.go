@@ -39,6 +39,7 @@ var manifests = map[string]manifest{
 	"annotate.yaml":     {nil, []string{"annotate.yaml"}},
 	"pods.yaml":         {nil, []string{"pods.yaml"}},
 	"memif-limits.yaml": {map[string]any{"admission": map[string]any{"setMemifLimits": true}}, []string{"memif-limits.yaml"}},
+	"claims.yaml":       {map[string]any{"claims": true}, []string{"claims.yaml"}},
 	"operator.yaml":     {map[string]any{"operatorRoles": true}, []string{"operator.yaml"}},
 	"taint.yaml":        {map[string]any{"controller": map[string]any{"untaintNodes": true}}, []string{"taint.yaml"}},
 	"endpoints.yaml":    {map[string]any{"controller": map[string]any{"serviceEndpoints": true}}, []string{"endpoints.yaml"}},

@@ -1,0 +1,127 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/pod"
+)
+
+// requestedDevices returns the devices that an allocated claim has of this node, with the interfaces that it requests.
+func requestedDevices(claim *resourceapi.ResourceClaim, node string) ([]pod.ClaimedDevice, error) {
+	allocation := claim.Status.Allocation
+	if allocation == nil {
+		return nil, fmt.Errorf("claim %s/%s is not allocated", claim.Namespace, claim.Name)
+	}
+	counts, seen := make(map[string]int), make(map[string]int)
+	for _, r := range allocation.Devices.Results {
+		if r.Driver == pod.ClaimDriver && r.Pool == node {
+			counts[r.Request]++
+		}
+	}
+	var found []pod.ClaimedDevice
+	for _, r := range allocation.Devices.Results {
+		if r.Driver != pod.ClaimDriver || r.Pool != node {
+			continue
+		}
+		parameters, err := parametersOf(allocation.Devices.Config, r.Request)
+		if err != nil {
+			return nil, fmt.Errorf("claim %s/%s: %w", claim.Namespace, claim.Name, err)
+		}
+		parameters = parameters.Named(r.Request, seen[r.Request], counts[r.Request])
+		seen[r.Request]++
+		if _, err := parameters.Request(); err != nil {
+			return nil, fmt.Errorf("claim %s/%s: request %s: %w", claim.Namespace, claim.Name, r.Request, err)
+		}
+		found = append(found, pod.ClaimedDevice{
+			ClaimID: idOf(claim), Device: r.Device, Request: r.Request, Parameters: parameters, Pods: consumers(claim),
+		})
+	}
+	return found, nil
+}
+
+// parametersOf merges the parameters of a request: those of its DeviceClass, then those of the claim, in their order.
+func parametersOf(configurations []resourceapi.DeviceAllocationConfiguration, request string) (p pod.ClaimParameters, err error) {
+	for _, source := range []resourceapi.AllocationConfigSource{resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim} {
+		for _, c := range configurations {
+			if c.Source != source || c.Opaque == nil || c.Opaque.Driver != pod.ClaimDriver || !concerns(c.Requests, request) {
+				continue
+			}
+			if err := p.Merge(c.Opaque.Parameters.Raw); err != nil {
+				return p, fmt.Errorf("request %s: parameters (%s): %w", request, source, err)
+			}
+		}
+	}
+	return p, nil
+}
+
+// concerns reports whether a configuration is for a request; a request of alternatives has the chosen one behind a slash.
+func concerns(requests []string, request string) bool {
+	base, _, _ := strings.Cut(request, "/")
+	return len(requests) == 0 || slices.Contains(requests, request) || slices.Contains(requests, base)
+}
+
+// consumers returns the UIDs of the pods that a claim is reserved for.
+func consumers(claim *resourceapi.ResourceClaim) (uids []string) {
+	for _, c := range claim.Status.ReservedFor {
+		if c.APIGroup == "" && c.Resource == "pods" {
+			uids = append(uids, string(c.UID))
+		}
+	}
+	return uids
+}
+
+// collectUntil releases claims that vanished, at once and periodically, until ctx ends.
+func (d *Driver) collectUntil(ctx context.Context) {
+	tick := time.NewTicker(d.config.Collect)
+	defer tick.Stop()
+	for {
+		d.collect(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// collect releases the prepared claims that no longer exist, or that no pod needs: kubelet forgets them if it loses its state. Those that
+// an attachment uses stay.
+func (d *Driver) collect(ctx context.Context) {
+	for _, id := range d.config.Devices.Claims() {
+		reason, err := d.obsolete(ctx, id)
+		if err != nil && ctx.Err() == nil {
+			d.config.Log.Debug("claim not looked up", "claim", id.String(), "err", err)
+		}
+		if reason == "" {
+			continue
+		}
+		if err := d.config.Devices.Unclaim(ctx, id, reason); err != nil {
+			d.config.Log.Debug("obsolete claim not released", "claim", id.String(), "reason", reason, "err", err)
+		}
+	}
+}
+
+// obsolete returns why a prepared claim is obsolete; "" if it is not.
+func (d *Driver) obsolete(ctx context.Context, id pod.ClaimID) (string, error) {
+	claim, err := d.config.Client.ResourceV1().ResourceClaims(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "it is deleted", nil
+	case err != nil:
+		return "", client.OneLine(err)
+	case string(claim.UID) != id.UID:
+		return "another claim has its name", nil
+	case claim.Status.Allocation == nil || len(claim.Status.ReservedFor) == 0:
+		return "no pod needs it", nil
+	}
+	return "", nil
+}

@@ -1,0 +1,220 @@
+// Package dra is the DRA driver of memifs: it offers this node's memifs to the scheduler, and prepares those of ResourceClaims for
+// kubelet.
+package dra
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+
+	"github.com/weftnet/weft/internal/unixsocket"
+	"github.com/weftnet/weft/internal/version"
+	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/pod"
+)
+
+// devices are the memifs of the node.
+type devices interface {
+	Claimable() []string
+	Claim(ctx context.Context, claim pod.ClaimID, devices []pod.ClaimedDevice) ([]pod.Allocation, error)
+	Unclaim(ctx context.Context, claim pod.ClaimID, reason string) error
+	Claims() []pod.ClaimID
+	Allocations() []pod.Allocation
+}
+
+// Config configures a [Driver].
+type Config struct {
+	Node    string // its name in Kubernetes
+	Client  kubernetes.Interface
+	Devices devices
+	Limits  Limits
+
+	KubeletDir string                         // default /var/lib/kubelet
+	CDIDevice  func(a *pod.Allocation) string // the name by which the runtime finds an allocation
+	Collect    time.Duration                  // interval of looking for claims that vanished; default 1 min
+	Log        *slog.Logger
+}
+
+// Limits are the most that a claim can request of a memif.
+type Limits struct {
+	RingSize, BufferSize, Queues int
+}
+
+// Driver serves kubelet.
+type Driver struct {
+	config   Config
+	statuses *statuses
+	health   *health
+}
+
+// New returns a driver that does nothing before Run.
+func New(c Config) *Driver {
+	c.KubeletDir = cmp.Or(c.KubeletDir, "/var/lib/kubelet")
+	c.Collect = cmp.Or(c.Collect, time.Minute)
+	return &Driver{config: c, statuses: newStatuses(c.Client, c.Node, c.Log), health: newHealth()}
+}
+
+// Limits of the requests of the driver, a second and in a burst.
+const (
+	requestRate  = 20
+	requestBurst = 40
+)
+
+// Connect returns a driver with a client of client-go's own, for the library of drivers takes no other. Only programs with a driver have
+// that client, which has the kinds of all groups.
+func Connect(c Config, to *client.Client) (*Driver, error) {
+	connection := *to.Connection()
+	connection.UserAgent = "weft-agent/" + version.String()
+	connection.QPS, connection.Burst = requestRate, requestBurst
+	var err error
+	if c.Client, err = kubernetes.NewForConfig(&connection); err != nil {
+		return nil, fmt.Errorf("make a client of all kinds: %w", err)
+	}
+	return New(c), nil
+}
+
+// retryStart is the time between attempts to serve kubelet, whose directories may be missing.
+const retryStart = 10 * time.Second
+
+// Run offers the devices and serves kubelet until ctx ends. Kubelet connects to the sockets by itself, also after its restart.
+func (d *Driver) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(klog.NewContext(ctx, logr.FromSlogHandler(d.config.Log.Handler())))
+	defer stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.statuses.run(ctx)
+	}()
+	defer func() { stop(); <-ended }()
+	for {
+		helper, err := d.start(ctx)
+		if err == nil {
+			defer helper.Stop()
+			break
+		}
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it ends
+		}
+		d.config.Log.Warn("claims of memifs are not served, retrying", "err", err)
+		select {
+		case <-time.After(retryStart):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	d.collectUntil(ctx)
+	return nil
+}
+
+// start serves kubelet's sockets and publishes the devices.
+func (d *Driver) start(ctx context.Context) (*kubeletplugin.Helper, error) {
+	own := filepath.Join(d.config.KubeletDir, "plugins", pod.ClaimDriver)
+	if err := makeDirectory(own); err != nil {
+		return nil, err
+	}
+	helper, err := kubeletplugin.Start(ctx, &plugin{Driver: d},
+		kubeletplugin.DriverName(pod.ClaimDriver), kubeletplugin.NodeName(d.config.Node), kubeletplugin.KubeClient(d.config.Client),
+		kubeletplugin.PluginDataDirectoryPath(own), kubeletplugin.PluginListener(listen),
+		kubeletplugin.RegistrarDirectoryPath(filepath.Join(d.config.KubeletDir, "plugins_registry")), kubeletplugin.RegistrarListener(listen),
+		kubeletplugin.NodeV1beta1(false), kubeletplugin.GRPCVerbosity(-1))
+	if err != nil {
+		return nil, fmt.Errorf("serve kubelet: %w", err)
+	}
+	if err := helper.PublishResources(ctx, d.resources()); err != nil {
+		helper.Stop()
+		return nil, fmt.Errorf("publish devices: %w", err)
+	}
+	d.config.Log.Info("claims of memifs are served", "devices", len(d.config.Devices.Claimable()))
+	return helper, nil
+}
+
+// plugin is the service that kubelet calls, by way of the helper, which reads the claims from the API server.
+type plugin struct {
+	*Driver
+	drahealth.UnimplementedDRAResourceHealthServer
+}
+
+// PrepareResourceClaims prepares each claim for itself. Kubelet repeats it until all are prepared.
+func (p *plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	results := make(map[types.UID]kubeletplugin.PrepareResult)
+	for _, claim := range claims {
+		prepared, err := p.prepare(ctx, claim)
+		if err != nil {
+			p.config.Log.Warn("claim not prepared", "claim", claim.Namespace+"/"+claim.Name, "err", err)
+		}
+		results[claim.UID] = kubeletplugin.PrepareResult{Devices: prepared, Err: err}
+	}
+	return results, nil
+}
+
+// prepare prepares the devices of one claim.
+func (p *plugin) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+	requested, err := requestedDevices(claim, p.config.Node)
+	if err != nil {
+		return nil, err
+	}
+	allocations, err := p.config.Devices.Claim(ctx, idOf(claim), requested)
+	if err != nil {
+		return nil, err
+	}
+	var prepared []kubeletplugin.Device
+	for i, d := range requested {
+		prepared = append(prepared, kubeletplugin.Device{
+			Requests: []string{d.Request}, PoolName: p.config.Node, DeviceName: d.Device, CDIDeviceIDs: []string{p.config.CDIDevice(&allocations[i])},
+		})
+	}
+	return prepared, nil
+}
+
+// UnprepareResourceClaims releases each claim for itself.
+func (p *plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	results := make(map[types.UID]error)
+	for _, claim := range claims {
+		id := pod.ClaimID{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID)}
+		results[claim.UID] = p.config.Devices.Unclaim(ctx, id, "kubelet no longer needs it")
+		if err := results[claim.UID]; err != nil {
+			p.config.Log.Warn("claim not released", "claim", id.String(), "err", err)
+		}
+	}
+	return results, nil
+}
+
+// HandleError logs errors of the background. All of them are retried, but for an end of a socket's server, which the next start of the
+// agent mends.
+func (p *plugin) HandleError(_ context.Context, err error, msg string) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	p.config.Log.Warn("DRA driver: "+msg, "err", err)
+}
+
+// listen creates a socket that only root can connect to.
+func listen(ctx context.Context, path string) (net.Listener, error) {
+	return unixsocket.Listen(ctx, "unix", path)
+}
+
+func idOf(claim *resourceapi.ResourceClaim) pod.ClaimID {
+	return pod.ClaimID{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID)}
+}
+
+// makeDirectory creates the driver's directory in kubelet's, which must exist.
+func makeDirectory(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("directory of the driver: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package dra
+
+import (
+	"strconv"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/utils/ptr"
+)
+
+// attributes of a device, in the driver's domain.
+const (
+	attributeNode      = "node"
+	attributeRole      = "role"     // of the pod's end
+	attributeDataplane = "nodeRole" // of the dataplane's end
+	attributeNumber    = "number"   // of the device
+	attributeRing      = "maxRingSize"
+	attributeBuffer    = "maxBufferSize"
+	attributeQueues    = "maxQueues"
+)
+
+// resources returns the devices as ResourceSlices: one pool, which has the name of the node.
+func (d *Driver) resources() resourceslice.DriverResources {
+	var all []resourceapi.Device
+	for _, id := range d.config.Devices.Claimable() {
+		all = append(all, d.device(id))
+	}
+	var pool resourceslice.Pool
+	for len(all) > 0 {
+		n := min(len(all), resourceapi.ResourceSliceMaxDevices)
+		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: all[:n]})
+		all = all[n:]
+	}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{d.config.Node: pool}}
+}
+
+func (d *Driver) device(id string) resourceapi.Device {
+	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: ptr.To(s)} }
+	number := func(n int) resourceapi.DeviceAttribute {
+		return resourceapi.DeviceAttribute{IntValue: ptr.To(int64(n))}
+	}
+	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+		attributeRole: text("client"), attributeDataplane: text("server"),
+		attributeRing: number(d.config.Limits.RingSize), attributeBuffer: number(d.config.Limits.BufferSize), attributeQueues: number(d.config.Limits.Queues),
+	}
+	if len(d.config.Node) <= resourceapi.DeviceAttributeMaxValueLength {
+		attributes[attributeNode] = text(d.config.Node)
+	}
+	if n, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:]); err == nil {
+		attributes[attributeNumber] = number(n)
+	}
+	return resourceapi.Device{Name: id, Attributes: attributes}
+}

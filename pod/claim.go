@@ -1,0 +1,195 @@
+package pod
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ClaimDriver is the name of the DRA driver, of its DeviceClass, and of the domain of its attributes.
+const ClaimDriver = "memif.contivpp.io"
+
+// Version and kind of the parameters of a claim.
+const (
+	ClaimAPIVersion = AnnotationPrefix + "v1"
+	ClaimKind       = "MemifParameters"
+)
+
+// ClaimID identifies a ResourceClaim. UID alone identifies it for ever.
+type ClaimID struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// String returns namespace/name.
+func (c ClaimID) String() string { return c.Namespace + "/" + c.Name }
+
+// ClaimedDevice is a device of a claim, with the interface that the claim requests for it.
+type ClaimedDevice struct {
+	ClaimID
+	Device     string          `json:"device"`
+	Request    string          `json:"request"`    // of the claim, with the subrequest if there is one
+	Parameters ClaimParameters `json:"parameters"` // valid
+	Pods       []string        `json:"pods"`       // UIDs of the pods that the claim was reserved for
+}
+
+// IsFor reports whether the claim is reserved for a pod.
+func (d *ClaimedDevice) IsFor(id ID) bool {
+	return d.Namespace == id.Namespace && id.UID != "" && slices.Contains(d.Pods, id.UID)
+}
+
+// ClaimParameters are the parameters of a memif in a claim or a DeviceClass. They take the place of the annotations.
+type ClaimParameters struct {
+	Interface string                     `json:"interface,omitempty"` // its name in the pod
+	Network   string                     `json:"network,omitempty"`
+	Options   map[string]json.RawMessage `json:"options,omitempty"` // as in AnnotationOptions
+}
+
+// Merge parses opaque parameters. They replace the parameters so far, each option for itself: those of a claim precede those of its
+// DeviceClass. The result may be invalid as a whole, which Request reports.
+func (p *ClaimParameters) Merge(raw []byte) error {
+	if len(raw) > maxAnnotation {
+		return fmt.Errorf("%d bytes, at most %d are read", len(raw), maxAnnotation)
+	}
+	keys, err := members(raw)
+	if err != nil {
+		return err
+	}
+	kind, version := "", ""
+	for _, key := range keys {
+		switch key.name {
+		case "apiVersion":
+			err = textOf(&version, key.value)
+		case "kind":
+			err = textOf(&kind, key.value)
+		case "interface":
+			err = textOf(&p.Interface, key.value)
+		case "network":
+			err = textOf(&p.Network, key.value)
+		case "options":
+			err = p.mergeOptions(key.value)
+		default:
+			err = errors.New("unknown parameter; known are apiVersion, kind, interface, network and options")
+		}
+		if err != nil {
+			return fmt.Errorf("%.80s: %w", key.name, err)
+		}
+	}
+	if version != ClaimAPIVersion || kind != ClaimKind {
+		return fmt.Errorf("apiVersion %.80q and kind %.80q: expected %s and %s", version, kind, ClaimAPIVersion, ClaimKind)
+	}
+	return nil
+}
+
+func textOf(text *string, raw json.RawMessage) error {
+	if err := json.Unmarshal(raw, text); err != nil {
+		return fmt.Errorf("expected a string, not %.300q", raw)
+	}
+	return nil
+}
+
+// mergeOptions parses the options for their errors and keeps their text.
+func (p *ClaimParameters) mergeOptions(raw json.RawMessage) error {
+	if _, err := parseOptions(raw); err != nil {
+		return err
+	}
+	keys, err := members(raw)
+	if err != nil {
+		return err
+	}
+	merged := maps.Clone(p.Options)
+	if merged == nil {
+		merged = make(map[string]json.RawMessage)
+	}
+	for _, key := range keys {
+		merged[key.name] = key.value
+	}
+	p.Options = merged
+	return nil
+}
+
+// Named returns the parameters of device n, from 0, of a request with the given number of devices. The name of the interface is that of
+// the parameters, else that of the request; each one of several devices has its number behind it, from 1.
+func (p ClaimParameters) Named(request string, n, devices int) ClaimParameters {
+	if p.Interface == "" {
+		p.Interface = request[strings.LastIndexByte(request, '/')+1:]
+	}
+	if devices > 1 {
+		p.Interface += strconv.Itoa(n + 1)
+	}
+	return p
+}
+
+// Request returns the interface that the parameters request. The rules are those of the annotations.
+func (p ClaimParameters) Request() (r InterfaceRequest, err error) {
+	r = InterfaceRequest{Name: p.Interface, Type: TypeMemif, Network: p.Network}
+	if r.Network == "" {
+		r.Network = DefaultNetwork
+	}
+	switch {
+	case !IsLinkName(r.Name):
+		return r, fmt.Errorf("interface %.80q: %s", r.Name, invalidLinkName)
+	case !IsLabel(r.Network):
+		return r, fmt.Errorf("network %.80q: %s", r.Network, invalidNetwork)
+	}
+	if len(p.Options) == 0 {
+		return r, nil
+	}
+	raw, err := json.Marshal(p.Options)
+	if err != nil {
+		return r, err
+	}
+	if r.Options, err = parseOptions(raw); err != nil {
+		return r, fmt.Errorf("options: %w", err)
+	}
+	if r.Options.Memif.Container != "" {
+		return r, errors.New("options: container: the pod's spec says which containers have the claim")
+	}
+	return r, nil
+}
+
+// PrepareClaim creates the allocations of a claim's devices. It may be repeated.
+type PrepareClaim struct {
+	Claim   ClaimID
+	Devices []ClaimedDevice // all that the claim has of this node
+
+	// Allocations are set by the handler, in the order of Devices.
+	Allocations []Allocation
+}
+
+// String returns the name of the event in logs and records.
+func (e *PrepareClaim) String() string { return "prepare claim " + e.Claim.String() }
+
+// Validate rejects an event without devices, with a device of another claim, or with a repeated device.
+func (e *PrepareClaim) Validate() error {
+	var seen []string
+	for _, d := range e.Devices {
+		if d.ClaimID != e.Claim || d.UID == "" || d.Device == "" || slices.Contains(seen, d.Device) {
+			return fmt.Errorf("%s: device %q: invalid or repeated", e, d.Device)
+		}
+		seen = append(seen, d.Device)
+	}
+	if len(seen) == 0 {
+		return fmt.Errorf("%s: it has no device of this node", e)
+	}
+	return nil
+}
+
+// ReleaseClaim deletes the allocations of a claim. An unknown claim is no error.
+type ReleaseClaim struct {
+	Claim  ClaimID
+	Reason string
+}
+
+// String returns the name of the event in logs and records.
+func (e *ReleaseClaim) String() string {
+	return fmt.Sprintf("release claim %s (%s)", e.Claim, e.Reason)
+}
+
+// Removal makes handlers run in reverse order and continue after errors.
+func (e *ReleaseClaim) Removal() {}
