@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -48,10 +49,19 @@ var options = map[string]string{
 	"cni.mode=chained": "--mode=chained",
 }
 
-func TestHelmAcceptsTheChart(t *testing.T) {
+// newHelmSpace skips the test unless Helm is requested: its program takes as long to build as Kubernetes', and the chart's tests run Helm's
+// engine.
+func newHelmSpace(t *testing.T) *space {
 	needWeft(t)
+	if os.Getenv("WEFT_E2E_HELM") == "" {
+		t.Skip("WEFT_E2E_HELM=1 builds Helm and runs the tests with it")
+	}
+	return newSpace(t)
+}
+
+func TestHelmAcceptsTheChart(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t)
+	s := newHelmSpace(t)
 	if out, err := s.helm("lint", "--strict", helmChart); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -76,11 +86,10 @@ func TestHelmAcceptsTheChart(t *testing.T) {
 // Helm takes over an installation by kubectl, upgrades a definition of an earlier version, and a changed configuration replaces the agents while
 // traffic continues and the dataplane stays.
 func TestHelmUpgradesDefinitionsAndConfiguration(t *testing.T) {
-	needWeft(t)
 	if weft.OnVPP() {
 		t.Skip("the cluster was installed with the dataplane VPP")
 	}
-	s := newSpace(t)
+	s := newHelmSpace(t)
 	t.Cleanup(s.withoutHelm)
 	server := s.run("server", "n2")
 	load := s.endless("n1", "ping", s.addresses(server)[0].String(), "0", "5ms")

@@ -17,6 +17,7 @@ type pin struct {
 	module   string            // its version is the programs' version
 	programs map[string]string // name -> package
 	stamp    func(version string) string
+	request  string // the variable that requests it; "": every cluster needs it
 }
 
 const (
@@ -34,7 +35,7 @@ var pinned = []pin{
 		"portmap":    plugins + "/plugins/meta/portmap",
 	}},
 	{folder: "etcd", module: "go.etcd.io/etcd/server/v3", programs: map[string]string{"etcd": "go.etcd.io/etcd/server/v3"}},
-	{folder: "helm", module: "helm.sh/helm/v4", programs: map[string]string{"helm": "helm.sh/helm/v4/cmd/helm"}},
+	{folder: "helm", request: "WEFT_E2E_HELM", module: "helm.sh/helm/v4", programs: map[string]string{"helm": "helm.sh/helm/v4/cmd/helm"}},
 	{folder: "containerd", module: containerd, programs: map[string]string{
 		"containerd":              containerd + "/cmd/containerd",
 		"containerd-shim-runc-v2": containerd + "/cmd/containerd-shim-runc-v2",
@@ -48,6 +49,11 @@ var pinned = []pin{
 		"kubectl":                 kubernetes + "/cmd/kubectl",
 		"kubelet":                 kubernetes + "/cmd/kubelet",
 	}},
+}
+
+// requested returns the pins of this run.
+func requested() []pin {
+	return slices.DeleteFunc(slices.Clone(pinned), func(p pin) bool { return p.request != "" && os.Getenv(p.request) == "" })
 }
 
 // stampKubernetes returns the linker flags with the programs' version; kubectl version needs it.

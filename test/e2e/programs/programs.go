@@ -47,7 +47,7 @@ func Find(pins string) (*Set, error) {
 	}
 	s := &Set{paths: map[string]string{}, shared: []string{cache}}
 	var missing []error
-	for _, p := range pinned {
+	for _, p := range requested() {
 		if err := s.add(p, pins, cache); err != nil {
 			missing = append(missing, err)
 		}
@@ -92,7 +92,7 @@ func Ensure(ctx context.Context, pins string, progress io.Writer) (*Set, error) 
 	if err := ensureDebian(ctx, cache, progress); err != nil {
 		return nil, err
 	}
-	for _, p := range pinned {
+	for _, p := range requested() {
 		if err := p.ensure(ctx, builder{pins: pins, cache: cache, progress: progress}); err != nil {
 			return nil, err
 		}
