@@ -22,6 +22,8 @@ import (
 
 // restore restores all packages from the state file. After a reboot the sandboxes are gone with their attachments and leases; devices
 // stay.
+//
+//nolint:funlen // steps in order
 func (a *Agent) restore() error {
 	if err := a.forgetLastBoot(); err != nil {
 		return err

@@ -75,7 +75,7 @@ func lintFiles(c *client, in io.Reader, names []string) error {
 // manifestsIn lists the manifests in a directory; of a file its name.
 func manifestsIn(name string) (files []string, _ error) {
 	if info, err := os.Stat(name); name == "-" || err != nil || !info.IsDir() {
-		return []string{name}, nil
+		return []string{name}, nil //nolint:nilerr // reading the file reports the error
 	}
 	err := filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {

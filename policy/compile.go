@@ -231,6 +231,8 @@ func (p Port) names(n NamedPort) bool {
 }
 
 // resolve returns a rule of a policy with addresses and ports.
+//
+//nolint:revive // a rule and whom it is resolved for
 func (e *Engine) resolve(policy *policyState, r PolicyRule, d Direction, subject *podState, i *Interface) []Rule {
 	origin := policy.String() + " " + r.Name
 	var rules []Rule

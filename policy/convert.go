@@ -262,6 +262,7 @@ var actions = map[string]Action{
 	string(adminv1.AdminNetworkPolicyRuleActionPass): Pass,
 }
 
+//nolint:revive // the fields of a rule of the API
 func (p *Policy) addAdmin(d Direction, n int, name, action string, peers []adminv1.AdminNetworkPolicyEgressPeer, ports *[]adminv1.AdminNetworkPolicyPort) error {
 	r := PolicyRule{Name: fmt.Sprintf("%s[%d]", d, n), AnyPort: ports == nil || len(*ports) == 0}
 	if name != "" {

@@ -119,6 +119,8 @@ func pair(from, to []netip.Addr) (netip.Addr, netip.Addr, error) {
 }
 
 // decide returns the decision of the policies that select an end.
+//
+//nolint:revive // a connection
 func (e *Engine) decide(x end, d Direction, remote netip.Addr, protocol uint8, port uint16) Decision {
 	if x.pod == nil {
 		return Decision{true, "not a pod of the cluster: no policy selects it"}

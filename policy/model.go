@@ -63,6 +63,8 @@ var kindNames = [...]string{"AdminNetworkPolicy", "NetworkPolicy", "MultiNetwork
 func (k Kind) String() string { return kindNames[k] }
 
 // PolicyID names a policy.
+//
+//nolint:revive // an ID alone could be of a pod
 type PolicyID struct {
 	Kind
 	Namespace, Name string // Namespace is empty for kinds of the cluster
@@ -118,6 +120,8 @@ const (
 func (a Action) String() string { return [...]string{"allow", "deny", "pass"}[a] }
 
 // PolicyRule is a rule of a policy. It matches packets of one of its peers to one of its ports.
+//
+//nolint:revive // Rule is a compiled rule
 type PolicyRule struct {
 	Name   string // in explanations, such as "ingress[0]"
 	Action Action

@@ -64,6 +64,8 @@ func show(w *world) string {
 }
 
 // change makes a random change to a world and tells an engine.
+//
+//nolint:funlen // a list of changes
 func (d dice) change(t *testing.T, w *world, e *Engine) {
 	switch d.IntN(12) {
 	case 0:

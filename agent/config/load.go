@@ -146,7 +146,7 @@ func located(err error, origins map[string]setting) error {
 	if err == nil {
 		return nil
 	}
-	if several, is := err.(interface{ Unwrap() []error }); is { //nolint:errorlint // each joined error has a key of its own
+	if several, is := err.(interface{ Unwrap() []error }); is { // each joined error has a key of its own
 		var errs []error
 		for _, e := range several.Unwrap() {
 			errs = append(errs, located(e, origins))

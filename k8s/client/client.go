@@ -104,7 +104,7 @@ func New(connection *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme),
 		networkingv1.AddToScheme(scheme), v1.AddToScheme(scheme), npwg.AddToScheme(scheme), npwg.AddPoliciesToScheme(scheme),
-		adminv1.AddToScheme(scheme)); err != nil {
+		adminv1.Install(scheme)); err != nil {
 		return nil, fmt.Errorf("register kinds: %w", err)
 	}
 	base := rest.CopyConfig(connection)

@@ -107,7 +107,7 @@ func (d *Driver) Run(ctx context.Context) error {
 			break
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it ends
+			return nil // it ends
 		}
 		d.config.Log.Warn("claims of memifs are not served, retrying", "err", err)
 		select {
@@ -199,7 +199,7 @@ func (p *plugin) HandleError(_ context.Context, err error, msg string) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
-	p.config.Log.Warn("DRA driver: "+msg, "err", err)
+	p.config.Log.Warn("the DRA driver reports an error", "step", msg, "err", err)
 }
 
 // listen creates a socket that only root can connect to.

@@ -25,6 +25,7 @@ import (
 // kinds validate objects that are no pods. They report false for an object without rules of Weft.
 var kinds map[string]func(o *object) bool
 
+//nolint:gochecknoinits // the table refers to functions that refer to the table
 func init() {
 	kinds = map[string]func(*object) bool{
 		"Namespace": namespace, "Service": service,

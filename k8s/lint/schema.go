@@ -43,7 +43,7 @@ var schemas = sync.OnceValue(func() map[string]*openapi.Schema {
 		all[crd.Spec.Names.Plural] = schema
 	}
 	if err != nil {
-		panic(fmt.Sprintf("embedded CRDs: %v", err)) // a test reads them
+		panic(fmt.Sprintf("embedded CRDs: %v", err)) //nolint:forbidigo // impossible: a test reads the embedded files
 	}
 	return all
 })

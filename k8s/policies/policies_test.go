@@ -113,6 +113,8 @@ func (l *lab) admit(a *pod.Attachment) map[string]policy.Lists {
 }
 
 // permits reports whether the rules that were applied last permit a connection.
+//
+//nolint:revive // a connection
 func (l *lab) permits(name, nic string, d policy.Direction, remote string, port uint16) bool {
 	for name, rules := range l.Changed(nodeLink) {
 		l.rules[name] = rules

@@ -248,6 +248,8 @@ type plainACL struct {
 }
 
 // permits reports whether a session, or a rule without Reflect, permits a frame of n bytes with the head h.
+//
+//nolint:revive // a packet and its context
 func (c *plainACL) permits(w *worker, i *iface, d direction, h []byte, n int) bool {
 	if !c.parsed {
 		var plain bool

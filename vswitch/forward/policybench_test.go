@@ -27,6 +27,8 @@ func peerRules(n int) []ACLRule {
 // BenchmarkPolicy measures a routed UDP packet at an interface with an input ACL: of a session, and the first one of a flow, which
 // opens a session and, as the table is full, replaces one. The cases alternate with packets that no ACL applies to, so that other load
 // affects both; "ratio" is the median of all ratios to them. Times are those of the thread.
+//
+//nolint:funlen // a table and its loop
 func BenchmarkPolicy(b *testing.B) {
 	const turn = 1 << 13 // packets
 	for _, rules := range []int{0, 10, 1000, 10000} {

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"runtime"
 	"sync"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -362,6 +361,8 @@ func (t *sessionTable) open(p *aclPacket, d direction, generation, now uint32) (
 }
 
 // openFragments opens the session of the later fragments of a packet, or refreshes it. Without room the fragments depend on the lists.
+//
+//nolint:revive // a packet and its context
 func (t *sessionTable) openFragments(p *aclPacket, d direction, fromOpener bool, generation, now uint32) {
 	later := *p
 	later.upper = upperLayer{protocol: p.upper.protocol, later: true}
@@ -381,6 +382,8 @@ func newFlags(d direction, byB bool) sessionFlags {
 }
 
 // insert adds a session whose opener sent a packet, or refreshes it.
+//
+//nolint:revive // a session
 func (t *sessionTable) insert(k sessionKey, flags sessionFlags, generation, now uint32, u *upperLayer) (opened, replaced bool) {
 	h := t.hash(&k)
 	s := t.shard(h)
@@ -531,87 +534,3 @@ func wordsAddr(family uint8, high, low uint64) netip.Addr {
 	}
 	return netip.AddrFrom16(raw)
 }
-
-// Session is a session of an interface that another process continues.
-type Session struct {
-	Opener, Peer         netip.Addr
-	OpenerPort, PeerPort uint16
-	Protocol             uint8
-	Output               bool // the output ACLs permitted it
-	State                uint8
-	Idle                 time.Duration
-}
-
-// handedFlags are the flags of a session's state that another process continues.
-const handedFlags = ackOpener | answered | finOpener | finAnswer | resetFlags
-
-// settledSessions returns the settled sessions. Others begin again with the next packet of their opener.
-func (t *sessionTable) settledSessions(now uint32) (all []Session) {
-	for n := range t.shards {
-		s := &t.shards[n]
-		if t.shared {
-			s.mu.Lock()
-		}
-		for i := range s.sessions[:s.used] {
-			e := &s.sessions[i]
-			if e.flags&inUse == 0 || !e.settled() || e.expired(now) {
-				continue
-			}
-			p := e.packet()
-			all = append(all, Session{Opener: wordsAddr(p.family, p.sourceHigh, p.sourceLow), Peer: wordsAddr(p.family, p.targetHigh, p.targetLow),
-				OpenerPort: p.upper.source, PeerPort: p.upper.target, Protocol: e.protocol, Output: e.direction() == outward,
-				State: uint8(e.flags & handedFlags), Idle: time.Duration(e.idle(now)) * time.Second})
-		}
-		t.unlock(s)
-	}
-	return all
-}
-
-// restore adds a session of another process; invalid ones are skipped. The current lists must permit its next packet.
-func (t *sessionTable) restore(x Session, now uint32) {
-	if !x.Opener.IsValid() || x.Opener.Is4() != x.Peer.Is4() || !x.Peer.IsValid() {
-		return
-	}
-	p := aclPacket{upper: upperLayer{protocol: x.Protocol, hasPorts: true, hasFlags: true, source: x.OpenerPort, target: x.PeerPort}}
-	if x.Opener.Is6() {
-		p.family = acl6
-	}
-	p.sourceHigh, p.sourceLow = addrWords(x.Opener)
-	p.targetHigh, p.targetLow = addrWords(x.Peer)
-	k, fromB, ok := p.key()
-	if !ok {
-		return
-	}
-	d := inward
-	if x.Output {
-		d = outward
-	}
-	idle := uint32(min(max(x.Idle/time.Second, 0), tcpTimeout))
-	t.insert(k, newFlags(d, fromB)|sessionFlags(x.State)&handedFlags, 0, now-idle, &upperLayer{})
-}
-
-// Sessions returns the sessions of a published interface that another process continues. Any goroutine may call it.
-func (e *Engine) Sessions(index uint32) (all []Session) {
-	i := e.live.Load().iface(index)
-	if i == nil || i.acl == nil || i.acl.sessions == nil {
-		return nil
-	}
-	list := func(*worker) { all = i.acl.sessions.settledSessions(e.sessionSeconds()) }
-	if !e.workers[0].requests.post(list) {
-		list(nil) // the workers have ended
-	}
-	return all
-}
-
-// RestoreSessions adds the sessions of another process to an interface, before Run.
-func (e *Engine) RestoreSessions(index uint32, all []Session) {
-	i := e.edit().iface(index)
-	if i == nil || i.acl == nil || i.acl.sessions == nil {
-		return
-	}
-	for _, s := range all {
-		i.acl.sessions.restore(s, e.sessionSeconds())
-	}
-}
-
-func (e *Engine) sessionSeconds() uint32 { return uint32(time.Since(e.start) / time.Second) }
