@@ -124,16 +124,19 @@ func (e *AddPod) Failed(err error) error {
 // maxRecorded limits an annotation in the record of an event, in bytes.
 const maxRecorded = 1024
 
-// Request returns the known annotations for the record of the event; long ones are cut. A pod that is refused has no attachment that shows
-// them.
-func (e *AddPod) Request() map[string]string {
-	requested := map[string]string{}
+// Request returns the annotations for the record of the event. A pod that is refused has no attachment that shows them.
+func (e *AddPod) Request() map[string]string { return ShownAnnotations(e.Annotations) }
+
+// ShownAnnotations returns what operators see of a pod's annotations: the known ones without the options, because a user may have written a
+// secret into an unknown option. Long ones are cut.
+func ShownAnnotations(annotations map[string]string) map[string]string {
+	shown := map[string]string{}
 	for _, name := range append(append([]string{AnnotationNetworks}, knownAnnotations...), bandwidthAnnotations...) {
-		if value, has := e.Annotations[name]; has {
-			requested[name] = line.Of(value, maxRecorded)
+		if value, has := annotations[name]; has && name != AnnotationOptions {
+			shown[name] = line.Of(value, maxRecorded)
 		}
 	}
-	return requested
+	return shown
 }
 
 // Subject returns the key of the attachment. A DeletePod of the same subject cancels this event.

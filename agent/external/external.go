@@ -178,7 +178,7 @@ func parseDocument(document *yamltext.Document, values map[string][]byte) error 
 	}
 	tree, is := content.(map[string]any)
 	if !is {
-		return fmt.Errorf("line %d: expected keys and values, not %s", document.Line(nil), yamltext.Describe(content))
+		return fmt.Errorf("line %d: expected keys and values", document.Line(nil)) // the text may be a secret
 	}
 	for key, value := range tree {
 		if _, is := values[key]; is {

@@ -155,7 +155,7 @@ func podOf(p pod.ID) *weftv1.Pod {
 
 func attachmentInfo(a pod.Attachment) *operatorv1.AttachmentInfo {
 	info := &operatorv1.AttachmentInfo{
-		Attachment: attachmentOf(a.Key), Pod: podOf(a.Pod), Netns: a.Netns.Path, Created: timestamppb.New(a.Created), AnnotationsFrom: a.AnnotationsFrom, Annotations: a.Annotations,
+		Attachment: attachmentOf(a.Key), Pod: podOf(a.Pod), Netns: a.Netns.Path, Created: timestamppb.New(a.Created), AnnotationsFrom: a.AnnotationsFrom, Annotations: pod.ShownAnnotations(a.Annotations),
 	}
 	for _, i := range a.Interfaces {
 		row := &operatorv1.InterfaceInfo{Name: i.Name, Type: i.Type, Network: i.Network, Object: i.Object, Mac: i.MAC, Mtu: uint32(i.MTU)}

@@ -24,7 +24,11 @@ func snapshot(t testing.TB) []byte {
 		t.Fatal(err)
 	}
 	defer segment.Close()
-	whole := make([]byte, 32<<20)
+	info, err := segment.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := make([]byte, info.Size())
 	if _, err := segment.ReadAt(whole, 0); err != nil {
 		t.Fatal(err)
 	}
