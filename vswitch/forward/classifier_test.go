@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/weftnet/weft/vswitch/frame"
 )
 
 // TestClassifierAgreesWithALinearSearch compares the rule that decides.
@@ -126,4 +128,22 @@ func TestWorkersShareSessions(t *testing.T) {
 		}
 	}
 	g.live(t)
+}
+
+// reversed returns the answer of a flow.
+func (f flow) reversed() flow {
+	f.source, f.target = f.target, f.source
+	switch {
+	case f.protocol == frame.ProtocolICMP && f.from == frame.ICMPEcho:
+		f.from = frame.ICMPEchoReply
+	case f.protocol == frame.ProtocolICMP && f.from == frame.ICMPEchoReply:
+		f.from = frame.ICMPEcho
+	case f.protocol == frame.ProtocolICMPv6 && f.from == frame.ICMP6EchoReply:
+		f.from = frame.ICMP6Echo
+	case f.protocol == frame.ProtocolICMPv6 && f.from == frame.ICMP6Echo:
+		f.from = frame.ICMP6EchoReply
+	case f.protocol != frame.ProtocolICMP && f.protocol != frame.ProtocolICMPv6:
+		f.from, f.to = f.to, f.from
+	}
+	return f
 }

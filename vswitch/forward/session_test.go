@@ -20,24 +20,6 @@ type flow struct {
 	fragment       uint16 // offset in units of 8 bytes, and 0x2000 if more follow
 }
 
-// reversed returns the answer of a flow.
-func (f flow) reversed() flow {
-	f.source, f.target = f.target, f.source
-	switch {
-	case f.protocol == frame.ProtocolICMP && f.from == frame.ICMPEcho:
-		f.from = frame.ICMPEchoReply
-	case f.protocol == frame.ProtocolICMP && f.from == frame.ICMPEchoReply:
-		f.from = frame.ICMPEcho
-	case f.protocol == frame.ProtocolICMPv6 && f.from == frame.ICMP6EchoReply:
-		f.from = frame.ICMP6Echo
-	case f.protocol == frame.ProtocolICMPv6 && f.from == frame.ICMP6Echo:
-		f.from = frame.ICMP6EchoReply
-	case f.protocol != frame.ProtocolICMP && f.protocol != frame.ProtocolICMPv6:
-		f.from, f.to = f.to, f.from
-	}
-	return f
-}
-
 func (f flow) with(flags uint8) flow {
 	f.flags = flags
 	return f
