@@ -29,40 +29,7 @@ func parse(args []string) error {
 	return command.ValidateArgs(command.Flags().Args())
 }
 
-func TestCommandsOfPagesParse(t *testing.T) {
-	all, err := pages.All("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	checked := 0
-	for _, p := range all {
-		for _, b := range p.Blocks {
-			if !b.IsShell() {
-				continue
-			}
-			commands, err := b.Commands()
-			if err != nil {
-				t.Errorf("%s:%d: %v", p.Path, b.Line, err)
-			}
-			for _, c := range commands {
-				args, is := pages.Of(c, "weftctl")
-				if len(c) > 1 && c[0] == "kubectl" && c[1] == "weft" {
-					args, is = c[2:], true
-				}
-				if !is {
-					continue
-				}
-				checked++
-				if err := parse(args); err != nil {
-					t.Errorf("%s:%d: weftctl %q: %v", p.Path, b.Line, args, err)
-				}
-			}
-		}
-	}
-	if checked < 50 {
-		t.Errorf("checked %d commands", checked)
-	}
-}
+func TestCommandsOfPagesParse(t *testing.T) { pages.CheckCommands(t, "..", "weftctl", 50, parse) }
 
 func TestInvalidCommandsDoNotParse(t *testing.T) {
 	for _, args := range [][]string{{"statsu"}, {"status", "--nothing"}, {"event"}, {"dataplane", "interfaces", "a/b", "c/d"}, {"quarantine", "release"}} {

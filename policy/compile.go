@@ -199,7 +199,7 @@ func (e *Engine) fragment(policy *policyState, d Direction, p *podState, i *Inte
 			policy.fragments = make(map[fragmentKey][]Rule)
 		}
 		for _, r := range policy.Policy.Rules[d] {
-			rules = append(rules, e.resolve(policy, r, d, p, i)...)
+			rules = append(rules, e.resolve(policy, r, d, end{pod: p, nic: i})...)
 		}
 		policy.fragments[key] = rules
 	}
@@ -230,10 +230,8 @@ func (p Port) names(n NamedPort) bool {
 	return p.Name == n.Name && (p.Protocol == AnyProtocol || p.Protocol == n.Protocol)
 }
 
-// resolve returns a rule of a policy with addresses and ports.
-//
-//nolint:revive // a rule and whom it is resolved for
-func (e *Engine) resolve(policy *policyState, r PolicyRule, d Direction, subject *podState, i *Interface) []Rule {
+// resolve returns a clause of a policy with addresses and ports, for an interface of a subject.
+func (e *Engine) resolve(policy *policyState, r Clause, d Direction, subject end) []Rule {
 	origin := policy.String() + " " + r.Name
 	var rules []Rule
 	add := func(remotes []netip.Prefix, protocol uint8, ports Range) {
@@ -243,7 +241,7 @@ func (e *Engine) resolve(policy *policyState, r PolicyRule, d Direction, subject
 	}
 	var remotes []netip.Prefix // of rules whose ports do not depend on the peer
 	if r.AnyPort || slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Name == "" || d == Ingress }) {
-		remotes = e.remotes(policy, r, i)
+		remotes = e.remotes(policy, r, subject.nic)
 	}
 	if r.AnyPort {
 		add(remotes, AnyProtocol, allPorts)
@@ -254,13 +252,13 @@ func (e *Engine) resolve(policy *policyState, r PolicyRule, d Direction, subject
 		case p.Name == "":
 			add(remotes, p.Protocol, p.Ports)
 		case d == Ingress:
-			for _, n := range subject.Ports {
+			for _, n := range subject.pod.Ports {
 				if p.names(n) {
 					add(remotes, n.Protocol, Range{n.Port, n.Port})
 				}
 			}
 		default:
-			for _, n := range e.portsOfPeers(policy, r, p, i) {
+			for _, n := range e.portsOfPeers(policy, r, p, subject.nic) {
 				add(n.addresses, n.Protocol, Range{n.Port, n.Port})
 			}
 		}
@@ -269,7 +267,7 @@ func (e *Engine) resolve(policy *policyState, r PolicyRule, d Direction, subject
 }
 
 // remotes lists the addresses of a rule's peers.
-func (e *Engine) remotes(policy *policyState, r PolicyRule, i *Interface) []netip.Prefix {
+func (e *Engine) remotes(policy *policyState, r Clause, i *Interface) []netip.Prefix {
 	if r.Any {
 		return everywhere
 	}
@@ -316,7 +314,7 @@ type portOfPeers struct {
 }
 
 // portsOfPeers resolves a named port of an egress rule. Only pods have named ports.
-func (e *Engine) portsOfPeers(policy *policyState, r PolicyRule, port Port, i *Interface) []portOfPeers {
+func (e *Engine) portsOfPeers(policy *policyState, r Clause, port Port, i *Interface) []portOfPeers {
 	by := make(map[NamedPort][]netip.Prefix)
 	for _, peer := range r.Peers {
 		if peer.Pods == nil {

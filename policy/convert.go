@@ -22,12 +22,12 @@ const AnnotationFor = "k8s.v1.cni.cncf.io/policy-for"
 
 // OfNetworkPolicy converts a NetworkPolicy.
 func OfNetworkPolicy(o *networkingv1.NetworkPolicy) (Policy, error) {
-	return ofSpec(PolicyID{Network, o.Namespace, o.Name}, &o.Spec)
+	return ofSpec(Ref{Network, o.Namespace, o.Name}, &o.Spec)
 }
 
 // OfMultiNetworkPolicy converts a MultiNetworkPolicy, whose spec has the fields of a NetworkPolicy's. Without a network it is about none.
 func OfMultiNetworkPolicy(o metav1.Object, spec *networkingv1.NetworkPolicySpec) (Policy, error) {
-	p, err := ofSpec(PolicyID{Multi, o.GetNamespace(), o.GetName()}, spec)
+	p, err := ofSpec(Ref{Multi, o.GetNamespace(), o.GetName()}, spec)
 	p.Networks = networksOf(o.GetAnnotations()[AnnotationFor], o.GetNamespace())
 	return p, err
 }
@@ -50,8 +50,8 @@ func networksOf(text, namespace string) []string {
 	return slices.Compact(list)
 }
 
-func ofSpec(id PolicyID, spec *networkingv1.NetworkPolicySpec) (Policy, error) {
-	p := Policy{PolicyID: id}
+func ofSpec(id Ref, spec *networkingv1.NetworkPolicySpec) (Policy, error) {
+	p := Policy{Ref: id}
 	pods, err := metav1.LabelSelectorAsSelector(&spec.PodSelector)
 	if err != nil {
 		return p, fmt.Errorf("%s: podSelector: %w", id, err)
@@ -83,7 +83,7 @@ func isolated(spec *networkingv1.NetworkPolicySpec) [2]bool {
 
 // add converts the rule of a number. The rules of a direction that is not isolated have no effect.
 func (p *Policy) add(d Direction, n int, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) error {
-	r := PolicyRule{Name: fmt.Sprintf("%s[%d]", d, n), Any: len(peers) == 0, AnyPort: len(ports) == 0}
+	r := Clause{Name: fmt.Sprintf("%s[%d]", d, n), Any: len(peers) == 0, AnyPort: len(ports) == 0}
 	var errs []error
 	for _, o := range peers {
 		peer, err := ofPeer(p.Namespace, o)
@@ -104,7 +104,7 @@ func (p *Policy) add(d Direction, n int, peers []networkingv1.NetworkPolicyPeer,
 }
 
 // namePeers makes all pods peers for the named ports of an egress rule to any address: only pods have named ports.
-func (r *PolicyRule) namePeers(d Direction) {
+func (r *Clause) namePeers(d Direction) {
 	if d == Egress && r.Any && slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Name != "" }) {
 		all := newSelector("", labels.Everything(), labels.Everything())
 		r.Peers = []Peer{{Pods: &all}}
@@ -196,30 +196,30 @@ func ofRange(first, last int32) (Range, error) {
 
 // OfAdminNetworkPolicy converts an AdminNetworkPolicy.
 func OfAdminNetworkPolicy(o *adminv1.AdminNetworkPolicy) (Policy, error) {
-	p := Policy{PolicyID: PolicyID{Kind: Admin, Name: o.Name}, Priority: int(o.Spec.Priority)}
+	p := Policy{Ref: Ref{Kind: Admin, Name: o.Name}, Priority: int(o.Spec.Priority)}
 	err := p.setSubject(o.Spec.Subject)
 	for n, r := range o.Spec.Ingress {
-		err = errors.Join(err, p.addAdmin(Ingress, n, r.Name, string(r.Action), ingressPeers(r.From), r.Ports))
+		err = errors.Join(err, p.addAdmin(Ingress, n, adminRule{r.Name, string(r.Action), ingressPeers(r.From), r.Ports}))
 	}
 	for n, r := range o.Spec.Egress {
-		err = errors.Join(err, p.addAdmin(Egress, n, r.Name, string(r.Action), r.To, r.Ports))
+		err = errors.Join(err, p.addAdmin(Egress, n, adminRule{r.Name, string(r.Action), r.To, r.Ports}))
 	}
 	return p, err
 }
 
 // OfBaselineAdminNetworkPolicy converts a BaselineAdminNetworkPolicy.
 func OfBaselineAdminNetworkPolicy(o *adminv1.BaselineAdminNetworkPolicy) (Policy, error) {
-	p := Policy{PolicyID: PolicyID{Kind: Baseline, Name: o.Name}}
+	p := Policy{Ref: Ref{Kind: Baseline, Name: o.Name}}
 	err := p.setSubject(o.Spec.Subject)
 	for n, r := range o.Spec.Ingress {
-		err = errors.Join(err, p.addAdmin(Ingress, n, r.Name, string(r.Action), ingressPeers(r.From), r.Ports))
+		err = errors.Join(err, p.addAdmin(Ingress, n, adminRule{r.Name, string(r.Action), ingressPeers(r.From), r.Ports}))
 	}
 	for n, r := range o.Spec.Egress {
 		var peers []adminv1.AdminNetworkPolicyEgressPeer
 		for _, o := range r.To {
 			peers = append(peers, adminv1.AdminNetworkPolicyEgressPeer{Namespaces: o.Namespaces, Pods: o.Pods, Nodes: o.Nodes, Networks: o.Networks})
 		}
-		err = errors.Join(err, p.addAdmin(Egress, n, r.Name, string(r.Action), peers, r.Ports))
+		err = errors.Join(err, p.addAdmin(Egress, n, adminRule{r.Name, string(r.Action), peers, r.Ports}))
 	}
 	return p, err
 }
@@ -262,25 +262,32 @@ var actions = map[string]Action{
 	string(adminv1.AdminNetworkPolicyRuleActionPass): Pass,
 }
 
-//nolint:revive // the fields of a rule of the API
-func (p *Policy) addAdmin(d Direction, n int, name, action string, peers []adminv1.AdminNetworkPolicyEgressPeer, ports *[]adminv1.AdminNetworkPolicyPort) error {
-	r := PolicyRule{Name: fmt.Sprintf("%s[%d]", d, n), AnyPort: ports == nil || len(*ports) == 0}
-	if name != "" {
-		r.Name += " " + name
+// adminRule is what the four types of rules of AdminNetworkPolicies and BaselineAdminNetworkPolicies have in common.
+type adminRule struct {
+	name, action string
+	peers        []adminv1.AdminNetworkPolicyEgressPeer
+	ports        *[]adminv1.AdminNetworkPolicyPort
+}
+
+// addAdmin adds the n-th rule of a direction.
+func (p *Policy) addAdmin(d Direction, n int, o adminRule) error {
+	r := Clause{Name: fmt.Sprintf("%s[%d]", d, n), AnyPort: o.ports == nil || len(*o.ports) == 0}
+	if o.name != "" {
+		r.Name += " " + o.name
 	}
 	var known bool
 	var errs []error
-	if r.Action, known = actions[action]; !known || r.Action == Pass && p.Kind != Admin {
-		errs = append(errs, fmt.Errorf("unknown action %q", action))
+	if r.Action, known = actions[o.action]; !known || r.Action == Pass && p.Kind != Admin {
+		errs = append(errs, fmt.Errorf("unknown action %q", o.action))
 	}
-	for _, o := range peers {
-		peer, err := ofAdminPeer(o)
+	for _, x := range o.peers {
+		peer, err := ofAdminPeer(x)
 		errs = append(errs, err)
 		r.Peers = append(r.Peers, peer)
 	}
-	if ports != nil {
-		for _, o := range *ports {
-			port, err := ofAdminPort(o)
+	if o.ports != nil {
+		for _, x := range *o.ports {
+			port, err := ofAdminPort(x)
 			errs = append(errs, err)
 			r.Ports = append(r.Ports, port)
 		}

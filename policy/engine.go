@@ -30,7 +30,7 @@ type Denied struct {
 type Engine struct {
 	config     Config
 	namespaces map[string]*namespaceState
-	policies   map[PolicyID]*policyState
+	policies   map[Ref]*policyState
 	groups     map[string]*group // by the key of their selector
 	selectors  *selectors
 	nodes      map[string]nodeState
@@ -76,7 +76,7 @@ type policyState struct {
 // NewEngine returns an engine without pods and policies.
 func NewEngine(c Config) *Engine {
 	return &Engine{
-		config: c, namespaces: make(map[string]*namespaceState), policies: make(map[PolicyID]*policyState), groups: make(map[string]*group),
+		config: c, namespaces: make(map[string]*namespaceState), policies: make(map[Ref]*policyState), groups: make(map[string]*group),
 		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), gone: make(map[ID]struct{}),
 		lists: make(map[string]*List), services: make(map[string]Service),
 	}
@@ -294,7 +294,7 @@ func (e *Engine) touch(p *podState) {
 
 // SetPolicy adds a policy or replaces it.
 func (e *Engine) SetPolicy(p Policy) {
-	was := e.policies[p.PolicyID]
+	was := e.policies[p.Ref]
 	is := &policyState{Policy: p, peers: make(map[string]*group)}
 	is.subject = e.use(p.Subject)
 	is.subject.subjects[is] = struct{}{}
@@ -309,7 +309,7 @@ func (e *Engine) SetPolicy(p Policy) {
 			}
 		}
 	}
-	e.policies[p.PolicyID] = is
+	e.policies[p.Ref] = is
 	e.invalidate(is)
 	if was != nil {
 		e.remove(was)
@@ -317,7 +317,7 @@ func (e *Engine) SetPolicy(p Policy) {
 }
 
 // DeletePolicy removes a policy. An unknown policy is no error.
-func (e *Engine) DeletePolicy(id PolicyID) {
+func (e *Engine) DeletePolicy(id Ref) {
 	if p := e.policies[id]; p != nil {
 		delete(e.policies, id)
 		e.remove(p)

@@ -100,7 +100,7 @@ func TestIdenticalRulesAreOneList(t *testing.T) {
 	if again := e.Compile(); len(again) != 0 {
 		t.Errorf("without a change: %v", again)
 	}
-	e.DeletePolicy(PolicyID{Network, "a", "deny"})
+	e.DeletePolicy(Ref{Network, "a", "deny"})
 	if changes = e.Compile(); len(changes) != 5 || len(changes[0].Interfaces) != 0 || len(e.lists) != 0 {
 		t.Errorf("without the policy: %v, %d lists", changes, len(e.lists))
 	}
@@ -154,7 +154,7 @@ func TestDeniedDestinationsAreDeniedWithoutAndAgainstPolicies(t *testing.T) {
 	e.SetPolicy(networkPolicy(t, "a/open", `{podSelector: {}, policyTypes: [Egress], egress: [{}]}`))
 	check("with a policy that allows everything")
 	e.SetConfig(Config{})
-	e.DeletePolicy(PolicyID{Network, "a", "open"})
+	e.DeletePolicy(Ref{Network, "a", "open"})
 	if e.Compile(); len(e.Lists()) != 0 {
 		t.Errorf("without both: %v", e.Lists())
 	}

@@ -46,7 +46,8 @@ func (e *Engine) Explain(from, to End, protocol uint8, port uint16) (Verdict, er
 	if v.From, v.To, err = pair(a.addresses(), b.addresses()); err != nil {
 		return Verdict{}, fmt.Errorf("from %s to %s: %w", a, b, err)
 	}
-	v.Egress, v.Ingress = e.decide(a, Egress, v.To, protocol, port), e.decide(b, Ingress, v.From, protocol, port)
+	v.Egress = e.decide(a, Egress, connection{v.To, protocol, port})
+	v.Ingress = e.decide(b, Ingress, connection{v.From, protocol, port})
 	return v, nil
 }
 
@@ -118,10 +119,15 @@ func pair(from, to []netip.Addr) (netip.Addr, netip.Addr, error) {
 	return netip.Addr{}, netip.Addr{}, fmt.Errorf("no addresses of one family (%v, %v)", from, to)
 }
 
+// connection is a connection as one of its ends sees it.
+type connection struct {
+	remote   netip.Addr
+	protocol uint8
+	port     uint16
+}
+
 // decide returns the decision of the policies that select an end.
-//
-//nolint:revive // a connection
-func (e *Engine) decide(x end, d Direction, remote netip.Addr, protocol uint8, port uint16) Decision {
+func (e *Engine) decide(x end, d Direction, c connection) Decision {
 	if x.pod == nil {
 		return Decision{true, "not a pod of the cluster: no policy selects it"}
 	}
@@ -130,6 +136,6 @@ func (e *Engine) decide(x end, d Direction, remote netip.Addr, protocol uint8, p
 		return Decision{true, "no policy selects the pod"}
 	}
 	list := List{Rules: rules[d]}
-	r := list.Decide(remote, protocol, port)
+	r := list.Decide(c.remote, c.protocol, c.port)
 	return Decision{r.Action == Allow, r.Origin}
 }

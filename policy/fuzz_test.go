@@ -36,8 +36,8 @@ func FuzzPolicy(f *testing.F) {
 				t.Errorf("a policy of namespace a changes %s", c.ID)
 			}
 		}
-		e.DeletePolicy(main.PolicyID)
-		e.DeletePolicy(multi.PolicyID)
+		e.DeletePolicy(main.Ref)
+		e.DeletePolicy(multi.Ref)
 		if e.Compile(); len(e.Lists()) != 0 || len(e.groups) != 0 {
 			t.Errorf("something is left: %v", e.Lists())
 		}

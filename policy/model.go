@@ -62,16 +62,14 @@ var kindNames = [...]string{"AdminNetworkPolicy", "NetworkPolicy", "MultiNetwork
 // String returns the kind as Kubernetes spells it.
 func (k Kind) String() string { return kindNames[k] }
 
-// PolicyID names a policy.
-//
-//nolint:revive // an ID alone could be of a pod
-type PolicyID struct {
+// Ref names a policy.
+type Ref struct {
 	Kind
 	Namespace, Name string // Namespace is empty for kinds of the cluster
 }
 
 // String returns kind and name.
-func (id PolicyID) String() string {
+func (id Ref) String() string {
 	if id.Namespace == "" {
 		return id.Kind.String() + " " + id.Name
 	}
@@ -96,13 +94,13 @@ func (d Direction) String() string { return [...]string{"ingress", "egress"}[d] 
 
 // Policy is a policy of any kind, converted.
 type Policy struct {
-	PolicyID
+	Ref
 	Priority int      // of kind Admin: a lower one comes first
 	Networks []string // of kind Multi, see [Interface.Networks]
 	Subject  Selector
 	// Isolates reports by direction whether only what a rule allows is permitted. Kinds Network and Multi only.
 	Isolates [2]bool
-	Rules    [2][]PolicyRule // by direction
+	Rules    [2][]Clause // by direction
 }
 
 // Action is the action of a rule.
@@ -119,10 +117,8 @@ const (
 // String returns "allow", "deny" or "pass".
 func (a Action) String() string { return [...]string{"allow", "deny", "pass"}[a] }
 
-// PolicyRule is a rule of a policy. It matches packets of one of its peers to one of its ports.
-//
-//nolint:revive // Rule is a compiled rule
-type PolicyRule struct {
+// Clause is a rule of a policy before its peers and ports are resolved to addresses and numbers ([Rule]). It matches packets of one of its peers to one of its ports.
+type Clause struct {
 	Name   string // in explanations, such as "ingress[0]"
 	Action Action
 	Any    bool   // any address is a peer

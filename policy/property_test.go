@@ -109,7 +109,7 @@ func (d dice) change(t *testing.T, w *world, e *Engine) {
 		same := func(o *policyObject) bool { return o.Namespace == p.Namespace && o.Name == p.Name }
 		w.policies = slices.DeleteFunc(w.policies, same)
 		if d.chance(40) {
-			e.DeletePolicy(PolicyID{Network, p.Namespace, p.Name})
+			e.DeletePolicy(Ref{Network, p.Namespace, p.Name})
 			return
 		}
 		w.policies = append(w.policies, p)
@@ -118,7 +118,7 @@ func (d dice) change(t *testing.T, w *world, e *Engine) {
 		p := d.policy(d.IntN(3), true)
 		w.multi = slices.DeleteFunc(w.multi, func(o *policyObject) bool { return o.Namespace == p.Namespace && o.Name == p.Name })
 		if d.chance(40) {
-			e.DeletePolicy(PolicyID{Multi, p.Namespace, p.Name})
+			e.DeletePolicy(Ref{Multi, p.Namespace, p.Name})
 			return
 		}
 		w.multi = append(w.multi, p)
@@ -127,7 +127,7 @@ func (d dice) change(t *testing.T, w *world, e *Engine) {
 		p := d.admin(d.IntN(4))
 		w.admin = slices.DeleteFunc(w.admin, func(o *adminObject) bool { return o.Name == p.Name })
 		if d.chance(40) {
-			e.DeletePolicy(PolicyID{Admin, "", p.Name})
+			e.DeletePolicy(Ref{Admin, "", p.Name})
 			return
 		}
 		w.admin = append(w.admin, p)
@@ -135,7 +135,7 @@ func (d dice) change(t *testing.T, w *world, e *Engine) {
 	default:
 		if w.baseline != nil && d.chance(50) {
 			w.baseline = nil
-			e.DeletePolicy(PolicyID{Baseline, "", "default"})
+			e.DeletePolicy(Ref{Baseline, "", "default"})
 			return
 		}
 		w.baseline = d.baseline()

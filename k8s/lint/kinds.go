@@ -22,12 +22,10 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// kinds validate objects that are no pods. They report false for an object without rules of Weft.
-var kinds map[string]func(o *object) bool
-
-//nolint:gochecknoinits // the table refers to functions that refer to the table
-func init() {
-	kinds = map[string]func(*object) bool{
+// kinds validate objects that are no pods. They report false for an object without rules of Weft. It is a function because the validation
+// of an object may validate others.
+func kinds() map[string]func(o *object) bool {
+	return map[string]func(*object) bool{
 		"Namespace": namespace, "Service": service,
 		"contivpp.io/CustomNetwork": customNetwork, "contivpp.io/IPPool": ipPool, "contivpp.io/ExternalInterface": externalInterface,
 		"contivpp.io/WeftConfig":                      weftConfig,

@@ -90,7 +90,7 @@ func (r *Report) object(o *object) {
 		}
 	}
 	p, isPod := o.pod()
-	validate := kinds[o.group()]
+	validate := kinds()[o.group()]
 	switch {
 	case isList:
 	case isPod:

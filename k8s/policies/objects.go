@@ -104,7 +104,7 @@ func (p *Policies) refreshNode(name string) {
 }
 
 func (p *Policies) refreshNetworkPolicy(key string) {
-	id := policy.PolicyID{Kind: policy.Network, Namespace: idOf(key).Namespace, Name: idOf(key).Name}
+	id := policy.Ref{Kind: policy.Network, Namespace: idOf(key).Namespace, Name: idOf(key).Name}
 	o, known := p.networkPolicy.One(key)
 	if !known {
 		p.drop(id)
@@ -114,7 +114,7 @@ func (p *Policies) refreshNetworkPolicy(key string) {
 }
 
 func (p *Policies) refreshMulti(key string) {
-	id := policy.PolicyID{Kind: policy.Multi, Namespace: idOf(key).Namespace, Name: idOf(key).Name}
+	id := policy.Ref{Kind: policy.Multi, Namespace: idOf(key).Namespace, Name: idOf(key).Name}
 	o, known := p.multi.One(key)
 	if !known {
 		p.drop(id)
@@ -126,7 +126,7 @@ func (p *Policies) refreshMulti(key string) {
 func (p *Policies) refreshAdmin(name string) {
 	o, known := p.admin.One(name)
 	if !known {
-		p.drop(policy.PolicyID{Kind: policy.Admin, Name: name})
+		p.drop(policy.Ref{Kind: policy.Admin, Name: name})
 		return
 	}
 	p.put(policy.OfAdminNetworkPolicy(o))
@@ -135,13 +135,13 @@ func (p *Policies) refreshAdmin(name string) {
 func (p *Policies) refreshBaseline(name string) {
 	o, known := p.baseline.One(name)
 	if !known {
-		p.drop(policy.PolicyID{Kind: policy.Baseline, Name: name})
+		p.drop(policy.Ref{Kind: policy.Baseline, Name: name})
 		return
 	}
 	p.put(policy.OfBaselineAdminNetworkPolicy(o))
 }
 
-func (p *Policies) drop(id policy.PolicyID) {
+func (p *Policies) drop(id policy.Ref) {
 	delete(p.invalid, id)
 	p.engine.DeletePolicy(id)
 }
@@ -149,12 +149,12 @@ func (p *Policies) drop(id policy.PolicyID) {
 // put gives a policy to the engine. An invalid change is not applied: the last valid version stays in force.
 func (p *Policies) put(o policy.Policy, err error) {
 	if err == nil {
-		delete(p.invalid, o.PolicyID)
+		delete(p.invalid, o.Ref)
 		p.engine.SetPolicy(o)
 		return
 	}
-	if p.invalid[o.PolicyID] != err.Error() {
-		p.invalid[o.PolicyID] = err.Error()
+	if p.invalid[o.Ref] != err.Error() {
+		p.invalid[o.Ref] = err.Error()
 		p.config.Log.Error("policy is invalid and not enforced; an earlier valid version stays in force", "err", err)
 	}
 }

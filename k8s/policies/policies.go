@@ -60,7 +60,7 @@ type Policies struct {
 	attached  map[policy.ID]map[pod.Key]*pod.Attachment // of this node
 	asked     map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
 	pending   map[policy.ID]bool                        // attached pods with other rules since the last call of Changed
-	invalid   map[policy.PolicyID]string                // why a policy is not enforced, as logged
+	invalid   map[policy.Ref]string                // why a policy is not enforced, as logged
 }
 
 // New knows no object. It sends nothing before Run.
@@ -72,7 +72,7 @@ func New(c Config) *Policies {
 	p := &Policies{
 		config: c, changed: make(chan struct{}, 1), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
 		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]*corev1.Pod), pending: make(map[policy.ID]bool),
-		invalid: make(map[policy.PolicyID]string),
+		invalid: make(map[policy.Ref]string),
 	}
 	p.watch()
 	p.watchServices()
@@ -230,7 +230,7 @@ func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) map[string]poli
 	p.refresh(id)
 	p.compile()
 	delete(p.pending, id)
-	if len(p.pending) > 0 { // the pod is a peer of others
+	if len(p.pending) > 0 { // other pods have rules with this pod as a peer
 		p.poke()
 	}
 	return p.rulesOf(id)

@@ -94,15 +94,23 @@ func backendsOf(endpoints []*discoveryv1.EndpointSlice, port string, is4 bool) [
 			if name != port || x.Port == nil || *x.Port < 1 || *x.Port > 65535 {
 				continue
 			}
-			for _, e := range o.Endpoints {
-				for _, text := range e.Addresses {
-					if a, err := netip.ParseAddr(text); err == nil && a.Unmap().Is4() == is4 {
-						list = append(list, netip.AddrPortFrom(a.Unmap(), uint16(*x.Port)))
-					}
-				}
+			for _, a := range endpointAddresses(o, is4) {
+				list = append(list, netip.AddrPortFrom(a, uint16(*x.Port)))
 			}
 		}
 	}
 	slices.SortFunc(list, netip.AddrPort.Compare)
 	return slices.Compact(list)
+}
+
+// endpointAddresses lists the addresses of one family in a slice of endpoints.
+func endpointAddresses(o *discoveryv1.EndpointSlice, is4 bool) (list []netip.Addr) {
+	for _, e := range o.Endpoints {
+		for _, text := range e.Addresses {
+			if a, err := netip.ParseAddr(text); err == nil && a.Unmap().Is4() == is4 {
+				list = append(list, a.Unmap())
+			}
+		}
+	}
+	return list
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -85,13 +86,58 @@ func constant(parts []syntax.WordPart) string {
 	return word.String()
 }
 
-// Of returns the arguments of a program in a command: as its first word, or behind "--" of another program, such as kubectl exec.
+// Of returns the arguments of a program in a command: as its first word, as a plugin of kubectl, or behind "--" of another program, such as
+// kubectl exec.
 func Of(command []string, program string) (arguments []string, found bool) {
 	if command[0] == program {
 		return command[1:], true
+	}
+	if program == "weftctl" && len(command) > 1 && command[0] == "kubectl" && command[1] == "weft" {
+		return command[2:], true
 	}
 	if i := slices.Index(command, "--"); i >= 0 && i+1 < len(command) {
 		return Of(command[i+1:], program)
 	}
 	return nil, false
+}
+
+// CheckCommands fails the test for each command of a program in the pages below root that parse refuses, and if there are fewer than least.
+func CheckCommands(t *testing.T, root, program string, least int, parse func(arguments []string) error) {
+	t.Helper()
+	all, err := All(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, p := range all {
+		for _, b := range p.Blocks {
+			for _, arguments := range b.argumentsOf(t, program, p.Path) {
+				checked++
+				if err := parse(arguments); err != nil {
+					t.Errorf("%s:%d: %s %q: %v", p.Path, b.Line, program, arguments, err)
+				}
+			}
+		}
+	}
+	if checked < least {
+		t.Errorf("checked %d commands", checked)
+	}
+}
+
+// argumentsOf returns the arguments of each command of a program in a block.
+func (b Block) argumentsOf(t *testing.T, program, page string) (all [][]string) {
+	t.Helper()
+	if !b.IsShell() {
+		return nil
+	}
+	commands, err := b.Commands()
+	if err != nil {
+		t.Errorf("%s:%d: %v", page, b.Line, err)
+	}
+	for _, c := range commands {
+		if arguments, is := Of(c, program); is {
+			all = append(all, arguments)
+		}
+	}
+	return all
 }

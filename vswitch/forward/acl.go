@@ -205,7 +205,7 @@ func (c *accessControl) verdict(i *iface, d direction, b []byte) reason {
 	a.count(m, len(b))
 	action := m.action()
 	if action == aclReflect && p.opensSession() {
-		opened, replaced := a.sessions.open(&p, d, a.generation, c.clock())
+		opened, replaced := a.sessions.open(&p, d, moment{a.generation, c.clock()})
 		if !opened {
 			c.traced(stepSessionsFull, i, d, m)
 			return aclReason(dropSessions, i, d, p.family)
@@ -247,13 +247,17 @@ type plainACL struct {
 	rules  [2]ruleMatch // by direction
 }
 
-// permits reports whether a session, or a rule without Reflect, permits a frame of n bytes with the head h.
-//
-//nolint:revive // a packet and its context
-func (c *plainACL) permits(w *worker, i *iface, d direction, h []byte, n int) bool {
+// plainFrame is a frame of which only the head is one piece of memory.
+type plainFrame struct {
+	head   []byte
+	length int
+}
+
+// permits reports whether a session, or a rule without Reflect, permits a frame.
+func (c *plainACL) permits(w *worker, i *iface, d direction, f plainFrame) bool {
 	if !c.parsed {
 		var plain bool
-		if c.result, plain = c.packet.parsePlain(h, n); !plain {
+		if c.result, plain = c.packet.parsePlain(f.head, f.length); !plain {
 			return false
 		}
 		c.parsed, c.rules = true, [2]ruleMatch{}

@@ -113,7 +113,7 @@ func (f testFilter) dropReason(raw []byte) reason {
 }
 
 func (f testFilter) permitsPlain(h []byte, n int) bool {
-	return new(plainACL).permits(&worker{acl: newAccessControl(&view{}, time.Now())}, f.iface(), inward, h, n)
+	return new(plainACL).permits(&worker{acl: newAccessControl(&view{}, time.Now())}, f.iface(), inward, plainFrame{h, n})
 }
 
 // guardCase is a frame, and whether members of a guarded network may send it.

@@ -48,7 +48,7 @@ func (s *fastPath) tryForward(b *frame.Buffer) bool {
 		return false
 	}
 	s.acl.parsed = false
-	if s.in.acl != nil && !s.acl.permits(s.w, s.in, inward, h, b.Len()) {
+	if s.in.acl != nil && !s.acl.permits(s.w, s.in, inward, plainFrame{h, b.Len()}) {
 		return false
 	}
 	if s.br != nil {
@@ -59,7 +59,7 @@ func (s *fastPath) tryForward(b *frame.Buffer) bool {
 
 // mayLeave reports whether the output ACLs of an interface permit the frame, and counts its rules then.
 func (s *fastPath) mayLeave(out *iface, h []byte, n int) bool {
-	if out.acl != nil && !s.acl.permits(s.w, out, outward, h, n) {
+	if out.acl != nil && !s.acl.permits(s.w, out, outward, plainFrame{h, n}) {
 		return false
 	}
 	if s.acl.parsed {

@@ -329,7 +329,7 @@ func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) bool {
 	opened := e.direction()
 	t.unlock(s)
 	if p.upper.first {
-		t.openFragments(p, opened, fromOpener, a.generation, now)
+		t.openFragments(p, opened, fromOpener, moment{a.generation, now})
 	}
 	return true
 }
@@ -347,27 +347,28 @@ func (s *session) permitted(a *accessLists) bool {
 	return true
 }
 
+// moment is when a packet opens a session: the generation of the lists that permitted it, and the time in seconds.
+type moment struct{ generation, now uint32 }
+
 // open opens the session of a packet. It returns false if there is no room, and whether another session was replaced.
-func (t *sessionTable) open(p *aclPacket, d direction, generation, now uint32) (opened, replaced bool) {
+func (t *sessionTable) open(p *aclPacket, d direction, at moment) (opened, replaced bool) {
 	k, fromB, ok := p.key()
 	if !ok {
 		return false, false
 	}
-	opened, replaced = t.insert(k, newFlags(d, fromB), generation, now, &p.upper)
+	opened, replaced = t.insert(k, newFlags(d, fromB), at, &p.upper)
 	if opened && p.upper.first {
-		t.openFragments(p, d, true, generation, now)
+		t.openFragments(p, d, true, at)
 	}
 	return opened, replaced
 }
 
 // openFragments opens the session of the later fragments of a packet, or refreshes it. Without room the fragments depend on the lists.
-//
-//nolint:revive // a packet and its context
-func (t *sessionTable) openFragments(p *aclPacket, d direction, fromOpener bool, generation, now uint32) {
+func (t *sessionTable) openFragments(p *aclPacket, d direction, fromOpener bool, at moment) {
 	later := *p
 	later.upper = upperLayer{protocol: p.upper.protocol, later: true}
 	k, fromB, _ := later.key()
-	t.insert(k, newFlags(d, fromB == fromOpener), generation, now, &later.upper)
+	t.insert(k, newFlags(d, fromB == fromOpener), at, &later.upper)
 }
 
 func newFlags(d direction, byB bool) sessionFlags {
@@ -382,15 +383,13 @@ func newFlags(d direction, byB bool) sessionFlags {
 }
 
 // insert adds a session whose opener sent a packet, or refreshes it.
-//
-//nolint:revive // a session
-func (t *sessionTable) insert(k sessionKey, flags sessionFlags, generation, now uint32, u *upperLayer) (opened, replaced bool) {
+func (t *sessionTable) insert(k sessionKey, flags sessionFlags, at moment, u *upperLayer) (opened, replaced bool) {
 	h := t.hash(&k)
 	s := t.shard(h)
 	defer t.unlock(s)
 	n := s.find(h, &k)
 	if n == 0 {
-		if n, replaced = s.allocate(t, now); n == 0 {
+		if n, replaced = s.allocate(t, at.now); n == 0 {
 			return false, false
 		}
 		b := &s.buckets[h&uint64(len(s.buckets)-1)]
@@ -401,8 +400,8 @@ func (t *sessionTable) insert(k sessionKey, flags sessionFlags, generation, now 
 			s.append(n)
 		}
 	}
-	s.sessions[n-1].generation = generation
-	s.update(n, u, true, now)
+	s.sessions[n-1].generation = at.generation
+	s.update(n, u, true, at.now)
 	return true, replaced
 }
 

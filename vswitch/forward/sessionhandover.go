@@ -60,7 +60,7 @@ func (t *sessionTable) restore(x Session, now uint32) {
 		d = outward
 	}
 	idle := uint32(min(max(x.Idle/time.Second, 0), tcpTimeout))
-	t.insert(k, newFlags(d, fromB)|sessionFlags(x.State)&handedFlags, 0, now-idle, &upperLayer{})
+	t.insert(k, newFlags(d, fromB)|sessionFlags(x.State)&handedFlags, moment{now: now - idle}, &upperLayer{})
 }
 
 // Sessions returns the sessions of a published interface that another process continues. Any goroutine may call it.
