@@ -75,16 +75,16 @@ func TestCodeBlocksOfPagesAreValid(t *testing.T) {
 			if b.Fenced && !slices.Contains(languages, b.Language) {
 				t.Errorf("%s: a code block has the language %q; use one of %v", where, b.Language, languages)
 			}
+			var errs []error
 			if b.IsShell() {
 				scripts++
-				for _, err := range checkScript(b, targets) {
-					t.Errorf("%s: %v", where, err)
-				}
+				errs = checkScript(b, targets)
 			} else if b.Language == "yaml" || b.Language == "json" || !b.Fenced && looksLikeYAML(b.Text) {
 				manifests++
-				for _, err := range checkYAML(b.Text) {
-					t.Errorf("%s: %v", where, err)
-				}
+				errs = checkYAML(b.Text)
+			}
+			for _, err := range errs {
+				t.Errorf("%s: %v", where, err)
 			}
 		}
 	}

@@ -22,8 +22,6 @@ import (
 
 // restore restores all packages from the state file. After a reboot the sandboxes are gone with their attachments and leases; devices
 // stay.
-//
-//nolint:funlen // steps in order
 func (a *Agent) restore() error {
 	if err := a.forgetLastBoot(); err != nil {
 		return err
@@ -41,14 +39,6 @@ func (a *Agent) restore() error {
 		return err
 	}
 	networks, err := statefile.Load[networks.SavedNetwork](a.state, statefile.BucketNetworks, a.log)
-	if err != nil {
-		return err
-	}
-	rules, err := statefile.Load[attach.SavedRules](a.state, statefile.BucketRules, a.log)
-	if err != nil {
-		return err
-	}
-	lists, err := statefile.Load[attach.SavedList](a.state, statefile.BucketLists, a.log)
 	if err != nil {
 		return err
 	}
@@ -80,8 +70,8 @@ func (a *Agent) restore() error {
 		return err
 	}
 	saved.Attachments, saved.Leases, saved.Networks = attachments, leases, networks
-	if a.config.Kubernetes.EnforcePolicies {
-		saved.Rules, saved.Lists = rules, lists
+	if err := a.loadRules(&saved); err != nil {
+		return err
 	}
 	a.network.Restore(saved)
 	a.pods.Restore(attachments)
@@ -91,6 +81,18 @@ func (a *Agent) restore() error {
 	a.loop.Restore(records)
 	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "devices", len(devices), "networks", len(networks), "records", len(records))
 	return nil
+}
+
+// loadRules loads the rules of pods by policies, which hold until the policies are known.
+func (a *Agent) loadRules(saved *ipnet.Saved) (err error) {
+	if !a.config.Kubernetes.EnforcePolicies {
+		return nil
+	}
+	if saved.Rules, err = statefile.Load[attach.SavedRules](a.state, statefile.BucketRules, a.log); err != nil {
+		return err
+	}
+	saved.Lists, err = statefile.Load[attach.SavedList](a.state, statefile.BucketLists, a.log)
+	return err
 }
 
 // savedOfCluster restores the records of other nodes and of this node's pools, blocks and external interfaces, if there is a cluster.
