@@ -3,7 +3,6 @@ package ui
 import (
 	"net/http"
 	"net/netip"
-	"sort"
 
 	"github.com/weftnet/weft/proto/document"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
@@ -16,12 +15,6 @@ func (a *API) addresses(w http.ResponseWriter, r *http.Request) {
 		reply(w, nil, err)
 		return
 	}
-	attached, err := a.Operations.Attachments(r.Context(), &operatorv1.AttachmentsRequest{})
-	if err != nil {
-		reply(w, nil, err)
-		return
-	}
-	owners := ownersOf(attached.Attachments)
 	pools := make([]any, 0, len(all.Pools))
 	known := map[string]netip.Prefix{}
 	for _, p := range all.Pools {
@@ -31,10 +24,9 @@ func (a *API) addresses(w http.ResponseWriter, r *http.Request) {
 	leases := make([]any, 0, len(all.Leases))
 	for _, l := range all.Leases {
 		doc := document.Of(l.ProtoReflect())
-		if o, ok := owners[ownerKey{l.Pool, l.Address}]; ok && l.State == "used" {
-			doc["pod"], doc["interface"] = o.pod, o.nic
-		} else if o, ok := owners[ownerKey{"", l.Address}]; ok && l.State == "used" {
-			doc["pod"], doc["interface"] = o.pod, o.nic
+		delete(doc, "pod")
+		if name := podName(l.Pod); name != "" {
+			doc["pod"] = name
 		}
 		if offset, ok := offsetIn(known[l.Pool], l.Address); ok {
 			doc["offset"] = offset
@@ -42,34 +34,6 @@ func (a *API) addresses(w http.ResponseWriter, r *http.Request) {
 		leases = append(leases, doc)
 	}
 	reply(w, map[string]any{"pools": pools, "leases": leases}, nil)
-}
-
-// ownerKey is an address, and its network if several networks have it.
-type ownerKey struct{ network, address string }
-
-type owner struct{ pod, nic string }
-
-func ownersOf(attached []*operatorv1.AttachmentInfo) map[ownerKey]owner {
-	owners := map[ownerKey]owner{}
-	sort.SliceStable(attached, func(i, j int) bool {
-		return attached[i].Attachment.GetContainerId() < attached[j].Attachment.GetContainerId()
-	})
-	for _, at := range attached {
-		for _, i := range at.Interfaces {
-			for _, address := range i.Addresses {
-				prefix, err := netip.ParsePrefix(address)
-				if err != nil {
-					continue
-				}
-				o := owner{podName(at.Pod), i.Name}
-				owners[ownerKey{i.Network, prefix.Addr().String()}] = o
-				if i.Network == "" || i.Network == "default" {
-					owners[ownerKey{"", prefix.Addr().String()}] = o
-				}
-			}
-		}
-	}
-	return owners
 }
 
 // offsetIn returns the position of an address in its pool, if a number of JavaScript can represent it.

@@ -45,7 +45,7 @@ func (agent) Attachments(context.Context, *operatorv1.AttachmentsRequest) (*oper
 
 func (agent) Addresses(context.Context, *operatorv1.AddressesRequest) (*operatorv1.AddressesReply, error) {
 	return &operatorv1.AddressesReply{Pools: []*operatorv1.Pool{{Name: "pods", Prefix: "10.1.0.0/16"}}, Leases: []*operatorv1.Lease{
-		{Pool: "pods", Address: "10.1.0.2", State: "used"}, {Pool: "pods", Address: "10.1.1.0", State: "cooling"}, {Pool: "pods", Address: "10.1.0.9", State: "used"},
+		{Pool: "pods", Address: "10.1.0.2", State: "used", Pod: &weftv1.Pod{Namespace: "shop", Name: hostile}, Interface: "eth0"}, {Pool: "pods", Address: "10.1.1.0", State: "cooling"}, {Pool: "pods", Address: "10.1.0.9", State: "used"},
 	}}, nil
 }
 
