@@ -1,11 +1,13 @@
 package vpp
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.fd.io/govpp/binapi/span"
 
@@ -85,6 +87,22 @@ func TestCaptureOfAnUnknownInterfaceLeavesNothing(t *testing.T) {
 	l.mustHaveCaptures(0, 0, 0)
 }
 
+// sendUntil sends a packet repeatedly until ctx ends.
+func sendUntil(ctx context.Context, c *memif.Client, packet []byte) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := c.WritePacket(ctx, packet); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
 // A memif captured while its client sends: the mirror has the frame. Its deletion ends the capture.
 func TestCaptureOfAMemif(t *testing.T) {
 	l := newMemifLab(t)
@@ -108,12 +126,19 @@ func TestCaptureOfAMemif(t *testing.T) {
 	}
 	defer pod.Close()
 	sent := []byte("\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb5 a frame of an experimental type")
-	if err := pod.WritePacket(t.Context(), sent); err != nil {
-		t.Fatal(err)
-	}
+	// A client knows that it is connected before the dataplane uses its rings: frames until then are not mirrored.
+	sending, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- sendUntil(sending, pod, sent) }()
+	reading, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	got := make([]byte, 2048)
-	if n, err := mirror.ReadPacket(t.Context(), got); err != nil || string(got[:n]) != string(sent) {
+	if n, err := mirror.ReadPacket(reading, got); err != nil || string(got[:n]) != string(sent) {
 		t.Errorf("%q, %v", got[:n], err)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 	if err := k.Close(t.Context()); err != nil {
 		t.Error(err)
