@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -62,8 +63,30 @@ func Run(ctx context.Context, c *client.Client, p Program, s Streams) error {
 	defer out.close()
 	defer failures.close()
 	quiet := klog.NewContext(ctx, logr.Discard()) // the library logs the end of each connection as an error
-	err = executor.StreamWithContext(quiet, remotecommand.StreamOptions{Stdin: s.In, Stdout: out.writer(), Stderr: failures.writer()})
-	return explain(ctx, in, err)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- executor.StreamWithContext(quiet, remotecommand.StreamOptions{Stdin: s.In, Stdout: out.writer(), Stderr: failures.writer()})
+	}()
+	return explain(ctx, in, await(ctx, ended))
+}
+
+// grace is the time that a run has to end after its context.
+const grace = time.Second
+
+// await returns the error of a run, or that of ctx if the run does not end with it: the library does not watch the context while it waits
+// for the API server's answer to the upgrade. Then the run ends with its connection, and its output is discarded.
+func await(ctx context.Context, ended <-chan error) error {
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(grace):
+		return ctx.Err()
+	}
 }
 
 // executorOf returns an executor that uses WebSocket with SPDY as its fallback, like kubectl.

@@ -176,9 +176,11 @@ func TestSilentServerIsBoundedByTheContext(t *testing.T) {
 	var held net.Conn
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
-		if held, err = listener.Accept(); err == nil {
-			close(accepted)
+		if held, err = listener.Accept(); err != nil {
+			return
 		}
+		_, _ = held.Read(make([]byte, 1)) // the request is there: the client waits for the answer
+		close(accepted)
 	})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
