@@ -105,7 +105,9 @@ func (l *Listener) Suspend() {
 		l.options.Broker.yield()
 	}
 	_ = l.socket.SetDeadline(longAgo) // wakes accept
-	for _, i := range l.refuseClients() {
+	interfaces := l.refuseClients()
+	l.running.Wait() // a client that connects from now on is the other process's
+	for _, i := range interfaces {
 		i.suspend()
 	}
 }
