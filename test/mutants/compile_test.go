@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
@@ -39,15 +38,25 @@ func TestEachMutationOfTheListCompiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	packages, exports := compiled(t, root, all)
+	mutations := make(map[string][]*mutation)
 	for _, m := range all {
-		t.Run(fmt.Sprintf("line %d", m.line), func(t *testing.T) {
+		dir := filepath.Join(root, filepath.Dir(m.file))
+		mutations[dir] = append(mutations[dir], m)
+	}
+	for dir, ofPackage := range mutations {
+		t.Run(strings.TrimPrefix(dir, root+"/"), func(t *testing.T) {
 			t.Parallel()
-			mutated, err := m.apply(root)
+			c, err := newChecker(packages[dir], exports)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := typeCheck(packages[filepath.Join(root, filepath.Dir(m.file))], filepath.Join(root, m.file), mutated, exports); err != nil {
-				t.Errorf("%s: %v", m, err)
+			for _, m := range ofPackage {
+				mutated, err := m.apply(root)
+				if err != nil {
+					t.Error(err)
+				} else if err := c.check(filepath.Join(root, m.file), mutated); err != nil {
+					t.Errorf("line %d, %s: %v", m.line, m, err)
+				}
 			}
 		})
 	}
@@ -78,28 +87,42 @@ func compiled(t *testing.T, root string, all []*mutation) (packages map[string]l
 	}
 }
 
-// typeCheck returns the compiler's errors in a package with other content of one file.
-func typeCheck(p listed, file string, content []byte, exports map[string]string) error {
-	fset := token.NewFileSet()
-	files := make([]*ast.File, 0, len(p.GoFiles))
+// checker reports the compiler's errors in a package. What the package imports is read once.
+type checker struct {
+	path     string
+	fset     *token.FileSet
+	files    map[string]*ast.File
+	importer types.Importer
+}
+
+func newChecker(p listed, exports map[string]string) (*checker, error) {
+	c := &checker{path: p.ImportPath, fset: token.NewFileSet(), files: make(map[string]*ast.File)}
+	c.importer = importer.ForCompiler(c.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	for _, name := range p.GoFiles {
-		path := filepath.Join(p.Dir, name)
-		var source any
-		if path == file {
-			source = content
-		}
-		parsed, err := parser.ParseFile(fset, path, source, parser.SkipObjectResolution)
+		file := filepath.Join(p.Dir, name)
+		parsed, err := parser.ParseFile(c.fset, file, nil, parser.SkipObjectResolution)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		files = append(files, parsed)
+		c.files[file] = parsed
 	}
-	lookup := func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }
+	return c, nil
+}
+
+// check returns the errors of the package with other content of one file.
+func (c *checker) check(file string, content []byte) error {
+	mutated, err := parser.ParseFile(c.fset, file, content, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	files := []*ast.File{mutated}
+	for name, parsed := range c.files {
+		if name != file {
+			files = append(files, parsed)
+		}
+	}
 	var errs []error
-	config := types.Config{
-		Importer: importer.ForCompiler(fset, "gc", lookup),
-		Error:    func(err error) { errs = append(errs, err) },
-	}
-	_, _ = config.Check(p.ImportPath, fset, files, nil) // the errors are in errs
+	config := types.Config{Importer: c.importer, Error: func(err error) { errs = append(errs, err) }}
+	_, _ = config.Check(c.path, c.fset, files, nil) // the errors are in errs
 	return errors.Join(errs...)
 }
