@@ -16,30 +16,40 @@ import (
 // echoEvery is the interval of the echo requests that measure an outage: each lost one adds an interval.
 const echoEvery = 2 * time.Millisecond
 
-// replacement is a full node whose weft-vswitch is replaced.
+// replacement is a full node whose dataplane is replaced.
 type replacement struct {
 	*node.Node
-	active  *node.Vswitch
+	active  *node.Vswitch // nil if the agent starts the dataplane
 	started int
 	from    *node.Pod
 	to      node.Link
 }
 
-// measureReplacement replaces the dataplane of a full node under traffic, and prints the outages between two pods.
+// variant is a way to replace a dataplane.
+type variant struct {
+	name    string
+	replace func(context.Context) error
+}
+
+// measureReplacement replaces the dataplane of a full node under traffic, and prints the outages between two pods. VPP has no standby:
+// the agent starts the next one when the former has ended.
 func measureReplacement(ctx context.Context, b *bench, programs string) (err error) {
-	if dataplane.Prefix() != "" {
-		fmt.Fprintln(b.out, "replacement of the dataplane: VPP has no standby")
-		return nil
-	}
+	external := dataplane.Prefix() == ""
 	full := fullNodeHere()
-	n, err := node.New(programs, node.Options{CoolDown: time.Second, Networks: networks(), PodInterface: full.main, External: true})
+	n, err := node.New(programs, node.Options{
+		CoolDown: time.Second, Networks: networks(), PodInterface: full.main, External: external, Memifs: full.pods * full.memifs,
+	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
 	r := &replacement{Node: n}
-	if r.active, err = r.begin(ctx); err != nil {
-		return err
+	variants := r.signals()
+	if external {
+		variants = r.takeovers()
+		if r.active, err = r.begin(ctx); err != nil {
+			return err
+		}
 	}
 	if err := n.StartAgent(ctx); err != nil {
 		return err
@@ -47,25 +57,35 @@ func measureReplacement(ctx context.Context, b *bench, programs string) (err err
 	if err := r.fill(ctx, full); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.out, "replacement of the dataplane of %d pods with 3 interfaces each: outage between two pods\n", full.pods)
+	fmt.Fprintf(b.out, "replacement of the dataplane of %d pods with 3 interfaces each (%s, %s): outage between two pods\n", full.pods, full.main, full.extra)
 	for range replayRounds {
-		for _, way := range []struct {
-			name    string
-			replace func(context.Context) error
-		}{
-			{"restart", r.restart},
-			{"standby, handover", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGTERM) }},
-			{"standby, replay", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGTERM, "--handover=false") }},
-			{"standby, kill -9", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGKILL) }},
-		} {
-			outage, err := r.outage(ctx, way.replace)
+		for _, w := range variants {
+			outage, err := r.outage(ctx, w.replace)
 			if err != nil {
-				return fmt.Errorf("%s: %w", way.name, err)
+				return fmt.Errorf("%s: %w", w.name, err)
 			}
-			fmt.Fprintf(b.out, "  %-17s %5d ms\n", way.name, outage.Milliseconds())
+			fmt.Fprintf(b.out, "  %-17s %5d ms\n", w.name, outage.Milliseconds())
 		}
 	}
 	return nil
+}
+
+// takeovers are the ways to replace a weft-vswitch.
+func (r *replacement) takeovers() []variant {
+	return []variant{
+		{"restart", r.restart},
+		{"standby, handover", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGTERM) }},
+		{"standby, replay", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGTERM, "--handover=false") }},
+		{"standby, kill -9", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGKILL) }},
+	}
+}
+
+// signals are the ways to end a dataplane that the agent starts again.
+func (r *replacement) signals() []variant {
+	end := func(signal syscall.Signal) func(context.Context) error {
+		return func(context.Context) error { return syscall.Kill(r.DataplanePID(), signal) }
+	}
+	return []variant{{"restart", end(syscall.SIGTERM)}, {"kill -9", end(syscall.SIGKILL)}}
 }
 
 // fill adds the pods.
@@ -75,20 +95,11 @@ func (r *replacement) fill(ctx context.Context, full fullNode) error {
 		return err
 	}
 	for i := range full.pods {
-		p, err := r.NewPod(fmt.Sprintf("replace%d", i))
-		if err != nil {
-			return err
-		}
-		p.Annotations = map[string]string{customInterfaces: full.extra}
-		result, err := runtime.Add(ctx, p)
+		p, main, err := full.add(ctx, r.Node, runtime, fmt.Sprintf("replace%d", i))
 		if err != nil {
 			return fmt.Errorf("pod %d: %w", i, err)
 		}
-		links, err := node.Links(result)
-		if err != nil {
-			return err
-		}
-		if r.to = links[0]; i == 0 {
+		if r.to = main; i == 0 {
 			r.from = p
 		}
 	}

@@ -75,7 +75,7 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 	}
 	begun := time.Now()
 	for i := range full.pods {
-		if err := full.add(ctx, n, runtime, fmt.Sprintf("replay%d", i)); err != nil {
+		if _, _, err := full.add(ctx, n, runtime, fmt.Sprintf("replay%d", i)); err != nil {
 			return fmt.Errorf("pod %d: %w", i, err)
 		}
 	}
@@ -107,20 +107,26 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 	return nil
 }
 
-// add adds a pod; kubelet knows it if it has memifs.
-func (f fullNode) add(ctx context.Context, n *node.Node, runtime *node.Runtime, name string) error {
-	p, err := n.NewPod(name)
-	if err != nil {
-		return err
+// add adds a pod and returns its main interface; kubelet knows it if it has memifs.
+func (f fullNode) add(ctx context.Context, n *node.Node, runtime *node.Runtime, name string) (p *node.Pod, main node.Link, err error) {
+	if p, err = n.NewPod(name); err != nil {
+		return nil, main, err
 	}
 	p.Annotations = map[string]string{customInterfaces: f.extra}
 	if f.memifs > 0 {
 		if _, err := n.Admit(ctx, p, kubelettest.Container{Name: "vnf", Limit: f.memifs}); err != nil {
-			return err
+			return nil, main, err
 		}
 	}
-	_, err = runtime.Add(ctx, p)
-	return err
+	result, err := runtime.Add(ctx, p)
+	if err != nil {
+		return nil, main, err
+	}
+	links, err := node.Links(result)
+	if err != nil {
+		return nil, main, err
+	}
+	return p, links[0], nil
 }
 
 // Lines of the agent's log, with their times. The kernel closes the sockets of a killed dataplane one by one, so the connection is lost
