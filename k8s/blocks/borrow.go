@@ -36,6 +36,11 @@ type addressKey struct {
 
 func (l *loan) key() addressKey { return addressKey{l.Network, l.address} }
 
+// isIn reports whether a pool has the address.
+func (l *loan) isIn(p Pool) bool {
+	return l.Pool == p.Name && l.Network == p.Network && p.Prefix.Contains(l.address)
+}
+
 // loans are the addresses that other nodes lend this one.
 type loans struct {
 	config *Config
@@ -215,9 +220,7 @@ func (ls *loans) giveBack(ctx context.Context, l *loan) error {
 
 // of lists the loans of a pool.
 func (ls *loans) of(p Pool) []*loan {
-	return slices.DeleteFunc(ls.sorted(), func(l *loan) bool {
-		return l.Pool != p.Name || l.Network != p.Network || !p.Prefix.Contains(l.address)
-	})
+	return slices.DeleteFunc(ls.sorted(), func(l *loan) bool { return !l.isIn(p) })
 }
 
 func (ls *loans) sorted() []*loan {

@@ -315,25 +315,41 @@ func (k *Keeper) levelOf(p Pool) level {
 	return level{wanted: k.wanted[p.Key()], borrowed: k.loans.free(p), blocks: slices.DeleteFunc(k.sortedHeld(), notOf)}
 }
 
-// leave releases the empty blocks of deleted pools, and continues pending releases. If the list of pools is complete, a block of an IPPool does
-// not wait for the grace: no pod gets an address of it any more. A network may be unknown for a moment only.
+// leave releases the empty blocks of deleted pools, returns addresses borrowed from such pools, and continues pending releases. If the list of
+// pools is complete, a block of an IPPool does not wait for the grace: no pod gets an address of it any more. A network may be unknown for a
+// moment only.
 func (k *Keeper) leave(ctx context.Context, pools []Pool, all bool) error {
 	var errs []error
 	for _, h := range k.sortedHeld() {
-		marks := k.marks()
-		if h.Network == "" && all {
-			marks.Grace = 0
-		}
-		if h.taken {
-			continue
-		}
-		known := slices.ContainsFunc(pools, h.isOf)
-		idle := !known && marks.surplus(Pool{Closed: true}, level{blocks: []*held{h}}, k.config.Now()) != nil
-		if h.leaving || idle {
+		switch known := slices.ContainsFunc(pools, h.isOf); {
+		case h.taken:
+		case h.leaving:
 			errs = append(errs, k.release(ctx, h))
+		case !known:
+			errs = append(errs, k.abandon(ctx, h, all))
+		}
+	}
+	for _, l := range k.loans.sorted() {
+		if !slices.ContainsFunc(pools, l.isIn) && k.loans.isDue(l, false, l.Network == "" && all, k.marks().Grace) {
+			errs = append(errs, k.loans.giveBack(ctx, l))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// abandon releases a block of a deleted pool if it is empty. Addresses that other nodes borrow keep it, offers that nobody took do not.
+func (k *Keeper) abandon(ctx context.Context, h *held, all bool) error {
+	marks := k.marks()
+	if h.Network == "" && all {
+		marks.Grace = 0
+	}
+	if !h.usage.empty() || k.config.Now().Sub(h.emptySince) < marks.Grace {
+		return nil
+	}
+	if err := k.offer(ctx, h, 0); err != nil || h.lent() {
+		return err
+	}
+	return k.release(ctx, h)
 }
 
 // ask is a pod that waits for an address.

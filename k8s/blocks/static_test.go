@@ -369,3 +369,43 @@ func TestStaticAddressThatAnotherNodeBorrowsWithoutAPodReturnsToItsOwner(t *test
 	}
 	l.sound(owner, n)
 }
+
+// The borrower returns addresses of a deleted network, and so their block can be released.
+func TestBlockOfADeletedNetworkIsReleasedAfterItsLoan(t *testing.T) {
+	blue := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/26"), Bits: 26}
+	for when, restart := range map[string]bool{"in one run": false, "after a restart": true} {
+		t.Run(when, func(t *testing.T) {
+			l := newLab(t, blue)
+			owner, borrower := l.node("n1"), l.node("n2")
+			l.step(owner)
+			s := &blocks.Static{Pool: blue, Address: netip.MustParseAddr("10.5.0.7"), Namespace: "shop", Pod: "web-0"}
+			for claimed := false; !claimed; l.step(owner) {
+				var err error
+				if claimed, err = borrower.TryClaim(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			borrower.local.LeaseThis("blue", s.Address)
+			l.pools = nil
+			if restart {
+				owner, borrower = l.restart(owner, owner.kept...), l.restart(borrower, borrower.kept...)
+			}
+			for range 3 {
+				l.now = l.now.Add(l.marks.Grace)
+				l.step(borrower)
+				l.step(owner)
+			}
+			l.want(owner, 1, "while a pod has the address")
+			borrower.end([]netip.Addr{s.Address})
+			for range 4 {
+				l.now = l.now.Add(l.marks.Grace)
+				l.step(borrower)
+				l.step(owner)
+			}
+			l.want(owner, 0, "after the pod")
+			if faults := l.judge.Faults(); len(faults) > 0 || len(borrower.Blocks()) > 0 {
+				t.Errorf("faults %v, the borrower knows %v", faults, borrower.Blocks())
+			}
+		})
+	}
+}
