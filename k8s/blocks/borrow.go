@@ -125,8 +125,9 @@ func (ls *loans) takeOne(b *v1.IPBlock, address netip.Addr) error {
 	ls.all[taken.key()] = taken
 	if err = ls.keep(); err == nil {
 		err = ls.config.Local.Add(block)
+		taken.closed = errors.Is(err, ErrNoNetwork) // Step opens it with the network, or returns it after the grace
 	}
-	if err != nil {
+	if err != nil && !taken.closed {
 		delete(ls.all, taken.key())
 		return fmt.Errorf("use address %s of block %s: %w", address, b.Name, err)
 	}

@@ -169,8 +169,12 @@ func (k *Keeper) hold(b *v1.IPBlock) error {
 		delete(k.held, b.Name)
 		return err
 	}
-	if err := k.config.Local.Add(h.Block); err != nil {
+	err = k.config.Local.Add(h.Block)
+	h.closed = errors.Is(err, ErrNoNetwork) // Step opens it with the network, or releases it after the grace
+	if err != nil && !h.closed {
 		delete(k.held, b.Name)
+	}
+	if err != nil {
 		return fmt.Errorf("use block %s: %w", b.Name, err)
 	}
 	h.count(k.config.Local.Usage(h.Block), k.config.Now())

@@ -45,7 +45,8 @@ type store interface {
 
 // local allocates the addresses on this node. Network and prefix identify a block.
 type local interface {
-	// Add allows the allocation of the block's addresses except those withheld, also after Remove.
+	// Add allows the allocation of the block's addresses except those withheld, also after Remove. The error is an [ErrNoNetwork] if the node
+	// does not have the network.
 	Add(b Block) error
 	// Remove stops the allocation of the block's addresses. If none is held or cooling it forgets the block and returns true; else the block
 	// stays, closed. A single address may be cooling: it rests with its lender.
@@ -57,6 +58,9 @@ type local interface {
 	// Return allows the allocation of a withheld address again.
 	Return(b Block, address netip.Addr)
 }
+
+// ErrNoNetwork means that a block belongs to a network that the node does not have: it is deleted, or not known yet.
+var ErrNoNetwork = errors.New("the node does not have this network")
 
 // Config configures a [Keeper]. Node, Owner, Store, Local, Pools, Observed and Foreign are required.
 type Config struct {
@@ -165,7 +169,7 @@ func (k *Keeper) know(b *v1.IPBlock) error {
 		k.loans.owes = true
 		return k.loans.take(b)
 	}
-	if err := k.hold(b); err != nil {
+	if err := k.hold(b); err != nil && !errors.Is(err, ErrNoNetwork) {
 		return err
 	}
 	k.held[b.Name].unsure = true
@@ -304,8 +308,11 @@ func (k *Keeper) marks() Marks {
 // relook is the time after which a pool without blocks is tried again.
 const relook = 30 * time.Second
 
-// hopeful reports whether to try to claim a block of the pool.
+// hopeful reports whether to try to claim a block of the pool. A closed block means that none can be used now.
 func (k *Keeper) hopeful(p Pool) bool {
+	if slices.ContainsFunc(k.levelOf(p).blocks, func(h *held) bool { return h.closed }) {
+		return false
+	}
 	since, empty := k.exhausted[p.Key()]
 	return !empty || k.wanted[p.Key()] || k.config.Now().Sub(since) >= relook
 }
@@ -330,20 +337,25 @@ func (k *Keeper) leave(ctx context.Context, pools []Pool, all bool) error {
 		}
 	}
 	for _, l := range k.loans.sorted() {
-		if !slices.ContainsFunc(pools, l.isIn) && k.loans.isDue(l, false, l.Network == "" && all, k.marks().Grace) {
+		if !slices.ContainsFunc(pools, l.isIn) && (l.leaving || !l.taken && k.isAbandoned(&l.held, all)) {
 			errs = append(errs, k.loans.giveBack(ctx, l))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// isAbandoned reports whether a block of an unknown pool has been empty for the grace.
+func (k *Keeper) isAbandoned(h *held, all bool) bool {
+	grace := k.marks().Grace
+	if h.Network == "" && all {
+		grace = 0
+	}
+	return h.usage.empty() && k.config.Now().Sub(h.emptySince) >= grace
+}
+
 // abandon releases a block of a deleted pool if it is empty. Addresses that other nodes borrow keep it, offers that nobody took do not.
 func (k *Keeper) abandon(ctx context.Context, h *held, all bool) error {
-	marks := k.marks()
-	if h.Network == "" && all {
-		marks.Grace = 0
-	}
-	if !h.usage.empty() || k.config.Now().Sub(h.emptySince) < marks.Grace {
+	if !k.isAbandoned(h, all) {
 		return nil
 	}
 	if err := k.offer(ctx, h, 0); err != nil || h.lent() {

@@ -189,6 +189,57 @@ func TestADeletedNetworkKeepsItsBlocksForTheGrace(t *testing.T) {
 	l.want(n, 0, "after the grace")
 }
 
+// The node may find a block of a network that it does not have: the network was deleted during the claim, or while the agent was not running.
+func TestABlockOfANetworkThatTheNodeDoesNotHave(t *testing.T) {
+	p := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26}
+	found := func(t *testing.T, known bool) (*lab, *node) {
+		l := newLab(t, p)
+		n := l.node("n1")
+		l.step(n)
+		l.want(n, 1, "before")
+		n.local.Lacks = "blue"
+		n.local.Crash()
+		l.pools = nil
+		if known {
+			return l, l.restart(n, n.kept...)
+		}
+		n = l.restart(n)
+		if err := n.Step(t.Context()); !errors.Is(err, blocks.ErrNoNetwork) {
+			t.Errorf("the node finds the block, error %v", err)
+		}
+		return l, n
+	}
+	for when, known := range map[string]bool{"with its state": true, "without its state": false} {
+		t.Run("is released after the grace, "+when, func(t *testing.T) {
+			l, n := found(t, known)
+			l.step(n)
+			l.want(n, 1, "within the grace")
+			l.now = l.now.Add(l.marks.Grace)
+			l.step(n)
+			l.want(n, 0, "after the grace")
+		})
+		t.Run("is used when the network is back, "+when, func(t *testing.T) {
+			l, n := found(t, known)
+			l.step(n)
+			l.pools = []blocks.Pool{p} // before the node has it
+			l.step(n)
+			l.want(n, 1, "while it cannot use a block")
+			n.local.Lacks = ""
+			l.step(n)
+			l.step(n)
+			l.want(n, 1, "with the network")
+			if !n.local.LeaseThis("blue", netip.MustParseAddr(firstOf(n.Blocks()[0]))) {
+				t.Error("a pod has no address of the block")
+			}
+		})
+	}
+}
+
+// firstOf returns an address of a block for a pod.
+func firstOf(b v1.IPBlock) string {
+	return netip.MustParsePrefix(string(b.Spec.CIDR)).Addr().Next().String()
+}
+
 func TestAnUnclaimedObjectIsClaimedByCompareAndSwap(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	block := netip.MustParsePrefix("10.1.0.0/26")

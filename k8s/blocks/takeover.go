@@ -92,7 +92,14 @@ func (k *Keeper) refresh(h *held, b *v1.IPBlock) error {
 	if !more {
 		return nil
 	}
-	return k.config.Local.Add(h.Block)
+	return k.open(h)
+}
+
+// open allows the allocation of a block's addresses as soon as the node has its network.
+func (k *Keeper) open(h *held) error {
+	err := k.config.Local.Add(h.Block)
+	h.closed = errors.Is(err, ErrNoNetwork)
+	return ignoring(func(error) bool { return h.closed }, err)
 }
 
 // lose handles a block that does not belong to this node any more. If pods have its addresses the node claims it again, or isolates them if
@@ -146,7 +153,7 @@ func (k *Keeper) confirmLoan(ctx context.Context, l *loan) error {
 		return nil
 	}
 	l.closed, l.taken = false, false
-	return k.config.Local.Add(l.Block)
+	return k.open(&l.held)
 }
 
 // loseLoan handles an address of block b that is not lent to this node any more. Its pods are isolated, unless the block is free: then this node

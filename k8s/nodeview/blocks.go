@@ -42,7 +42,7 @@ type Local struct {
 func (l Local) Add(b blocks.Block) error {
 	a := l.Allocator(b.Network)
 	if a == nil {
-		return fmt.Errorf("network %q has no addresses on this node", b.Network)
+		return fmt.Errorf("network %q: %w", b.Network, blocks.ErrNoNetwork)
 	}
 	return a.AddBlock(b.Prefix, b.Withheld...)
 }

@@ -166,7 +166,8 @@ func TestDRAGivesMemifs(t *testing.T) {
 	}
 	n := s.c.Node("n1")
 	s.must(errors.Join(n.Kubelet.Restart(t.Context()), n.AwaitKubelet(t.Context())))
-	s.killAgent(s.agentPod(t.Context(), "n1"))
+	s.killAgents()
+	s.must(n.AwaitDevices(t.Context(), "contivpp.io/memif")) // without devices kubelet rejects a pod for good
 	claim := "own"
 	s.createWith("both", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
 		responds(spec, "/run/memif-claims/own")

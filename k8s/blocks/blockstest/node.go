@@ -57,6 +57,7 @@ type Node struct {
 	Judge *Judge
 	Now   func() time.Time
 	Rest  time.Duration // of an address after its release
+	Lacks string        // a network that the node does not have
 
 	mu       sync.Mutex
 	known    map[key]*block
@@ -117,6 +118,9 @@ func (n *Node) Crash() {
 func (n *Node) Add(b blocks.Block) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if b.Network != "" && b.Network == n.Lacks {
+		return blocks.ErrNoNetwork
+	}
 	if n.known == nil {
 		n.known = make(map[key]*block)
 	}
