@@ -353,7 +353,7 @@ func (k *Keeper) isAbandoned(h *held, all bool) bool {
 	return h.usage.empty() && k.config.Now().Sub(h.emptySince) >= grace
 }
 
-// abandon releases a block of a deleted pool if it is empty. Addresses that other nodes borrow keep it, offers that nobody took do not.
+// abandon releases a block of a deleted pool if it is empty. Addresses that other nodes borrow keep it, offers that no node took do not.
 func (k *Keeper) abandon(ctx context.Context, h *held, all bool) error {
 	if !k.isAbandoned(h, all) {
 		return nil
