@@ -209,7 +209,26 @@ func TestHandoverKeepsMemifConnections(t *testing.T) {
 				active = standby
 			}
 			checkConnected(t, conns)
+			if n := linksUp(t, active.connect(t)); n != 2*c.pairs {
+				t.Errorf("%d memifs are up", n)
+			}
 		})
+	}
+}
+
+// linksUp returns the number of memifs whose link is up, because a client is connected.
+func linksUp(t *testing.T, api govpp.Connection) (n int) {
+	t.Helper()
+	dump, err := binapi.NewServiceClient(api).MemifDump(t.Context(), &binapi.MemifDump{})
+	must(t, err)
+	for {
+		d, err := dump.Recv()
+		if err != nil {
+			return n
+		}
+		if d.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0 {
+			n++
+		}
 	}
 }
 
@@ -298,24 +317,11 @@ func TestHandoverBetweenProcessesKeepsMemifConnections(t *testing.T) {
 	checkConnected(t, conns)
 	// The brokers that got the clients handed over serve them.
 	api := connectTo(t, socket)
-	connected := func() (n int) {
-		dump, err := binapi.NewServiceClient(api).MemifDump(t.Context(), &binapi.MemifDump{})
-		must(t, err)
-		for {
-			d, err := dump.Recv()
-			if err != nil {
-				return n
-			}
-			if d.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0 {
-				n++
-			}
-		}
-	}
-	if n := connected(); n != 2*pairs {
+	if n := linksUp(t, api); n != 2*pairs {
 		t.Errorf("%d memifs are connected", n)
 	}
 	conns[0][0].Close()
-	eventually(t, func() bool { return connected() == 2*pairs-1 })
+	eventually(t, func() bool { return linksUp(t, api) == 2*pairs-1 })
 }
 
 // A standby that is killed when it has received everything, and before it can say so, takes the connections of memifs with it:
