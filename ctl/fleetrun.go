@@ -158,6 +158,11 @@ func (r *remote) passThrough(cmd *cobra.Command, node fleet.Node) error {
 		defer f.Close()
 		out = f
 	}
+	if isTerminal(out) {
+		screen := &screen{to: out}
+		defer screen.flush()
+		out = screen
+	}
 	a := answer{node: node.Name}
 	a.failure = r.run(cmd.Context(), node, out, &exec.Bounded{To: &a.err, Left: maxNodeErrors})
 	text := strings.TrimSpace(a.err.String())
@@ -241,7 +246,7 @@ func (c *client) printAnswers(answers []answer) {
 		first = false
 		c.printf("%s\n", c.coloured("1", "node "+a.node))
 		if text := strings.TrimRight(a.out.String(), "\n"); text != "" {
-			c.printf("%s\n", text)
+			c.printf("%s\n", printable(text))
 		}
 	}
 }
@@ -329,7 +334,7 @@ func (r *remote) follow(ctx context.Context, nodes []fleet.Node) error {
 	for i, n := range nodes {
 		wait.Go(func() {
 			out := &lines{mu: &mu, to: r.out, format: r.lineFormat(n.Name, width)}
-			failures := &lines{mu: &mu, to: r.err, format: func(line []byte) []byte { return fmt.Appendf(nil, "node %s: %s\n", n.Name, line) }}
+			failures := &lines{mu: &mu, to: r.err, format: func(line []byte) []byte { return fmt.Appendf(nil, "node %s: %s\n", n.Name, printable(string(line))) }}
 			answers[i].node, answers[i].failure = n.Name, r.run(ctx, n, out, failures)
 			out.flush()
 			failures.flush()
@@ -346,7 +351,7 @@ func (r *remote) follow(ctx context.Context, nodes []fleet.Node) error {
 func (c *client) lineFormat(node string, width int) func([]byte) []byte {
 	return func(line []byte) []byte {
 		if c.format == "table" {
-			return fmt.Appendf(nil, "%-*s  %s\n", width, node, line)
+			return fmt.Appendf(nil, "%-*s  %s\n", width, node, printable(string(line)))
 		}
 		var b bytes.Buffer
 		p := printer{out: &b, format: c.format}

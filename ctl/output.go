@@ -80,8 +80,12 @@ func (p *printer) printf(format string, args ...any) { fmt.Fprintf(p.out, format
 
 // wantsColour reports whether out is a terminal and the environment allows colours (https://no-color.org).
 func wantsColour(out io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(out)
+}
+
+func isTerminal(out io.Writer) bool {
 	f, ok := out.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if !ok {
 		return false
 	}
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)

@@ -338,6 +338,10 @@ func (e *Engine) portsOfPeers(policy *policyState, r Clause, port Port, i *Inter
 	return list
 }
 
+// nameLength is the number of bytes of the hash in a name. Pods share lists by name, and users choose parts of the content, so two contents
+// with one name must not be found: with 8 bytes, 2^32 attempts would be enough. More than 14 do not fit into the label of an ACL.
+const nameLength = 14
+
 // nameOf names a list by its content.
 func nameOf(rules []Rule) string {
 	h := sha256.New()
@@ -350,7 +354,7 @@ func nameOf(rules []Rule) string {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(r.Origin)))
 		h.Write(append(b, r.Origin...))
 	}
-	return hex.EncodeToString(h.Sum(nil)[:8])
+	return hex.EncodeToString(h.Sum(nil)[:nameLength])
 }
 
 // Closed are the lists of an interface whose pod is not known yet: only the node reaches it.

@@ -35,6 +35,8 @@ type Engine struct {
 	selectors  *selectors
 	nodes      map[string]nodeState
 	services   map[string]Service
+	addresses  map[netip.Addr]int // number of pods that have it
+	external   map[netip.Addr]int // number of external frontends that have it
 
 	dirty map[*podState]struct{} // local pods whose interfaces may need other rules
 	gone  map[ID]struct{}        // local pods that were deleted since Compile, also if there is another one of that name
@@ -79,6 +81,7 @@ func NewEngine(c Config) *Engine {
 		config: c, namespaces: make(map[string]*namespaceState), policies: make(map[Ref]*policyState), groups: make(map[string]*group),
 		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), gone: make(map[ID]struct{}),
 		lists: make(map[string]*List), services: make(map[string]Service),
+		addresses: make(map[netip.Addr]int), external: make(map[netip.Addr]int),
 	}
 }
 
@@ -175,6 +178,10 @@ func (e *Engine) SetPod(p Pod) {
 		return
 	}
 	isPeer := !equalEnds(&was.Pod, &p) // its peers see other addresses or ports
+	if isPeer {
+		e.countAddresses(&was.Pod, -1)
+		e.countAddresses(&p, 1)
+	}
 	was.Pod = p
 	if isPeer {
 		e.invalidatePeers(was)
@@ -201,6 +208,7 @@ func (e *Engine) DeletePod(id ID) {
 		return
 	}
 	e.invalidatePeers(p)
+	e.countAddresses(&p.Pod, -1)
 	for g := range p.groups {
 		delete(g.members, p)
 	}

@@ -200,6 +200,41 @@ func TestServiceIsPermittedIfAllItsEndpointsAre(t *testing.T) {
 	check("the Service is deleted", "10.96.0.11", Deny)
 }
 
+// Users choose the external IPs of their Services. The dataplane sends packets for the address of a pod to the pod, untranslated.
+func TestExternalAddressOfAServiceDoesNotOpenAPod(t *testing.T) {
+	e := NewEngine(Config{})
+	e.SetPod(podAt("a/p", true, "10.0.0.1"))
+	e.SetPod(podAt("a/own", false, "10.0.0.2", "app=own"))
+	e.SetPod(podAt("b/victim", false, "10.0.0.9"))
+	e.SetPolicy(networkPolicy(t, "a/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: own}}}]}]}`))
+	backends := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.2:80")}
+	e.SetService(Service{Name: "a/s", Frontends: []Frontend{
+		{Address: address("10.0.0.9"), Protocol: TCP, Port: 80, External: true, Backends: backends},
+		{Address: address("192.0.2.7"), Protocol: TCP, Port: 80, External: true, Backends: backends},
+	}})
+	check := func(what, remote string, want Action) {
+		t.Helper()
+		e.Compile()
+		if r := e.Lists()[ID{"a", "p"}]["eth0"][Egress].Decide(address(remote), TCP, 80); r.Action != want {
+			t.Errorf("%s: %+v", what, r)
+		}
+	}
+	check("the address of a pod", "10.0.0.9", Deny)
+	check("another external address", "192.0.2.7", Allow)
+	e.DeletePod(ID{"b", "victim"})
+	check("the pod is gone", "10.0.0.9", Allow)
+	e.SetPod(podAt("b/later", false, "192.0.2.7"))
+	check("a pod has the other address", "192.0.2.7", Deny)
+	e.SetPod(podAt("b/later", false, "10.0.0.9"))
+	check("the pod has another address", "192.0.2.7", Allow)
+	check("a pod has the address again", "10.0.0.9", Deny)
+	e.DeleteService("a/s")
+	e.DeletePod(ID{"b", "later"})
+	if len(e.external) != 0 || len(e.addresses) != 2 {
+		t.Errorf("%v external addresses and %v of pods remain", e.external, e.addresses)
+	}
+}
+
 func TestExplanationNamesThePolicyAndItsRule(t *testing.T) {
 	e := NewEngine(Config{})
 	e.SetPod(podAt("a/db", false, "10.0.0.1", "app=db"))

@@ -18,6 +18,7 @@ type Frontend struct {
 	Address  netip.Addr
 	Protocol uint8
 	Port     uint16
+	External bool // an external IP or a load balancer's address: users may choose any
 	Backends []netip.AddrPort
 }
 
@@ -25,17 +26,20 @@ type Frontend struct {
 func (e *Engine) SetService(s Service) {
 	was, known := e.services[s.Name]
 	if known && slices.EqualFunc(was.Frontends, s.Frontends, func(a, b Frontend) bool {
-		return a.Address == b.Address && a.Protocol == b.Protocol && a.Port == b.Port && slices.Equal(a.Backends, b.Backends)
+		return a.Address == b.Address && a.Protocol == b.Protocol && a.Port == b.Port && a.External == b.External && slices.Equal(a.Backends, b.Backends)
 	}) {
 		return
 	}
+	e.countExternal(was, -1)
+	e.countExternal(s, 1)
 	e.services[s.Name] = s
 	e.servicesChanged()
 }
 
 // DeleteService removes a Service. An unknown one is no error.
 func (e *Engine) DeleteService(name string) {
-	if _, known := e.services[name]; known {
+	if was, known := e.services[name]; known {
+		e.countExternal(was, -1)
 		delete(e.services, name)
 		e.servicesChanged()
 	}
@@ -52,13 +56,47 @@ func (e *Engine) servicesChanged() {
 	}
 }
 
+// isPod reports whether an external address is that of a pod. The dataplane sends packets for it to the pod, so the node never replaces the
+// address, and only the rules about pods may decide.
+func (e *Engine) isPod(f Frontend) bool { return f.External && e.addresses[f.Address] > 0 }
+
+// countAddresses adds the addresses by which other pods reach a pod to those of all pods, or removes them if n is -1. If a Service has one of
+// them, the rules of pods change.
+func (e *Engine) countAddresses(p *Pod, n int) {
+	for i := range p.Interfaces {
+		if !p.Interfaces[i].Main && !slices.Contains(p.Interfaces[i].Networks, DefaultNetwork) {
+			continue
+		}
+		for _, a := range p.Interfaces[i].Addresses {
+			if e.addresses[a] += n; e.addresses[a] == 0 {
+				delete(e.addresses, a)
+			}
+			if e.external[a] > 0 {
+				e.servicesChanged()
+			}
+		}
+	}
+}
+
+// countExternal adds the external addresses of a Service to those of all Services, or removes them if n is -1.
+func (e *Engine) countExternal(s Service, n int) {
+	for _, f := range s.Frontends {
+		if !f.External {
+			continue
+		}
+		if e.external[f.Address] += n; e.external[f.Address] == 0 {
+			delete(e.external, f.Address)
+		}
+	}
+}
+
 // toServices permits the frontends of which the rules permit all backends: the node chooses one of them later. The rules are complete.
 func (e *Engine) toServices(rules []Rule) []Rule {
 	var permitted []Rule
 	list := List{Rules: rules}
 	for _, name := range slices.Sorted(maps.Keys(e.services)) {
 		for _, f := range e.services[name].Frontends {
-			if len(f.Backends) == 0 || list.Decide(f.Address, f.Protocol, f.Port).Action == Allow {
+			if len(f.Backends) == 0 || e.isPod(f) || list.Decide(f.Address, f.Protocol, f.Port).Action == Allow {
 				continue
 			}
 			denied := slices.ContainsFunc(f.Backends, func(b netip.AddrPort) bool {

@@ -37,6 +37,9 @@ func HandoverPath(apiSocket string) string { return apiSocket + ".handover" }
 // time that a replay takes otherwise.
 var handoverTimeout = time.Second // changed by tests
 
+// acceptPause is the time between attempts to accept a standby.
+const acceptPause = time.Second
+
 const (
 	greetingTimeout = time.Second
 	pieceSize       = 32 << 10
@@ -86,23 +89,36 @@ func newDesk(log *slog.Logger) *desk { return &desk{log: log} }
 // serve accepts standbys until ctx ends. It keeps the last one, which is the head of their queue.
 func (d *desk) serve(ctx context.Context, l net.Listener) error {
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	refused := "" // why, as logged: a refused standby tries again until the dataplane ends
 	for {
 		conn, err := l.Accept()
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return fmt.Errorf("accept standby: %w", err)
+		}
+		if err != nil { // such as too few descriptors: forwarding continues without a standby
+			d.log.Warn("standby not accepted, retrying", "err", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
+			continue
 		}
 		standby, is := conn.(*net.UnixConn)
 		if !is {
 			return errors.Join(errMessage, conn.Close())
 		}
 		if err := greeted(ctx, standby); err != nil {
-			d.log.Warn("standby refused; it will start without state", "err", err)
+			if err.Error() != refused {
+				refused = err.Error()
+				d.log.Warn("standby refused; it will start without state", "err", err)
+			}
 			_ = standby.Close()
 			continue
 		}
+		refused = ""
 		d.replace(standby)
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,6 +102,66 @@ func TestStandbyOfAnotherVersionIsRefused(t *testing.T) {
 	}
 	// The desk stays open.
 	must(t, expect(dialDesk(t, r.socket, string(greeting)), greeting))
+}
+
+// A standby of another version connects five times a second until the dataplane ends.
+func TestRefusalOfAStandbyIsLoggedOnce(t *testing.T) {
+	var refusals atomic.Int64
+	log := slog.New(slog.NewTextHandler(writer(func(line string) {
+		if strings.Contains(line, "standby refused") {
+			refusals.Add(1)
+		}
+	}), nil))
+	socket := serveDesk(t, log, func(l net.Listener) net.Listener { return l })
+	for range 3 {
+		if _, err := receiveMessage(dialDesk(t, socket, "weft-vswitch handover 1, state 1")); err == nil {
+			t.Error("the dataplane keeps it")
+		}
+	}
+	must(t, expect(dialDesk(t, socket, string(greeting)), greeting))
+	if n := refusals.Load(); n != 1 {
+		t.Errorf("%d refusals are logged", n)
+	}
+}
+
+// exhausted is a listener of a process that has no descriptor left, once.
+type exhausted struct {
+	net.Listener
+	failed atomic.Bool
+}
+
+// Accept fails the first time.
+func (e *exhausted) Accept() (net.Conn, error) {
+	if !e.failed.Swap(true) {
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", unix.EMFILE)}
+	}
+	return e.Listener.Accept()
+}
+
+// The end of the desk would be the end of forwarding.
+func TestDeskStaysOpenWithoutDescriptors(t *testing.T) {
+	socket := serveDesk(t, testLog(t), func(l net.Listener) net.Listener { return &exhausted{Listener: l} })
+	standby := dialDesk(t, socket, string(greeting))
+	must(t, standby.SetReadDeadline(time.Now().Add(20*time.Second)))
+	must(t, expect(standby, greeting))
+}
+
+// serveDesk serves a desk until the test ends, and returns the API socket that it belongs to.
+func serveDesk(t *testing.T, log *slog.Logger, of func(net.Listener) net.Listener) (socket string) {
+	t.Helper()
+	socket = t.TempDir() + "/api.sock"
+	ctx, stop := context.WithCancel(context.Background())
+	l, err := listenPrivately(ctx, "unixpacket", HandoverPath(socket))
+	must(t, err)
+	d := newDesk(log)
+	ended := make(chan error, 1)
+	go func() { ended <- d.serve(ctx, of(l)) }()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+		d.close()
+	})
+	return socket
 }
 
 // fakeActive serves a desk that hands over what a test says, and holds the lock until it has.

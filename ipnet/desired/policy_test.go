@@ -75,6 +75,19 @@ func TestGuardedPolicyPermitsWhatGuardAndPolicyPermit(t *testing.T) {
 	}
 }
 
+// Users choose parts of the content of lists, so a name that two contents share must not be found, and must fit into the label.
+func TestNamesOfListsAreLongHashesThatFitIntoALabel(t *testing.T) {
+	for d, list := range policy.Closed(nil) {
+		if bits := 4 * len(list.Name); bits < 112 {
+			t.Errorf("the name %s has %d bits", list.Name, bits)
+		}
+		isGuarded := policy.Direction(d) == policy.Egress // only what pods send is guarded
+		if label := nameOfPolicy(list, policy.Direction(d), isGuarded); len(label) > 48 {
+			t.Errorf("the label %s has %d bytes", label, len(label))
+		}
+	}
+}
+
 func TestICMPErrorsReachPodsWhateverPoliciesSay(t *testing.T) {
 	closed := policy.Closed(nil)
 	ingress, egress := policyACL(closed[policy.Ingress], policy.Ingress, false), policyACL(closed[policy.Egress], policy.Egress, false)

@@ -354,6 +354,42 @@ func TestEgressPolicyPermitsTheServiceOfAnAllowedPod(t *testing.T) {
 	l.eventually("it is denied when its endpoint is another pod", func() bool { return !to("10.96.0.1") })
 }
 
+// kube-proxy ignores these Services, so nothing replaces their addresses, which their owners choose.
+func TestServiceOfAnotherProxyOpensNothing(t *testing.T) {
+	l := newLab(t, nil)
+	l.policy("p", networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Egress"}, Egress: []networkingv1.NetworkPolicyEgressRule{{
+		To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}},
+	}}})
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.pod("web", "n2", "10.1.1.5", nil)
+	port := int32(80)
+	put := func(name, ip string, labels map[string]string) {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Labels: labels}}
+		s.Spec.ExternalIPs, s.Spec.Ports = []string{ip}, []corev1.ServicePort{{Port: 80, Protocol: "TCP"}}
+		l.Put("services", s)
+		l.Put("endpointslices.discovery.k8s.io", &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			Ports:      []discoveryv1.EndpointPort{{Port: &port}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.1.5"}}},
+		})
+	}
+	put("usual", "198.51.100.1", nil)
+	put("foreign", "198.51.100.2", map[string]string{"service.kubernetes.io/service-proxy-name": "none"})
+	put("headless", "198.51.100.3", map[string]string{"service.kubernetes.io/headless": ""})
+	put("pod", "10.1.1.6", nil)
+	l.pod("other", "n2", "10.1.1.6", nil)
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	to := func(ip string) bool { return l.permits("db", "eth0", policy.Egress, ip, 80) }
+	l.eventually("the usual Service is permitted", func() bool { return to("198.51.100.1") })
+	for _, ip := range []string{"198.51.100.2", "198.51.100.3", "10.1.1.6"} {
+		if to(ip) {
+			t.Errorf("%s, which no proxy replaces, is permitted", ip)
+		}
+	}
+	put("usual", "198.51.100.1", map[string]string{"service.kubernetes.io/service-proxy-name": "none"})
+	l.eventually("a Service that gets the label is denied", func() bool { return !to("198.51.100.1") })
+}
+
 func TestInvalidPolicyKeepsItsLastValidVersion(t *testing.T) {
 	l := newLab(t, nil)
 	l.policy("p", onlyFrom("db", "web"))

@@ -32,8 +32,22 @@ func serviceOf(o *discoveryv1.EndpointSlice) string {
 	return o.Namespace + "/" + o.Labels[discoveryv1.LabelServiceName]
 }
 
+// foreignProxy are the labels of Services that kube-proxy ignores: their addresses are not replaced by endpoints.
+var foreignProxy = []string{"service.kubernetes.io/service-proxy-name", corev1.IsHeadlessService}
+
+// isTranslated reports whether kube-proxy replaces the addresses of a Service by its endpoints. If it does not, a rule for these addresses
+// would let pods contact whatever has them: any user who may create Services chooses the external IPs.
+func isTranslated(o *corev1.Service) bool {
+	return !slices.ContainsFunc(foreignProxy, func(label string) bool { _, has := o.Labels[label]; return has })
+}
+
 func lightenService(o *corev1.Service) *corev1.Service {
 	light := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}}
+	for _, label := range foreignProxy {
+		if value, has := o.Labels[label]; has {
+			metav1.SetMetaDataLabel(&light.ObjectMeta, label, value)
+		}
+	}
 	light.Spec.ClusterIPs, light.Spec.ExternalIPs, light.Spec.Ports = o.Spec.ClusterIPs, o.Spec.ExternalIPs, o.Spec.Ports
 	light.Status.LoadBalancer = o.Status.LoadBalancer
 	return light
@@ -54,17 +68,17 @@ func lightenSlice(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 // refreshService gives the current state of a Service to the engine.
 func (p *Policies) refreshService(key string) {
 	o, known := p.services.One(key)
-	if !known {
+	if !known || !isTranslated(o) {
 		p.engine.DeleteService(key)
 		return
 	}
 	s := policy.Service{Name: key}
-	addresses := slices.Concat(o.Spec.ClusterIPs, o.Spec.ExternalIPs)
+	addresses := slices.Concat(o.Spec.ClusterIPs, o.Spec.ExternalIPs) // the cluster IPs come first
 	for _, i := range o.Status.LoadBalancer.Ingress {
 		addresses = append(addresses, i.IP)
 	}
 	endpoints := p.slices.ByIndex(byService, key)
-	for _, text := range addresses {
+	for n, text := range addresses {
 		a, err := netip.ParseAddr(text)
 		if err != nil {
 			continue // "None", or a load balancer with a name only
@@ -74,7 +88,7 @@ func (p *Policies) refreshService(key string) {
 			if err != nil || port.Port < 1 || port.Port > 65535 {
 				continue
 			}
-			f := policy.Frontend{Address: a.Unmap(), Protocol: protocol, Port: uint16(port.Port)}
+			f := policy.Frontend{Address: a.Unmap(), Protocol: protocol, Port: uint16(port.Port), External: n >= len(o.Spec.ClusterIPs)}
 			f.Backends = backendsOf(endpoints, port.Name, a.Unmap().Is4())
 			s.Frontends = append(s.Frontends, f)
 		}
