@@ -59,6 +59,7 @@ image: go ## make a container image, bin/weft-image-ARCH.tar, without a daemon (
 	@$(GO) run -C tools ./image -from $(CURDIR)/bin/image/$(ARCH) -arch $(ARCH) -name $(IMAGE) -o $(CURDIR)/bin/weft-image-$(ARCH).tar
 
 chart: go ## package the Helm chart, bin/weft-VERSION.tgz, for the image of make image
+	@rm -f bin/weft-*.tgz # of other versions: the pages install bin/weft-*.tgz
 	@$(GO) run -C tools ./release -only chart -version $(VERSION) -repository $(REGISTRY)/weft -o $(CURDIR)/bin
 
 release: go ## make programs, image, chart and SBOM for amd64 and arm64 in dist/, with checksums (REGISTRY=ghcr.io/OWNER, DIST=dir)

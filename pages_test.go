@@ -120,6 +120,34 @@ func TestInvalidCodeBlocksAreReported(t *testing.T) {
 	}
 }
 
+// The manifests name an image that make image does not make by default. So each page that applies weft.yaml says how to make it.
+func TestPagesThatApplyManifestsMakeTheirImage(t *testing.T) {
+	images := found(regexp.MustCompile(`(?m)^ +image: (\S+)$`), read(t, "k8s/manifests/weft.yaml"))
+	if len(images) != 1 {
+		t.Fatalf("the manifests have the images %v", slices.Sorted(maps.Keys(images)))
+	}
+	made := regexp.MustCompile(`make image IMAGE=([\w./:-]+)`)
+	checked := 0
+	for _, p := range allPages(t) {
+		text := read(t, p.Path)
+		names := found(made, text)
+		for name := range names {
+			if !images[name] {
+				t.Errorf("%s: make image IMAGE=%s, and the manifests have the image %v", p.Path, name, slices.Sorted(maps.Keys(images)))
+			}
+		}
+		if strings.Contains(text, "-f k8s/manifests/weft.yaml") {
+			checked++
+			if len(names) == 0 {
+				t.Errorf("%s applies weft.yaml and does not make its image", p.Path)
+			}
+		}
+	}
+	if checked < 2 {
+		t.Errorf("checked %d pages", checked)
+	}
+}
+
 // The programs of the pages are excerpts of examples, which the tests of their packages compile.
 func TestGoOfPagesIsFromExamples(t *testing.T) {
 	examples := read(t, "memif/example_test.go")

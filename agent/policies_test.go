@@ -30,7 +30,7 @@ func TestStatusShowsTheNumberOfUnenforcedNetworkPolicies(t *testing.T) {
 	l.cni("ADD", a, nil)
 	restart := func() { l.restartAfter(func(string) error { return nil }) } // it polls at its start
 	restart()
-	l.eventually("status shows the number", shows("policies no network policies: 3 are not enforced (Weft enforces none)"))
+	l.eventually("status shows the number", shows("policies no network policies: 3 are not enforced; set kubernetes.enforcePolicies: true"))
 	for i := range 3 {
 		server.Remove(resource, "lab", fmt.Sprintf("p%d", i))
 	}

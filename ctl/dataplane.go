@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -108,7 +109,11 @@ func printMemifs(p *printer, reply *operatorv1.DataplaneMemifs) {
 		if m.Connected {
 			state = p.good("yes")
 		}
-		g.row(ownerName(m.Owner), m.Id, m.Role, state, m.RingSize, m.BufferSize, m.Socket)
+		ring, buffer := "-", "-"
+		if m.BufferSize > 0 { // the client chooses the sizes, and VPP does not report them: it has 1 and 0 for a server
+			ring, buffer = strconv.Itoa(int(m.RingSize)), strconv.Itoa(int(m.BufferSize))
+		}
+		g.row(ownerName(m.Owner), m.Id, m.Role, state, ring, buffer, m.Socket)
 	}
 	p.printGrid(g, "no memifs")
 }

@@ -30,7 +30,7 @@ var scenarios = map[string]func(*ctltest.Replies){
 	},
 	"unenforced": func(r *ctltest.Replies) {
 		r.State.Conditions = append(r.State.Conditions, &operatorv1.Condition{
-			Name: "policies", Message: "network policies: 3 are not enforced (Weft enforces none); kubernetes.reportNetworkPolicies: false where another component does",
+			Name: "policies", Message: "network policies: 3 are not enforced; set kubernetes.enforcePolicies: true, or kubernetes.reportNetworkPolicies: false where another component enforces them",
 		})
 	},
 	"explained": func(r *ctltest.Replies) {

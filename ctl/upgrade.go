@@ -112,7 +112,7 @@ func checkUpgrade(ctx context.Context, a agent) (*upgradeCheck, error) {
 	check := &upgradeCheck{
 		Agent: upgradePart{
 			Running:    n.state.Version,
-			Interrupts: []string{"no traffic: the dataplane forwards all the while", "new pods wait for the new agent; deletions are queued"},
+			Interrupts: []string{"traffic continues: the dataplane forwards without the agent", "new pods wait for the new agent; deletions are queued"},
 		},
 		Dataplane: n.dataplaneUpgrade(),
 		Fix:       n.problems(),
@@ -144,14 +144,14 @@ func (n *node) dataplaneUpgrade() upgradePart {
 	outage := (outageBase + time.Duration(ours)*outagePerInterface).Round(10 * time.Millisecond)
 	switch {
 	case n.dataplane.Type == "vpp":
-		part.Interrupts = append(part.Interrupts, fmt.Sprintf("all traffic of %s until VPP has restarted and the agent has replayed: VPP has no standby", counted(ours, "interface")))
+		part.Interrupts = append(part.Interrupts, fmt.Sprintf("all traffic of %s stops until VPP has restarted and the agent has replayed its objects: VPP has no standby", counted(ours, "interface")))
 	case n.dataplane.External:
 		part.Outage = outage.String()
 		part.Interrupts = append(part.Interrupts,
-			"no traffic if a standby takes the running state over (weft-vswitch status shows the standby)",
-			fmt.Sprintf("else all traffic of %s for about %s, longer without a standby", counted(ours, "interface"), outage))
+			"traffic continues if a standby takes over the running state (weft-vswitch status shows the standby)",
+			fmt.Sprintf("otherwise all traffic of %s stops for about %s, longer without a standby", counted(ours, "interface"), outage))
 	default:
-		part.Interrupts = append(part.Interrupts, "nothing: an upgrade of the agent keeps the running weft-vswitch",
+		part.Interrupts = append(part.Interrupts, "traffic continues: an upgrade of the agent keeps the running weft-vswitch",
 			fmt.Sprintf("its restart stops all traffic of %s for about %s", counted(ours, "interface"), 2*outage))
 		part.Outage = (2 * outage).String()
 	}

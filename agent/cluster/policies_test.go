@@ -49,7 +49,7 @@ func policiesOf(count func(context.Context) (int, error), attachments ...pod.Att
 func TestTheConditionPoliciesFollowsTheirNumber(t *testing.T) {
 	n, away := 3, error(nil)
 	p := policiesOf(func(context.Context) (int, error) { return n, away }, attached(pod.ModePrimary, "eth0"))
-	const want = "network policies: 3 are not enforced (Weft enforces none); kubernetes.reportNetworkPolicies: false where another component does"
+	const want = "network policies: 3 are not enforced; set kubernetes.enforcePolicies: true, or kubernetes.reportNetworkPolicies: false where another component enforces them"
 	for _, step := range []struct {
 		n    int
 		away error

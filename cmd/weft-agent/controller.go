@@ -38,7 +38,7 @@ func (o *controllerOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.health, "health-address", "127.0.0.1:9879", "address of /livez, /readyz and /metrics")
 	fs.BoolVar(&o.untaint, "untaint-nodes", false, "remove the taint "+controller.TaintNotReady+" from nodes that serve pods; needs permission to watch and patch nodes")
 	fs.BoolVar(&o.endpoints, "service-endpoints", false, "create EndpointSlices for Services with the annotation contivpp.io/endpoint-selector; needs the permissions in endpoints.yaml")
-	fs.BoolVar(&o.policies, "report-network-policies", true, "write Events on NetworkPolicies, which Weft does not enforce; disable it if another component enforces them")
+	fs.BoolVar(&o.policies, "report-network-policies", true, "write Events on NetworkPolicies that they are not enforced; disable it if the agents (kubernetes.enforcePolicies) or another component enforce them")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 }
 
@@ -59,7 +59,7 @@ func controllerCommand() *cobra.Command {
 		Short: "Write the status of the cluster's networks and pools; runs as a Deployment, not on each node",
 		Long: "controller assigns VXLAN network identifiers, writes the status of CustomNetworks and IPPools from the reports of\n" +
 			"nodes, and frees the addresses of deleted nodes. With --service-endpoints it creates endpoints for Services with backends\n" +
-			"on additional interfaces of pods. It writes Events on NetworkPolicies, which Weft does not enforce. Of several replicas\n" +
+			"on additional interfaces of pods. It writes Events on NetworkPolicies that they are not enforced. Of several replicas\n" +
 			"only the one with the lease is active.",
 		Example: "  weft-agent controller\n  weft-agent controller --kubeconfig /etc/kubernetes/admin.conf",
 		Args:    noArgs,

@@ -122,6 +122,26 @@ var variants = map[string]map[string]any{
 		"agent.env": []any{map[string]any{"name": "WEFT_LOG_LEVEL", "value": "debug"}}},
 }
 
+func TestNotesAndControllerReportPoliciesThatAreNotEnforced(t *testing.T) {
+	for _, tt := range []struct {
+		changes map[string]any
+		report  bool
+	}{
+		{nil, true},
+		{map[string]any{"config.kubernetes.enforcePolicies": true}, false},
+		{map[string]any{"config.kubernetes.reportNetworkPolicies": false}, false},
+		{map[string]any{"cni.mode": "delegate"}, false},
+	} {
+		if notes := texts(t, tt.changes)[notes]; strings.Contains(notes, "does not enforce NetworkPolicies") != tt.report {
+			t.Errorf("%v: the notes are\n%s", tt.changes, notes)
+		}
+		args := rendered(t, tt.changes).controller.Spec.Template.Spec.Containers[0].Args
+		if slices.Contains(args, "--report-network-policies=false") == tt.report {
+			t.Errorf("%v: the controller has the arguments %q", tt.changes, args)
+		}
+	}
+}
+
 // rows: AWS-42
 func TestTheRightToAnnotatePodsIsOptional(t *testing.T) {
 	for _, allowed := range []bool{true, false} {

@@ -55,7 +55,7 @@ type Config struct {
 	Untaint bool // remove the taint [TaintNotReady] from nodes that serve pods
 	// ServiceEndpoints keeps EndpointSlices for Services that request them. It needs additional rights.
 	ServiceEndpoints bool
-	// ReportPolicies writes an Event on each NetworkPolicy, because Weft enforces none.
+	// ReportPolicies writes an Event on each NetworkPolicy: it is not enforced.
 	ReportPolicies bool
 
 	Observer observer     // nil: none

@@ -23,9 +23,9 @@ const reasonNotEnforced = "WeftPolicyNotEnforced"
 
 // notEnforced is the message to the author of a NetworkPolicy.
 const notEnforced = "not enforced: Weft makes the main interface of the cluster's pods and enforces no NetworkPolicy, so traffic that this policy " +
-	"forbids is forwarded. Run Weft in chained mode behind a CNI that enforces it (docs/networking.md)"
+	"forbids is forwarded. Set kubernetes.enforcePolicies (docs/policy.md), or run Weft in chained mode behind a CNI that enforces it"
 
-// policyReporter writes an Event on each NetworkPolicy, and another one when its spec changes: Weft enforces none.
+// policyReporter writes an Event on each NetworkPolicy, and another one when its spec changes: it is not enforced.
 type policyReporter struct {
 	client   *client.Client
 	log      *slog.Logger

@@ -121,6 +121,30 @@ func CheckCommands(t *testing.T, root, program string, parse func(arguments []st
 	return checked
 }
 
+// CheckMentions is CheckCommands for code within lines, such as the cells of tables. Such commands may be incomplete.
+func CheckMentions(t *testing.T, root, program string, parse func(arguments []string) error) (checked int) {
+	t.Helper()
+	all, err := All(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		for _, s := range p.Spans {
+			b := Block{Line: s.Line, Fenced: true, Language: "sh", Text: s.Text}
+			if !strings.Contains(s.Text, program+" ") && !strings.HasPrefix(s.Text, "kubectl weft ") {
+				continue
+			}
+			for _, arguments := range b.argumentsOf(t, program, p.Path) {
+				checked++
+				if err := parse(arguments); err != nil {
+					t.Errorf("%s:%d: %s %q: %v", p.Path, s.Line, program, arguments, err)
+				}
+			}
+		}
+	}
+	return checked
+}
+
 // argumentsOf returns the arguments of each command of a program in a block.
 func (b Block) argumentsOf(t *testing.T, program, page string) (all [][]string) {
 	t.Helper()

@@ -23,6 +23,13 @@ type Page struct {
 	Links   []Link
 	Anchors map[string]bool // of its headings, as GitHub makes them
 	Blocks  []Block
+	Spans   []Span
+}
+
+// Span is code within a line.
+type Span struct {
+	Line int
+	Text string
 }
 
 // Link is the target of a link or picture.
@@ -95,6 +102,8 @@ func Parse(path string, source []byte) Page {
 			p.addPictures(line(n), n.Lines().Value(source))
 		case *ast.RawHTML:
 			p.addPictures(line(n), n.Segments.Value(source))
+		case *ast.CodeSpan:
+			p.Spans = append(p.Spans, Span{line(n), plain(n, source)})
 		case *ast.CodeBlock:
 			p.Blocks = append(p.Blocks, Block{Line: line(n), Text: string(n.Lines().Value(source))})
 		case *ast.FencedCodeBlock:
