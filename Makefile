@@ -85,6 +85,7 @@ modules: go
 	@$(GO) list -m all >/dev/null
 	@$(GO) list -C test/chain -deps tool >/dev/null || echo "tests that need the programs of test/chain will be skipped"
 
+# Most tests wait, so one package more than processors is tested at a time.
 test: modules peers ## run all tests (PACKAGES=./... selects; WEFT_REQUIRE=root,netns,dpdk,plugins,chromium forbids skips; WEFT_VPP=PREFIX: on VPP, one test at a time)
 	@$(if $(RACE),,echo "test: running without the race detector, because there is no C compiler";) out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
 	{ $(GO) test $(RACE) -count=1 $(if $(WEFT_VPP),-p 1 -parallel 1 -timeout 40m,-p $$(($$(nproc) + 1)) -timeout 20m) $(PACKAGES); echo $$? >"$$out/status"; } | tee "$$out/log"; \

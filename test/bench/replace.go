@@ -59,12 +59,12 @@ func measureReplacement(ctx context.Context, b *bench, programs string) (err err
 	}
 	fmt.Fprintf(b.out, "replacement of the dataplane of %d pods with 3 interfaces each (%s, %s): outage between two pods\n", full.pods, full.main, full.extra)
 	for range replayRounds {
-		for _, w := range variants {
-			outage, err := r.outage(ctx, w.replace)
+		for _, v := range variants {
+			outage, err := r.outage(ctx, v.replace)
 			if err != nil {
-				return fmt.Errorf("%s: %w", w.name, err)
+				return fmt.Errorf("%s: %w", v.name, err)
 			}
-			fmt.Fprintf(b.out, "  %-17s %5d ms\n", w.name, outage.Milliseconds())
+			fmt.Fprintf(b.out, "  %-17s %5d ms\n", v.name, outage.Milliseconds())
 		}
 	}
 	return nil
