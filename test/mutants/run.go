@@ -18,6 +18,9 @@ import (
 // testTimeout ends tests that hang because of a mutation, which counts as noticed.
 const testTimeout = time.Minute
 
+// checkTimeout is that of tests without a mutation, which may have to compile programs first.
+const checkTimeout = 5 * time.Minute
+
 // tree is the tested source tree. It does not change: the compiler reads mutated files from elsewhere.
 type tree struct {
 	root    string
@@ -77,7 +80,11 @@ func (t tree) overlay(m *mutation, content []byte) (string, error) {
 }
 
 func (t tree) test(ctx context.Context, overlay, dir, pattern string) (string, error) {
-	return t.run(ctx, overlay, dir, "test", "-count=1", "-failfast", "-vet=off", "-timeout="+testTimeout.String(), "-run", pattern)
+	timeout := testTimeout
+	if overlay == "" {
+		timeout = checkTimeout
+	}
+	return t.run(ctx, overlay, dir, "test", "-count=1", "-failfast", "-vet=off", "-timeout="+timeout.String(), "-run", pattern)
 }
 
 // run runs the go command for a package. The overlay is in the environment, so that tests build programs with the mutation too. It kills
