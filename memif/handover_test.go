@@ -101,9 +101,13 @@ func TestConnectionContinuesInAnotherListener(t *testing.T) {
 				t.Fatalf("%d packets shown", n)
 			}
 			server.TxQueues()[0].Append(numbered(120, 121)[0])
+			free := client.TxQueues()[0].Free()
 			l.Suspend()
 			next := l.successor(t, after)
 			resumed := pass(t, server, next.add(t, hostileConfig))
+			if got := client.TxQueues()[0].Free(); got != free+len(shown) {
+				t.Errorf("the client has %d free slots, %d before", got, free)
+			}
 			client.TxQueues()[0].Send(numbered(30, 40))
 			server.Leave()
 			l.Release()
@@ -122,7 +126,7 @@ func TestConnectionContinuesInAnotherListener(t *testing.T) {
 			if err := errors.Join(client.Err(), resumed.Err()); err != nil {
 				t.Error("the connection ended:", err)
 			}
-			if free := client.TxQueues()[0].Free(); free != client.TxQueues()[0].Size() {
+			if free = client.TxQueues()[0].Free(); free != client.TxQueues()[0].Size() {
 				t.Errorf("the server has not returned %d slots", client.TxQueues()[0].Size()-free)
 			}
 			if _, err := os.Stat(l.Path()); err != nil {
