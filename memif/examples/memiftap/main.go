@@ -1,0 +1,108 @@
+// Command memiftap joins each memif of its container to a tap of the kernel.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/memif/kerneltap"
+)
+
+const usage = `memiftap makes a tap for each Ethernet memif of its container, with the name, MAC, addresses and routes of the memif, and forwards
+frames between them. So programs of the pod use the network of a memif with sockets.
+
+It reads the environment that Weft provides: MEMIF_SOCKET, MEMIF_SECRET or the file secret, and interfaces.json beside the socket.
+It needs /dev/net/tun and the capability NET_ADMIN. It reconnects when the node's dataplane restarts. SIGINT and SIGTERM end it.
+
+Flags:
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "memiftap:", err)
+		os.Exit(1)
+	}
+}
+
+// run forwards frames until ctx ends.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("memiftap", flag.ContinueOnError)
+	flags.SetOutput(out)
+	flags.Usage = func() {
+		fmt.Fprint(out, usage)
+		flags.PrintDefaults()
+	}
+	only := flags.String("interfaces", "", "comma-separated names of interfaces; empty: all")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	e, err := memif.ReadEnvironment()
+	if err != nil {
+		return err
+	}
+	chosen := slices.DeleteFunc(e.Interfaces, func(d memif.Description) bool {
+		return d.Role != "client" || d.Mode != memif.Ethernet ||
+			*only != "" && !slices.Contains(strings.Split(*only, ","), d.Name)
+	})
+	if len(chosen) == 0 {
+		return errors.New("no Ethernet memif to connect to in interfaces.json")
+	}
+	return join(ctx, e, chosen, out)
+}
+
+// join makes the taps and connects to the memifs.
+func join(ctx context.Context, e *memif.Environment, chosen []memif.Description, out io.Writer) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	var lines sync.Mutex
+	say := func(name string, what any) {
+		lines.Lock()
+		defer lines.Unlock()
+		fmt.Fprintf(out, "%s: %v\n", name, what)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for _, d := range chosen {
+		tap, err := kerneltap.New(d)
+		if err != nil {
+			return err
+		}
+		running.Go(func() {
+			<-ctx.Done()
+			_ = tap.Close()
+		})
+		client, err := memif.Dial(ctx, e.Client(d), memif.ClientEvents{
+			Connected:    func(memif.Info) { say(d.Name, "connected") },
+			Disconnected: func(err error) { say(d.Name, err) },
+			Failed:       func(err error) { say(d.Name, err) },
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("connect %s: %w", d.Name, err)
+		}
+		running.Go(func() {
+			tap.Forward(ctx, client)
+			_ = client.Close()
+		})
+	}
+	<-ctx.Done()
+	return nil
+}
