@@ -30,8 +30,13 @@ type space struct {
 
 func newSpace(t *testing.T) *space {
 	t.Helper()
-	s := &space{t: t, c: need(t), name: "e2e-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
-	s.name = s.name[:min(len(s.name), 60)]
+	name := "e2e-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
+	return newSpaceNamed(t, name[:min(len(name), 60)])
+}
+
+func newSpaceNamed(t *testing.T, name string) *space {
+	t.Helper()
+	s := &space{t: t, c: need(t), name: name}
 	s.must(s.c.CreateNamespace(t.Context(), s.name))
 	t.Cleanup(s.clear)
 	return s

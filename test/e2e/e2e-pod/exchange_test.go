@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 )
@@ -45,4 +47,36 @@ func TestFetchFailsOnAnErrorStatus(t *testing.T) {
 	if err := fetch(new(bytes.Buffer), []string{server.URL}); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("got %v", err)
 	}
+}
+
+func TestKnockTellsOpenSilentAndRefusedPorts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("raw sockets need root")
+	}
+	const served, other = 40080, 40081
+	go func() { _ = open([]uint16{served}) }()
+	sink, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", other)) // no answer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	want := []string{
+		"tcp/127.0.0.1:40080 open", "udp/127.0.0.1:40080 open", "sctp/127.0.0.1:40080 open", "sctp/[::1]:40080 open",
+		"udp/127.0.0.1:40081 silent", "sctp/127.0.0.1:40081 silent", "tcp/127.0.0.1:40081 dial tcp 127.0.0.1:40081: connect: connection refused",
+	}
+	var targets []string
+	for _, line := range want {
+		targets = append(targets, strings.Fields(line)[0])
+	}
+	got := ""
+	for range 50 { // until it serves
+		var out bytes.Buffer
+		if err := knock(&out, targets); err != nil {
+			t.Fatal(err)
+		}
+		if got = out.String(); got == strings.Join(want, "\n")+"\n" {
+			return
+		}
+	}
+	t.Errorf("got:\n%s", got)
 }

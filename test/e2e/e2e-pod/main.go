@@ -15,7 +15,7 @@ type command func(out io.Writer, arguments []string) error
 
 var commands = map[string]command{
 	"pause":   pause,   // end on SIGTERM, reap children: a sandbox's first process
-	"serve":   serve,   // [-http 8080] [-echo 7]: HTTP, and TCP and UDP echo
+	"serve":   serve,   // [-http 8080] [-echo 7] [-open PORT,...]: HTTP, TCP and UDP echo, SCTP associations
 	"http":    fetch,   // URL: print the body
 	"tcp":     tcp,     // HOST:PORT TEXT: print the echo
 	"udp":     udp,     // HOST:PORT TEXT: print the echo
@@ -23,6 +23,7 @@ var commands = map[string]command{
 	"outages": outages, // ADDRESS INTERVAL: print times without replies and the number of lost requests, without end
 	"bulk":    bulk,    // HOST:PORT BYTES: print the rate of an echo over one connection
 	"stream":  stream,  // HOST:PORT INTERVAL: print the echoes over one connection, without end
+	"knock":   knock,   // PROTOCOL/HOST:PORT ...: print which ports answer
 	"env":     env,     // the environment
 	"links":   links,   // the interfaces with their addresses
 	"api":     api,     // [PATH]: print the API server's response to the pod's service account
@@ -41,7 +42,7 @@ func main() {
 			one, rest, more = rest[:i], rest[i+1:], true
 		}
 		if len(one) == 0 || commands[one[0]] == nil {
-			fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|outages|bulk|stream|env|links|api|write|ip|sysctl [arguments] [then ...]")
+			fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|outages|bulk|stream|knock|env|links|api|write|ip|sysctl [arguments] [then ...]")
 			os.Exit(2)
 		}
 		if err := commands[one[0]](os.Stdout, one[1:]); err != nil {

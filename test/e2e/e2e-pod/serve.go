@@ -10,15 +10,22 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
-// serve serves HTTP with a page about the request, and TCP and UDP echo, on all addresses of both families, until SIGTERM. It prints
-// "serving" when all servers are ready.
+// serve serves HTTP with a page about the request, TCP and UDP echo, and what open does, on all addresses of both families, until SIGTERM.
+// It prints "serving" when HTTP and the echo servers are ready.
 func serve(out io.Writer, arguments []string) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	httpPort := flags.Int("http", 8080, "port of the HTTP server")
 	echoPort := flags.Int("echo", 7, "port of the echo servers, TCP and UDP")
+	var ports []uint16
+	flags.Func("open", "comma-separated ports of further echo servers: TCP, UDP and SCTP", func(text string) (err error) {
+		ports, err = parsePorts(text)
+		return err
+	})
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
@@ -36,7 +43,10 @@ func serve(out io.Writer, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
+	if len(ports) > 0 {
+		go func() { failed <- open(ports) }()
+	}
 	go func() { failed <- http.Serve(web, http.HandlerFunc(describe)) }()
 	go func() { failed <- echoStreams(streams) }()
 	go func() { failed <- echoDatagrams(datagrams) }()
@@ -47,6 +57,17 @@ func serve(out io.Writer, arguments []string) error {
 	case <-ctx.Done():
 		return nil
 	}
+}
+
+func parsePorts(text string) (ports []uint16, err error) {
+	for word := range strings.SplitSeq(text, ",") {
+		port, err := strconv.ParseUint(word, 10, 16)
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, uint16(port))
+	}
+	return ports, nil
 }
 
 // describe writes the pod's name, the client, the requested host, and the local address of the connection.

@@ -40,7 +40,7 @@ func (Weft) Name() string { return "weft" }
 // Images returns the image of all containers, an example of a program in a pod, the image for upgrades of agents, and VPP's image if the
 // nodes run on VPP.
 func (Weft) Images(ctx context.Context) ([]image.Image, error) {
-	files, err := find("weft-agent", "weft-cni", "weft-vswitch", "weftctl", "icmpresponder")
+	files, err := find("weft-agent", "weft-cni", "weft-vswitch", "weftctl", "icmpresponder", "memiftap")
 	if err != nil {
 		return nil, err
 	}

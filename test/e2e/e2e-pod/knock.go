@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// knockTimeout is how long knock waits for an answer. TCP sends its second SYN after a second.
+const knockTimeout = 900 * time.Millisecond
+
+// knock contacts all targets, PROTOCOL/HOST:PORT, at the same time, and prints a line for each: "TARGET open" if the port has answered,
+// "TARGET silent" if nothing has, "TARGET ERROR" otherwise.
+func knock(out io.Writer, arguments []string) error {
+	if len(arguments) == 0 {
+		return errors.New("usage: knock tcp|udp|sctp/HOST:PORT")
+	}
+	results := make([]string, len(arguments))
+	var running sync.WaitGroup
+	for i, target := range arguments {
+		running.Go(func() { results[i] = result(knockOne(target)) })
+	}
+	running.Wait()
+	for i, target := range arguments {
+		if _, err := fmt.Fprintln(out, target, results[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func result(err error) string {
+	if err == nil {
+		return "open"
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return "silent"
+	}
+	return strings.ReplaceAll(err.Error(), "\n", " ")
+}
+
+func knockOne(target string) error {
+	protocol, address, _ := strings.Cut(target, "/")
+	if protocol == "sctp" {
+		return initiate(address, time.Now().Add(knockTimeout))
+	}
+	dialer := net.Dialer{Deadline: time.Now().Add(knockTimeout)}
+	conn, err := dialer.Dial(protocol, address)
+	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		return os.ErrDeadlineExceeded
+	}
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(dialer.Deadline); err != nil {
+		return err
+	}
+	const text = "knock"
+	if _, err := io.WriteString(conn, text); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(conn, make([]byte, len(text)))
+	return err
+}
+
+// open serves TCP and UDP echo, and answers SCTP associations, on all addresses and the given ports. It returns the first error.
+func open(ports []uint16) error {
+	failed := make(chan error, 2*len(ports)+1)
+	for _, port := range ports {
+		streams, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+		if err != nil {
+			return err
+		}
+		datagrams, err := net.ListenPacket("udp", fmt.Sprintf(":%d", port))
+		if err != nil {
+			return err
+		}
+		go func() { failed <- echoStreams(streams) }()
+		go func() { failed <- echoDatagrams(datagrams) }()
+	}
+	for _, network := range []string{"ip4:sctp", "ip6:sctp"} {
+		conn, err := net.ListenPacket(network, "")
+		if err != nil {
+			return err
+		}
+		go func() { failed <- acknowledge(conn, ports) }()
+	}
+	return <-failed
+}
