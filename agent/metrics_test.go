@@ -282,7 +282,7 @@ func TestEndpointServesBeforeTheSocketExists(t *testing.T) {
 		return conn.Close()
 	})
 	code, text, err := get(t.Context(), "/readyz") // only once
-	if err != nil || code != http.StatusServiceUnavailable || !strings.Contains(text, "started: starting: the first resync has not ended") {
+	if err != nil || code != http.StatusServiceUnavailable || !strings.Contains(text, "started: the first resync has not ended") {
 		t.Errorf("the endpoint returns %d %q, %v", code, text, err)
 	}
 	l.answers("/healthz", http.StatusServiceUnavailable, "dataplane: not connected")

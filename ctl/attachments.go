@@ -59,7 +59,7 @@ func printAttachments(p *printer, reply *operatorv1.AttachmentsReply) {
 		pod, container, network, age := podName(a.Pod), shortID(key.GetContainerId()), key.GetNetwork(), p.age(a.Created)
 		for i, nic := range interfaces {
 			if i > 0 {
-				pod, container, network, age = "", "", nic.Network, ""
+				pod, container, network, age = "", "", networkOf(nic), ""
 			}
 			g.row(pod, container, network, nic.Name, orDash(nic.Type), orDash(strings.Join(nic.Addresses, ", ")), orDash(nic.Mac), orDash(nic.Object), age)
 		}

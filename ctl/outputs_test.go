@@ -24,7 +24,7 @@ func TestOutputsOfTroubleshooting(t *testing.T) {
 	state.Ready, state.Started, state.Events, state.Queue, state.Running = false, timestamppb.New(now.Add(-3*time.Second)), 0, 0, ""
 	state.Attachments, state.Objects = 0, nil
 	state.Conditions = []*operatorv1.Condition{
-		{Name: "started", Message: "starting: the first resync has not ended"},
+		{Name: "started", Message: "the first resync has not ended"},
 		{Name: "dataplane", Ok: true, Message: state.Dataplane},
 	}
 	t.Chdir(t.TempDir())

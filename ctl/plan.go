@@ -186,7 +186,7 @@ func printPlannedInterfaces(p *printer, reply *operatorv1.PlanReply) {
 	}
 	g := newGrid("interface", "type", "network", "mtu", "addresses")
 	for _, i := range reply.Interfaces {
-		g.row(printable(i.Name), i.Type, orDash(printable(i.Network)), i.Mtu, orDash(strings.Join(i.Addresses, " ")))
+		g.row(printable(i.Name), i.Type, printable(networkOf(i)), i.Mtu, orDash(strings.Join(i.Addresses, " ")))
 	}
 	p.printGrid(g, "")
 	p.printf("\n")

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -73,12 +74,11 @@ func printAnnotations(p *printer, name string, annotations map[string]string) {
 	}
 }
 
+// networkOf returns the name of an interface's network, which the agent omits for the default network.
+func networkOf(i *operatorv1.InterfaceInfo) string { return cmp.Or(i.Network, "default") }
+
 func printPodInterface(p *printer, s *story, key *weftv1.Attachment, i *operatorv1.InterfaceInfo) {
-	network := i.Network
-	if network == "" {
-		network = "default"
-	}
-	p.printf("\ninterface %s: %s on network %s, MTU %d, MAC %s\n", i.Name, orDash(i.Type), network, i.Mtu, orDash(i.Mac))
+	p.printf("\ninterface %s: %s on network %s, MTU %d, MAC %s\n", i.Name, orDash(i.Type), networkOf(i), i.Mtu, orDash(i.Mac))
 	p.field("dataplane", orDash(i.Object))
 	p.field("addresses", orDash(strings.Join(i.Addresses, ", ")))
 	for _, c := range s.counters {

@@ -137,7 +137,7 @@ func (s *NodeSource) askForNode(ctx context.Context, name string, until time.Tim
 		return known, nil
 	}
 	s.Log.Warn("node not read from the API server, retrying", "node", name, "err", err)
-	s.Health.Set(health.Started, false, "starting: waits for the API server to say what the node is: "+err.Error())
+	s.Health.Set(health.Started, false, "waits for the API server to say what the node is: "+err.Error())
 	return node, err
 }
 
@@ -180,7 +180,7 @@ func (s *NodeSource) findUplink(ctx context.Context, addresses []netip.Addr) (Up
 	look := func() (Uplink, error) {
 		name, mtu, err := linux.LinkByAddress(address)
 		if err != nil {
-			s.Health.Set(health.Started, false, "starting: waits for the uplink: "+err.Error())
+			s.Health.Set(health.Started, false, "waits for the uplink: "+err.Error())
 		}
 		return Uplink{Address: address, Name: name, MTU: mtu}, err
 	}

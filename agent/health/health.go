@@ -40,7 +40,7 @@ const (
 )
 
 // FirstResync is the message of Started until the first resync has ended.
-const FirstResync = "starting: the first resync has not ended"
+const FirstResync = "the first resync has not ended"
 
 // Conditions are the conditions of an agent. Its methods are safe for concurrent use.
 type Conditions struct {

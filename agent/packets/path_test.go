@@ -1,8 +1,11 @@
 package packets
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -173,5 +176,34 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 	}
 	if _, err := s.captures.take("captures"); status.Code(err) != codes.ResourceExhausted {
 		t.Error(err)
+	}
+}
+
+func TestTraceEndsAlthoughItsClientDoesNotRead(t *testing.T) {
+	for name, stop := range map[string]func(cancel context.CancelFunc, stopping chan struct{}){
+		"the time is over": func(cancel context.CancelFunc, _ chan struct{}) { cancel() },
+		"the agent stops":  func(_ context.CancelFunc, stopping chan struct{}) { close(stopping) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				stopping, blocked := make(chan struct{}), make(chan struct{})
+				defer close(blocked)
+				time.AfterFunc(time.Minute, func() { stop(cancel, stopping) })
+				began := time.Now()
+				err := awaitReader(ctx, stopping, func() error { <-blocked; return nil })
+				if took := time.Since(began); status.Code(err) != codes.DeadlineExceeded || took != time.Minute+lastWords {
+					t.Errorf("%v after %s", err, took)
+				}
+			})
+		})
+	}
+}
+
+func TestTraceReturnsTheErrorOfItsSending(t *testing.T) {
+	want := errors.New("connection lost")
+	if err := awaitReader(t.Context(), nil, func() error { return want }); !errors.Is(err, want) {
+		t.Errorf("got %v", err)
 	}
 }

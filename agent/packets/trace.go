@@ -59,7 +59,28 @@ func (s *Server) Trace(req *operatorv1.TraceRequest, stream grpc.ServerStreaming
 	t.source, t.replace = source, newInterfaceNames(s.readable(source.Names))
 	ctx, cancel := context.WithTimeoutCause(stream.Context(), duration, errDeadline)
 	defer cancel()
-	return t.run(ctx, stream, s.config.Stopping)
+	return awaitReader(ctx, s.config.Stopping, func() error { return t.run(ctx, stream, s.config.Stopping) })
+}
+
+// awaitReader runs send, which sends to a client until ctx ends or stopping is closed, and returns its error. A client that has not read
+// everything lastWords later gets an error: the end of the call ends its sending, and the next client can trace.
+func awaitReader(ctx context.Context, stopping <-chan struct{}, send func() error) error {
+	sent := make(chan error, 1)
+	go func() { sent <- send() }()
+	select {
+	case err := <-sent:
+		return err
+	case <-ctx.Done():
+	case <-stopping:
+	}
+	slow := time.NewTimer(lastWords)
+	defer slow.Stop()
+	select {
+	case err := <-sent:
+		return err
+	case <-slow.C:
+		return status.Error(codes.DeadlineExceeded, "the client did not read its packets")
+	}
 }
 
 // readable replaces the names of objects of pods by NAMESPACE/POD/INTERFACE.

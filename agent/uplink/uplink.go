@@ -80,7 +80,7 @@ func (k *Keeper) Find(ctx context.Context) error {
 		}
 		if err != nil && ctx.Err() == nil {
 			k.log.Warn("uplink of the dataplane not found, retrying", "err", err)
-			k.health.Set(health.Started, false, "starting: waits for the uplink: "+err.Error())
+			k.health.Set(health.Started, false, "waits for the uplink: "+err.Error())
 		}
 		return card, err
 	}
