@@ -23,6 +23,7 @@ import (
 const (
 	headerTimeout  = 5 * time.Second
 	requestTimeout = 10 * time.Second
+	replyTimeout   = 30 * time.Second // for a request and its reply; streams set their own deadlines
 	idleTimeout    = time.Minute
 	maxHeaderBytes = 16 << 10
 )
@@ -113,7 +114,7 @@ func (s *Server) listenUntil(ctx context.Context, listen func(context.Context) (
 // serve serves until ctx ends or the listener fails. Requests end with ctx.
 func (s *Server) serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout,
+		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: replyTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -235,4 +236,49 @@ func TestStreamEndsWhenTheClientLeaves(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// pipeListener accepts one connection without a network.
+type pipeListener struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error   { close(l.done); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
+
+func TestReplyEndsAlthoughItsClientDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		l := &pipeListener{conns: make(chan net.Conn, 1), done: make(chan struct{})}
+		replied := make(chan error, 1)
+		handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, err := w.Write(make([]byte, 1<<20))
+			replied <- err
+		})
+		served := make(chan error, 1)
+		s := &Server{Log: slog.New(slog.DiscardHandler)}
+		go func() { served <- s.serve(ctx, l, handler) }()
+		client, server := net.Pipe()
+		defer client.Close()
+		l.conns <- server
+		began := time.Now()
+		if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: page\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-replied; err == nil || time.Since(began) > replyTimeout {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		cancel()
+		<-served
+	})
 }
