@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
@@ -53,6 +54,7 @@ func (p *printer) document(v any) error {
 	if err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
+	b = escapeControls(b)
 	if p.format == "yaml" {
 		if b, err = yaml.JSONToYAML(b); err != nil {
 			return fmt.Errorf("output: %w", err)
@@ -72,8 +74,22 @@ func (p *printer) streamed(v any) error {
 	if err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
-	p.printf("%s\n", b)
+	p.printf("%s\n", escapeControls(b))
 	return nil
+}
+
+// escapeControls escapes the control characters that JSON permits in strings, and replaces invalid characters: documents of nodes are
+// untrusted, and a terminal would interpret them.
+func escapeControls(document []byte) []byte {
+	b := make([]byte, 0, len(document))
+	for _, r := range string(document) {
+		if r == utf8.RuneError || r >= '\u007f' && r <= '\u009f' {
+			b = fmt.Appendf(b, "\\u%04x", r)
+			continue
+		}
+		b = utf8.AppendRune(b, r)
+	}
+	return b
 }
 
 func (p *printer) printf(format string, args ...any) { fmt.Fprintf(p.out, format, args...) }

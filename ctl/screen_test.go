@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -82,4 +83,14 @@ func newTerminal(t *testing.T) (terminal, screen *os.File) {
 		t.Fatal(err)
 	}
 	return terminal, screen
+}
+
+func TestControlCharactersOfNodesDoNotReachTheTerminalInDocuments(t *testing.T) {
+	a := newAgents(t, tells("{\"pod\": \"gr\u00fcn\u009b2K\u007f \xff\"}\n"), "n1", "n2")
+	for _, line := range []string{"devices --all-nodes -o json", "devices --all-nodes -o yaml", "events -f --all-nodes -o json", "events -f --all-nodes -o yaml"} {
+		out, _, _ := a.run(false, strings.Fields(line)...)
+		if strings.ContainsAny(out, "\u009b\u007f") || !utf8.ValidString(out) || strings.Count(out, "gr\u00fcn") != 2 {
+			t.Errorf("%s: %q", line, out)
+		}
+	}
 }

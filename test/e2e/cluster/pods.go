@@ -32,10 +32,10 @@ func (c *Cluster) awaitDefaults(ctx context.Context, namespace string) error {
 	})
 }
 
-// Exec runs e2e-pod with arguments in a pod and returns its stdout; the error includes its stderr.
+// Exec runs e2e-pod with arguments in the first container of a pod and returns its stdout; the error includes its stderr.
 func (c *Cluster) Exec(ctx context.Context, pod *corev1.Pod, arguments ...string) (string, error) {
 	request := c.Client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Command: append([]string{"/e2e-pod"}, arguments...), Stdout: true, Stderr: true}, scheme.ParameterCodec)
+		VersionedParams(&corev1.PodExecOptions{Container: pod.Spec.Containers[0].Name, Command: append([]string{"/e2e-pod"}, arguments...), Stdout: true, Stderr: true}, scheme.ParameterCodec)
 	executor, err := remotecommand.NewWebSocketExecutor(c.Access, "GET", request.URL().String())
 	if err != nil {
 		return "", fmt.Errorf("exec in %s: %w", pod.Name, err)

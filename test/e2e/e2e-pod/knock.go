@@ -84,7 +84,7 @@ func open(ports []uint16) error {
 		go func() { failed <- echoStreams(streams) }()
 		go func() { failed <- echoDatagrams(datagrams) }()
 	}
-	for _, network := range []string{"ip4:sctp", "ip6:sctp"} {
+	for _, network := range []string{"ip4:132", "ip6:132"} { // the name sctp needs /etc/protocols
 		conn, err := net.ListenPacket(network, "")
 		if err != nil {
 			return err

@@ -68,9 +68,9 @@ func initiate(address string, deadline time.Time) error {
 	if err != nil {
 		return err
 	}
-	network := "ip4:sctp"
+	network := "ip4:132"
 	if target.Addr().Is6() {
-		network = "ip6:sctp"
+		network = "ip6:132"
 	}
 	conn, err := net.ListenPacket(network, "")
 	if err != nil {
