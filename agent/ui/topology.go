@@ -35,7 +35,7 @@ func (a *API) topology(w http.ResponseWriter, r *http.Request) {
 			ofPods[i.Object] = true
 		}
 	}
-	var networks []any
+	networks := []any{}
 	for _, kind := range objectKinds {
 		found, err := a.Operations.Objects(r.Context(), &operatorv1.ObjectsRequest{Prefix: kind})
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -149,9 +150,10 @@ func (tt *truthTable) nodes() {
 	if err != nil {
 		tt.t.Errorf("policies isolate %s, which uses the network of its node: %v", host.Name, err)
 	}
+	// The packets of a node to pods of another node have the address of its link weft0 (docs/policy.md).
 	var blocks []string
-	for _, address := range other.Addresses {
-		blocks = append(blocks, fmt.Sprintf(`{ipBlock: {cidr: "%s"}}`, netip.PrefixFrom(address, address.BitLen())))
+	for _, prefix := range tt.linkAddresses(other) {
+		blocks = append(blocks, fmt.Sprintf(`{ipBlock: {cidr: "%s"}}`, prefix))
 	}
 	tt.apply("node", []tablePolicy{{"x", `{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [` + strings.Join(blocks, ", ") + `]}]}`}})
 	for _, address := range tt.addresses[server] {
@@ -160,6 +162,28 @@ func (tt *truthTable) nodes() {
 			return err
 		}))
 	}
+}
+
+// linkAddresses returns the addresses of the link between a node and its dataplane.
+func (tt *truthTable) linkAddresses(n *cluster.Node) (all []netip.Prefix) {
+	tt.t.Helper()
+	tt.must(n.Do(func() error {
+		link, err := netlink.LinkByName("weft0")
+		if err != nil {
+			return err
+		}
+		addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		for _, a := range addresses {
+			if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.IsGlobalUnicast() {
+				all = append(all, netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen()))
+			}
+		}
+		return err
+	}))
+	if len(all) == 0 {
+		tt.t.Fatalf("the link weft0 of %s has no address", n.Name)
+	}
+	return all
 }
 
 // hostPort is the port of a pod in the network of a node.
