@@ -2,6 +2,8 @@ package agent
 
 import (
 	"fmt"
+	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
 )
 
 func TestStatusShowsTheNumberOfUnenforcedNetworkPolicies(t *testing.T) {
@@ -61,6 +64,21 @@ func TestPoliciesOfTheClusterBecomeACLsOfPods(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "deny"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}},
 	})
 	l.eventually("the policy isolates it", says("eth0 ingress deny 0.0.0.0/0 any - NetworkPolicy lab/deny ingress", "policy", "lab/a"))
+	b := l.pod("b")
+	l.put(server, b, nil)
+	l.cni("ADD", b, nil)
+	counted := regexp.MustCompile(`eth0 ingress deny ([0-9]+) [0-9]+ NetworkPolicy lab/deny ingress`)
+	l.eventually("denied packets are counted by policy", func() bool {
+		if p, err := ping.Open(b.Netns, netip.MustParseAddr(address)); err == nil {
+			if _, err := p.Once(t.Context(), netip.MustParseAddr(address), 1); err == nil {
+				t.Error("the denied pod gets an answer")
+			}
+			_ = p.Close()
+		}
+		text, err := l.Weftctl(t.Context(), "policy", "lab/a")
+		return err == nil && counted.MatchString(strings.Join(strings.Fields(text), " "))
+	})
+	l.cni("DEL", b, nil)
 	l.eventually("a connection is denied", says("denied: 192.0.2.9 -> "+address, "policy", "lab/a", "--from", "192.0.2.9", "--port", "80"))
 	l.eventually("another one is allowed", says("allowed: "+address+" -> 192.0.2.9", "policy", "lab/a", "--to", "192.0.2.9", "--port", "80"))
 	isDesired := func() bool {

@@ -11,7 +11,8 @@ func policyCommand(c *client) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy POD",
 		Short: "Explains which network policies allow or deny connections of a pod",
-		Long: `Without --from and --to it lists the rules of a pod of this node: the first rule that matches a connection decides. With one of them it says
+		Long: `Without --from and --to it lists the rules of a pod of this node: the first rule that matches a connection decides; and the packets for which
+they decided, by policy, since the dataplane has these rules. Interfaces of the node with the same rules are counted together. With one of them it says
 whether a connection is allowed, and which rule of which policy decides, for pods of any node. POD is NAMESPACE/NAME.`,
 		Example: `  weftctl policy shop/db
   weftctl policy shop/db --from shop/web --port 5432
@@ -46,6 +47,7 @@ func printPolicy(p *printer, reply *operatorv1.PolicyReply) {
 		return
 	}
 	g := newGrid("interface", "direction", "decision", "remote", "protocol", "ports", "by")
+	counts := newGrid("interface", "direction", "decision", "packets", "bytes", "by")
 	for _, i := range reply.Interfaces {
 		for _, d := range []struct {
 			name  string
@@ -55,8 +57,17 @@ func printPolicy(p *printer, reply *operatorv1.PolicyReply) {
 				g.row(i.Interface, d.name, allowed(r.Allow), r.Remote, r.Protocol, orDash(r.Ports), r.Origin)
 			}
 		}
+		for _, n := range i.Counts {
+			if n.Packets > 0 {
+				counts.row(i.Interface, n.Direction, allowed(n.Allow), n.Packets, n.Bytes, n.Origin)
+			}
+		}
 	}
 	p.printGrid(g, "no policy restricts the pod")
+	if len(reply.Interfaces) > 0 {
+		p.printf("\n")
+		p.printGrid(counts, "no packets counted")
+	}
 }
 
 func allowed(is bool) string {

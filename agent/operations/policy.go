@@ -11,8 +11,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/policy"
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
+	"github.com/weftnet/weft/wire"
 )
 
 // Explainer explains decisions of network policies.
@@ -21,7 +24,7 @@ type Explainer interface {
 }
 
 // Policy explains which rules of network policies a pod has, and what they decide about a connection.
-func (o *Server) Policy(_ context.Context, req *operatorv1.PolicyRequest) (*operatorv1.PolicyReply, error) {
+func (o *Server) Policy(ctx context.Context, req *operatorv1.PolicyRequest) (*operatorv1.PolicyReply, error) {
 	if o.config.Policies == nil {
 		return nil, status.Error(codes.FailedPrecondition, "this agent enforces no network policies: kubernetes.enforcePolicies is off")
 	}
@@ -30,17 +33,55 @@ func (o *Server) Policy(_ context.Context, req *operatorv1.PolicyRequest) (*oper
 	}
 	reply := &operatorv1.PolicyReply{}
 	known := false
+	matches, err := o.config.Dataplane.ACLMatches(ctx)
+	if err != nil { // the rules are known nevertheless
+		matches = nil
+	}
+	objects := map[string]string{} // of the pod, by interface
 	for _, a := range o.config.Pods.Attachments() {
 		if a.Pod.String() != req.Pod {
 			continue
 		}
 		known = true
 		reply.Interfaces = rulesOf(o.config.Network.Pods.Lists(a.Pod), req.Interface)
+		for _, i := range a.Interfaces {
+			objects[i.Name] = i.Object
+		}
+	}
+	for _, i := range reply.Interfaces {
+		i.Counts = o.policyCounts(objects[i.Interface], matches)
 	}
 	if !known {
 		return nil, status.Errorf(codes.NotFound, "pod %s has no attachment on this node: ask the agent of its node, or add --from or --to", req.Pod)
 	}
 	return reply, nil
+}
+
+// policyCounts returns the counters of the rules of an interface.
+func (o *Server) policyCounts(object string, matches map[vpp.ACLIndex][]vpp.Matches) (counts []*operatorv1.PolicyCount) {
+	view := o.config.Scheduler.View()
+	applied, _, _ := view.Applied(kvscheduler.Ref{Kind: wire.KindInterfaceACL, Name: object})
+	lists, _ := applied.(wire.InterfaceACL)
+	for _, d := range []struct {
+		direction policy.Direction
+		names     []string
+	}{{policy.Ingress, lists.Output}, {policy.Egress, lists.Input}} {
+		for _, name := range d.names {
+			ref := kvscheduler.Ref{Kind: wire.KindACL, Name: name}
+			want, _ := view.Desired(ref)
+			_, meta, _ := view.Applied(ref)
+			acl, isACL := want.(wire.ACL)
+			index, isIndex := meta.(vpp.ACLIndex)
+			if !isACL || !isIndex {
+				continue
+			}
+			sums, _ := vpp.MatchesByOrigin(acl, matches[index])
+			for _, s := range sums {
+				counts = append(counts, &operatorv1.PolicyCount{Direction: d.direction.String(), Allow: s.Permit, Origin: s.Origin, Packets: s.Packets, Bytes: s.Bytes})
+			}
+		}
+	}
+	return counts
 }
 
 func (o *Server) explain(req *operatorv1.PolicyRequest) (*operatorv1.PolicyReply, error) {

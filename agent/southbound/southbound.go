@@ -80,6 +80,7 @@ func New(c config.Config, log *slog.Logger, conditions *health.Conditions) *Data
 		GracePeriods:   gracePeriods(c, log),
 		StatsSocket:    c.Dataplane.StatsSocket,
 		RunDir:         filepath.Dir(c.Socket),
+		CountMatches:   c.Kubernetes.EnforcePolicies,
 		Logger:         log.With("component", "dataplane"),
 		Hold:           true,
 		Connected:      s.onConnected,

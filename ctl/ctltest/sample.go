@@ -164,6 +164,10 @@ func samplePolicy() *operatorv1.PolicyReply {
 			rule(false, "0.0.0.0/0", "any", "", isolated), rule(false, "::/0", "any", "", isolated),
 		},
 		Egress: []*operatorv1.PolicyRule{rule(true, "0.0.0.0/0", "any", "", "no policy selects the pod"), rule(true, "::/0", "any", "", "no policy selects the pod")},
+		Counts: []*operatorv1.PolicyCount{
+			{Direction: "ingress", Allow: true, Origin: "NetworkPolicy shop/db ingress[0]", Packets: 12, Bytes: 888},
+			{Direction: "ingress", Origin: isolated, Packets: 3, Bytes: 222}, {Direction: "egress", Allow: true, Origin: "no policy selects the pod"},
+		},
 	}}}
 }
 

@@ -43,6 +43,7 @@ type Options struct {
 	RunDir       string               // a directory that only root can write to; default os.TempDir()
 	Connected    func(version string) // a connection is usable: read the dataplane back
 	NotConnected func(error)          // Run could not connect, for a new reason
+	CountMatches bool                 // count matches of rules of ACLs, for Client.ACLMatches
 	Hold         bool                 // refuse changes after a reconnection until Client.Hold's function is called
 	Lost         func(error)          // the connection broke; the outcome of pending operations is unknown
 	Disturbed    func(Index)          // an interface was deleted or set down; must not block
@@ -219,6 +220,11 @@ func (c *Client) connect(ctx context.Context) error {
 	if err != nil {
 		s.close()
 		return err
+	}
+	if c.options.CountMatches {
+		if err := s.countMatches(ctx, c.options.Limit); err != nil {
+			c.options.Logger.Warn("packets are not counted by rule of network policies", "err", err)
+		}
 	}
 	if err := s.pruneCaptures(ctx, &c.options); err != nil {
 		c.options.Logger.Warn("packet captures of an earlier agent not removed", "err", err)

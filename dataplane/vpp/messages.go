@@ -89,6 +89,7 @@ var needed = []api.Message{
 	&acl.ACLDump{}, &acl.ACLDetails{},
 	&acl.ACLInterfaceSetACLList{}, &acl.ACLInterfaceSetACLListReply{},
 	&acl.ACLInterfaceListDump{}, &acl.ACLInterfaceListDetails{},
+	&acl.ACLStatsIntfCountersEnable{}, &acl.ACLStatsIntfCountersEnableReply{},
 	&acl.MacipACLAddReplace{}, &acl.MacipACLAddReplaceReply{},
 	&acl.MacipACLDel{}, &acl.MacipACLDelReply{},
 	&acl.MacipACLDump{}, &acl.MacipACLDetails{},

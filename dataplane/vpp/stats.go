@@ -96,8 +96,16 @@ const (
 	countersPattern = "^/if/(names|rx|tx|drops|rx-miss|rx-no-buf|tx-error)$"
 )
 
-// read reads the segment. It gets the segment from the socket each time, because the dataplane may have restarted.
 func (s *stats) read(ctx context.Context) (*counted, error) {
+	entries, err := s.entries(ctx, countersPattern, errorsPattern)
+	if err != nil {
+		return nil, err
+	}
+	return newCounted(entries), nil
+}
+
+// entries reads entries of the segment. It gets the segment from the socket each time, because the dataplane may have restarted.
+func (s *stats) entries(ctx context.Context, patterns ...string) ([]adapter.StatEntry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	segment, err := openSegment(ctx, s.socket)
@@ -111,11 +119,7 @@ func (s *stats) read(ctx context.Context) (*counted, error) {
 	if err := s.mirror.copy(ctx, segment); err != nil {
 		return nil, err
 	}
-	entries, err := s.mirror.read(countersPattern, errorsPattern)
-	if err != nil {
-		return nil, err
-	}
-	return newCounted(entries), nil
+	return s.mirror.read(patterns...)
 }
 
 func (s *stats) follow(segment int) error {

@@ -382,6 +382,7 @@ type PolicyRules struct {
 	Interface     string                 `protobuf:"bytes,1,opt,name=interface,proto3" json:"interface,omitempty"`
 	Ingress       []*PolicyRule          `protobuf:"bytes,2,rep,name=ingress,proto3" json:"ingress,omitempty"` // the first rule that matches decides
 	Egress        []*PolicyRule          `protobuf:"bytes,3,rep,name=egress,proto3" json:"egress,omitempty"`
+	Counts        []*PolicyCount         `protobuf:"bytes,4,rep,name=counts,proto3" json:"counts,omitempty"` // empty if the dataplane's counters cannot be read
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -437,6 +438,91 @@ func (x *PolicyRules) GetEgress() []*PolicyRule {
 	return nil
 }
 
+func (x *PolicyRules) GetCounts() []*PolicyCount {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+// PolicyCount counts the packets for which the rules with an origin decided: of a permitted connection mostly the first packet, of a denied one
+// each. Interfaces of the node with the same rules have one counter, which begins when the first of them gets the rules.
+type PolicyCount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Direction     string                 `protobuf:"bytes,1,opt,name=direction,proto3" json:"direction,omitempty"` // ingress or egress
+	Allow         bool                   `protobuf:"varint,2,opt,name=allow,proto3" json:"allow,omitempty"`
+	Origin        string                 `protobuf:"bytes,3,opt,name=origin,proto3" json:"origin,omitempty"` // the policy and its rule
+	Packets       uint64                 `protobuf:"varint,4,opt,name=packets,proto3" json:"packets,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyCount) Reset() {
+	*x = PolicyCount{}
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyCount) ProtoMessage() {}
+
+func (x *PolicyCount) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyCount.ProtoReflect.Descriptor instead.
+func (*PolicyCount) Descriptor() ([]byte, []int) {
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PolicyCount) GetDirection() string {
+	if x != nil {
+		return x.Direction
+	}
+	return ""
+}
+
+func (x *PolicyCount) GetAllow() bool {
+	if x != nil {
+		return x.Allow
+	}
+	return false
+}
+
+func (x *PolicyCount) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *PolicyCount) GetPackets() uint64 {
+	if x != nil {
+		return x.Packets
+	}
+	return 0
+}
+
+func (x *PolicyCount) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 type PolicyRule struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Allow         bool                   `protobuf:"varint,1,opt,name=allow,proto3" json:"allow,omitempty"`
@@ -450,7 +536,7 @@ type PolicyRule struct {
 
 func (x *PolicyRule) Reset() {
 	*x = PolicyRule{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[6]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -462,7 +548,7 @@ func (x *PolicyRule) String() string {
 func (*PolicyRule) ProtoMessage() {}
 
 func (x *PolicyRule) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[6]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -475,7 +561,7 @@ func (x *PolicyRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRule.ProtoReflect.Descriptor instead.
 func (*PolicyRule) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{6}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PolicyRule) GetAllow() bool {
@@ -525,7 +611,7 @@ type PolicyVerdict struct {
 
 func (x *PolicyVerdict) Reset() {
 	*x = PolicyVerdict{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[7]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -537,7 +623,7 @@ func (x *PolicyVerdict) String() string {
 func (*PolicyVerdict) ProtoMessage() {}
 
 func (x *PolicyVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[7]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -550,7 +636,7 @@ func (x *PolicyVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyVerdict.ProtoReflect.Descriptor instead.
 func (*PolicyVerdict) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{7}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PolicyVerdict) GetFrom() string {
@@ -591,7 +677,7 @@ type PolicyDecision struct {
 
 func (x *PolicyDecision) Reset() {
 	*x = PolicyDecision{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[8]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +689,7 @@ func (x *PolicyDecision) String() string {
 func (*PolicyDecision) ProtoMessage() {}
 
 func (x *PolicyDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[8]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +702,7 @@ func (x *PolicyDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyDecision.ProtoReflect.Descriptor instead.
 func (*PolicyDecision) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{8}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PolicyDecision) GetAllow() bool {
@@ -642,7 +728,7 @@ type AttachmentsRequest struct {
 
 func (x *AttachmentsRequest) Reset() {
 	*x = AttachmentsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[9]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +740,7 @@ func (x *AttachmentsRequest) String() string {
 func (*AttachmentsRequest) ProtoMessage() {}
 
 func (x *AttachmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[9]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +753,7 @@ func (x *AttachmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentsRequest.ProtoReflect.Descriptor instead.
 func (*AttachmentsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{9}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AttachmentsRequest) GetPod() string {
@@ -686,7 +772,7 @@ type AttachmentsReply struct {
 
 func (x *AttachmentsReply) Reset() {
 	*x = AttachmentsReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[10]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +784,7 @@ func (x *AttachmentsReply) String() string {
 func (*AttachmentsReply) ProtoMessage() {}
 
 func (x *AttachmentsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[10]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +797,7 @@ func (x *AttachmentsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentsReply.ProtoReflect.Descriptor instead.
 func (*AttachmentsReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{10}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AttachmentsReply) GetAttachments() []*AttachmentInfo {
@@ -736,7 +822,7 @@ type AttachmentInfo struct {
 
 func (x *AttachmentInfo) Reset() {
 	*x = AttachmentInfo{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[11]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +834,7 @@ func (x *AttachmentInfo) String() string {
 func (*AttachmentInfo) ProtoMessage() {}
 
 func (x *AttachmentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[11]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +847,7 @@ func (x *AttachmentInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentInfo.ProtoReflect.Descriptor instead.
 func (*AttachmentInfo) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{11}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AttachmentInfo) GetAttachment() *v1.Attachment {
@@ -828,7 +914,7 @@ type InterfaceInfo struct {
 
 func (x *InterfaceInfo) Reset() {
 	*x = InterfaceInfo{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[12]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +926,7 @@ func (x *InterfaceInfo) String() string {
 func (*InterfaceInfo) ProtoMessage() {}
 
 func (x *InterfaceInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[12]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +939,7 @@ func (x *InterfaceInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceInfo.ProtoReflect.Descriptor instead.
 func (*InterfaceInfo) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{12}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *InterfaceInfo) GetName() string {
@@ -922,7 +1008,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[13]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1020,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[13]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,7 +1033,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{13}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EventsRequest) GetSince() uint64 {
@@ -1047,7 +1133,7 @@ type EventRecord struct {
 
 func (x *EventRecord) Reset() {
 	*x = EventRecord{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[14]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1145,7 @@ func (x *EventRecord) String() string {
 func (*EventRecord) ProtoMessage() {}
 
 func (x *EventRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[14]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1158,7 @@ func (x *EventRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventRecord.ProtoReflect.Descriptor instead.
 func (*EventRecord) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{14}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EventRecord) GetSeq() uint64 {
@@ -1312,7 +1398,7 @@ type EventStep struct {
 
 func (x *EventStep) Reset() {
 	*x = EventStep{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[15]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1324,7 +1410,7 @@ func (x *EventStep) String() string {
 func (*EventStep) ProtoMessage() {}
 
 func (x *EventStep) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[15]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1337,7 +1423,7 @@ func (x *EventStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventStep.ProtoReflect.Descriptor instead.
 func (*EventStep) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{15}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EventStep) GetNumber() uint32 {
@@ -1381,7 +1467,7 @@ type EventHandler struct {
 
 func (x *EventHandler) Reset() {
 	*x = EventHandler{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1479,7 @@ func (x *EventHandler) String() string {
 func (*EventHandler) ProtoMessage() {}
 
 func (x *EventHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[16]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1492,7 @@ func (x *EventHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventHandler.ProtoReflect.Descriptor instead.
 func (*EventHandler) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{16}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EventHandler) GetName() string {
@@ -1449,7 +1535,7 @@ type EventDrop struct {
 
 func (x *EventDrop) Reset() {
 	*x = EventDrop{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1547,7 @@ func (x *EventDrop) String() string {
 func (*EventDrop) ProtoMessage() {}
 
 func (x *EventDrop) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[17]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1560,7 @@ func (x *EventDrop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventDrop.ProtoReflect.Descriptor instead.
 func (*EventDrop) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{17}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EventDrop) GetKey() string {
@@ -1509,7 +1595,7 @@ type TransactionsRequest struct {
 
 func (x *TransactionsRequest) Reset() {
 	*x = TransactionsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1607,7 @@ func (x *TransactionsRequest) String() string {
 func (*TransactionsRequest) ProtoMessage() {}
 
 func (x *TransactionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[18]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1620,7 @@ func (x *TransactionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsRequest.ProtoReflect.Descriptor instead.
 func (*TransactionsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{18}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TransactionsRequest) GetLast() uint32 {
@@ -1567,7 +1653,7 @@ type TransactionsReply struct {
 
 func (x *TransactionsReply) Reset() {
 	*x = TransactionsReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1665,7 @@ func (x *TransactionsReply) String() string {
 func (*TransactionsReply) ProtoMessage() {}
 
 func (x *TransactionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[19]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1678,7 @@ func (x *TransactionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsReply.ProtoReflect.Descriptor instead.
 func (*TransactionsReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{19}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TransactionsReply) GetTransactions() []*TransactionRecord {
@@ -1626,7 +1712,7 @@ type TransactionRecord struct {
 
 func (x *TransactionRecord) Reset() {
 	*x = TransactionRecord{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1724,7 @@ func (x *TransactionRecord) String() string {
 func (*TransactionRecord) ProtoMessage() {}
 
 func (x *TransactionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[20]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1737,7 @@ func (x *TransactionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionRecord.ProtoReflect.Descriptor instead.
 func (*TransactionRecord) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{20}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TransactionRecord) GetSeq() uint64 {
@@ -1787,7 +1873,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +1885,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[21]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +1898,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{21}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Operation) GetRef() string {
@@ -1910,7 +1996,7 @@ type Waiting struct {
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +2008,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[22]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +2021,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{22}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Waiting) GetRef() string {
@@ -1961,7 +2047,7 @@ type ObjectsRequest struct {
 
 func (x *ObjectsRequest) Reset() {
 	*x = ObjectsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2059,7 @@ func (x *ObjectsRequest) String() string {
 func (*ObjectsRequest) ProtoMessage() {}
 
 func (x *ObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2072,7 @@ func (x *ObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{23}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ObjectsRequest) GetPrefix() string {
@@ -2005,7 +2091,7 @@ type ObjectsReply struct {
 
 func (x *ObjectsReply) Reset() {
 	*x = ObjectsReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2103,7 @@ func (x *ObjectsReply) String() string {
 func (*ObjectsReply) ProtoMessage() {}
 
 func (x *ObjectsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2116,7 @@ func (x *ObjectsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectsReply.ProtoReflect.Descriptor instead.
 func (*ObjectsReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{24}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ObjectsReply) GetObjects() []*Object {
@@ -2057,7 +2143,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +2155,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +2168,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{25}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Object) GetRef() string {
@@ -2157,7 +2243,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2169,7 +2255,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2182,7 +2268,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{26}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WhyRequest) GetRef() string {
@@ -2202,7 +2288,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2300,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2313,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{27}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WhyReply) GetLines() []string {
@@ -2253,7 +2339,7 @@ type AddressesRequest struct {
 
 func (x *AddressesRequest) Reset() {
 	*x = AddressesRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2265,7 +2351,7 @@ func (x *AddressesRequest) String() string {
 func (*AddressesRequest) ProtoMessage() {}
 
 func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2278,7 +2364,7 @@ func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesRequest.ProtoReflect.Descriptor instead.
 func (*AddressesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{28}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AddressesRequest) GetAddress() string {
@@ -2298,7 +2384,7 @@ type AddressesReply struct {
 
 func (x *AddressesReply) Reset() {
 	*x = AddressesReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2396,7 @@ func (x *AddressesReply) String() string {
 func (*AddressesReply) ProtoMessage() {}
 
 func (x *AddressesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2409,7 @@ func (x *AddressesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesReply.ProtoReflect.Descriptor instead.
 func (*AddressesReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{29}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AddressesReply) GetPools() []*Pool {
@@ -2354,7 +2440,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2452,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2465,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{30}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Pool) GetName() string {
@@ -2440,7 +2526,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2452,7 +2538,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2465,7 +2551,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{31}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Lease) GetPool() string {
@@ -2532,7 +2618,7 @@ type DevicesRequest struct {
 
 func (x *DevicesRequest) Reset() {
 	*x = DevicesRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +2630,7 @@ func (x *DevicesRequest) String() string {
 func (*DevicesRequest) ProtoMessage() {}
 
 func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +2643,7 @@ func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesRequest.ProtoReflect.Descriptor instead.
 func (*DevicesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{32}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{33}
 }
 
 type DevicesReply struct {
@@ -2571,7 +2657,7 @@ type DevicesReply struct {
 
 func (x *DevicesReply) Reset() {
 	*x = DevicesReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2669,7 @@ func (x *DevicesReply) String() string {
 func (*DevicesReply) ProtoMessage() {}
 
 func (x *DevicesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2682,7 @@ func (x *DevicesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesReply.ProtoReflect.Descriptor instead.
 func (*DevicesReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{33}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DevicesReply) GetRegistered() bool {
@@ -2636,7 +2722,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2648,7 +2734,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2661,7 +2747,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{34}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Allocation) GetId() string {
@@ -2721,7 +2807,7 @@ type CountersRequest struct {
 
 func (x *CountersRequest) Reset() {
 	*x = CountersRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2733,7 +2819,7 @@ func (x *CountersRequest) String() string {
 func (*CountersRequest) ProtoMessage() {}
 
 func (x *CountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2746,7 +2832,7 @@ func (x *CountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersRequest.ProtoReflect.Descriptor instead.
 func (*CountersRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{35}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{36}
 }
 
 type CountersReply struct {
@@ -2759,7 +2845,7 @@ type CountersReply struct {
 
 func (x *CountersReply) Reset() {
 	*x = CountersReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2857,7 @@ func (x *CountersReply) String() string {
 func (*CountersReply) ProtoMessage() {}
 
 func (x *CountersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2870,7 @@ func (x *CountersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersReply.ProtoReflect.Descriptor instead.
 func (*CountersReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{36}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CountersReply) GetInterfaces() []*InterfaceCounters {
@@ -2822,7 +2908,7 @@ type InterfaceCounters struct {
 
 func (x *InterfaceCounters) Reset() {
 	*x = InterfaceCounters{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +2920,7 @@ func (x *InterfaceCounters) String() string {
 func (*InterfaceCounters) ProtoMessage() {}
 
 func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +2933,7 @@ func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceCounters.ProtoReflect.Descriptor instead.
 func (*InterfaceCounters) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{37}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *InterfaceCounters) GetAttachment() *v1.Attachment {
@@ -2946,7 +3032,7 @@ type ErrorCounter struct {
 
 func (x *ErrorCounter) Reset() {
 	*x = ErrorCounter{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3044,7 @@ func (x *ErrorCounter) String() string {
 func (*ErrorCounter) ProtoMessage() {}
 
 func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3057,7 @@ func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorCounter.ProtoReflect.Descriptor instead.
 func (*ErrorCounter) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{38}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ErrorCounter) GetNode() string {
@@ -3005,7 +3091,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3103,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3116,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{39}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ConfigureRequest) GetSource() string {
@@ -3060,7 +3146,7 @@ type ConfigureReply struct {
 
 func (x *ConfigureReply) Reset() {
 	*x = ConfigureReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3072,7 +3158,7 @@ func (x *ConfigureReply) String() string {
 func (*ConfigureReply) ProtoMessage() {}
 
 func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3085,7 +3171,7 @@ func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureReply.ProtoReflect.Descriptor instead.
 func (*ConfigureReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{40}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ConfigureReply) GetEvent() uint64 {
@@ -3131,7 +3217,7 @@ type SettingsRequest struct {
 
 func (x *SettingsRequest) Reset() {
 	*x = SettingsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3143,7 +3229,7 @@ func (x *SettingsRequest) String() string {
 func (*SettingsRequest) ProtoMessage() {}
 
 func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3156,7 +3242,7 @@ func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
 func (*SettingsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{41}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{42}
 }
 
 type SettingsReply struct {
@@ -3168,7 +3254,7 @@ type SettingsReply struct {
 
 func (x *SettingsReply) Reset() {
 	*x = SettingsReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3180,7 +3266,7 @@ func (x *SettingsReply) String() string {
 func (*SettingsReply) ProtoMessage() {}
 
 func (x *SettingsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3193,7 +3279,7 @@ func (x *SettingsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsReply.ProtoReflect.Descriptor instead.
 func (*SettingsReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{42}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SettingsReply) GetYaml() string {
@@ -3215,7 +3301,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3313,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3326,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{43}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ResyncRequest) GetKind() string {
@@ -3282,7 +3368,7 @@ type ResyncReply struct {
 
 func (x *ResyncReply) Reset() {
 	*x = ResyncReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3294,7 +3380,7 @@ func (x *ResyncReply) String() string {
 func (*ResyncReply) ProtoMessage() {}
 
 func (x *ResyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3307,7 +3393,7 @@ func (x *ResyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncReply.ProtoReflect.Descriptor instead.
 func (*ResyncReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{44}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ResyncReply) GetEvent() uint64 {
@@ -3339,7 +3425,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3437,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3450,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{45}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{46}
 }
 
 type AuditReply struct {
@@ -3379,7 +3465,7 @@ type AuditReply struct {
 
 func (x *AuditReply) Reset() {
 	*x = AuditReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +3477,7 @@ func (x *AuditReply) String() string {
 func (*AuditReply) ProtoMessage() {}
 
 func (x *AuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +3490,7 @@ func (x *AuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
 func (*AuditReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{46}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AuditReply) GetObjects() uint32 {
@@ -3446,7 +3532,7 @@ type Drift struct {
 
 func (x *Drift) Reset() {
 	*x = Drift{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +3544,7 @@ func (x *Drift) String() string {
 func (*Drift) ProtoMessage() {}
 
 func (x *Drift) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +3557,7 @@ func (x *Drift) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drift.ProtoReflect.Descriptor instead.
 func (*Drift) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{47}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Drift) GetRef() string {
@@ -3498,7 +3584,7 @@ type LogLevelRequest struct {
 
 func (x *LogLevelRequest) Reset() {
 	*x = LogLevelRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3510,7 +3596,7 @@ func (x *LogLevelRequest) String() string {
 func (*LogLevelRequest) ProtoMessage() {}
 
 func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3523,7 +3609,7 @@ func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLevelRequest.ProtoReflect.Descriptor instead.
 func (*LogLevelRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{48}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *LogLevelRequest) GetLevel() string {
@@ -3551,7 +3637,7 @@ type LogLevelReply struct {
 
 func (x *LogLevelReply) Reset() {
 	*x = LogLevelReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3563,7 +3649,7 @@ func (x *LogLevelReply) String() string {
 func (*LogLevelReply) ProtoMessage() {}
 
 func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3576,7 +3662,7 @@ func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLevelReply.ProtoReflect.Descriptor instead.
 func (*LogLevelReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{49}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *LogLevelReply) GetLevel() string {
@@ -3608,7 +3694,7 @@ type QuarantineRequest struct {
 
 func (x *QuarantineRequest) Reset() {
 	*x = QuarantineRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3620,7 +3706,7 @@ func (x *QuarantineRequest) String() string {
 func (*QuarantineRequest) ProtoMessage() {}
 
 func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3633,7 +3719,7 @@ func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineRequest.ProtoReflect.Descriptor instead.
 func (*QuarantineRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{50}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{51}
 }
 
 type QuarantineReply struct {
@@ -3645,7 +3731,7 @@ type QuarantineReply struct {
 
 func (x *QuarantineReply) Reset() {
 	*x = QuarantineReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +3743,7 @@ func (x *QuarantineReply) String() string {
 func (*QuarantineReply) ProtoMessage() {}
 
 func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +3756,7 @@ func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineReply.ProtoReflect.Descriptor instead.
 func (*QuarantineReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{51}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *QuarantineReply) GetEntries() []*QuarantineEntry {
@@ -3695,7 +3781,7 @@ type QuarantineEntry struct {
 
 func (x *QuarantineEntry) Reset() {
 	*x = QuarantineEntry{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3707,7 +3793,7 @@ func (x *QuarantineEntry) String() string {
 func (*QuarantineEntry) ProtoMessage() {}
 
 func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3720,7 +3806,7 @@ func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineEntry.ProtoReflect.Descriptor instead.
 func (*QuarantineEntry) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{52}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *QuarantineEntry) GetAttachment() *v1.Attachment {
@@ -3774,7 +3860,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3786,7 +3872,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3799,7 +3885,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{53}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReleaseRequest) GetName() string {
@@ -3819,7 +3905,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3831,7 +3917,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3844,7 +3930,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{54}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReleaseReply) GetReleased() uint32 {
@@ -3871,7 +3957,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3883,7 +3969,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3896,7 +3982,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{55}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -3922,7 +4008,7 @@ type CollectGarbageReply struct {
 
 func (x *CollectGarbageReply) Reset() {
 	*x = CollectGarbageReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4020,7 @@ func (x *CollectGarbageReply) String() string {
 func (*CollectGarbageReply) ProtoMessage() {}
 
 func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4033,7 @@ func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageReply.ProtoReflect.Descriptor instead.
 func (*CollectGarbageReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{56}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CollectGarbageReply) GetGarbage() []*Garbage {
@@ -3973,7 +4059,7 @@ type Garbage struct {
 
 func (x *Garbage) Reset() {
 	*x = Garbage{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3985,7 +4071,7 @@ func (x *Garbage) String() string {
 func (*Garbage) ProtoMessage() {}
 
 func (x *Garbage) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3998,7 +4084,7 @@ func (x *Garbage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Garbage.ProtoReflect.Descriptor instead.
 func (*Garbage) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{57}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Garbage) GetKey() string {
@@ -4089,11 +4175,18 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\n" +
 	"interfaces\x18\x01 \x03(\v2\x1d.weft.operator.v1.PolicyRulesR\n" +
 	"interfaces\x129\n" +
-	"\averdict\x18\x02 \x01(\v2\x1f.weft.operator.v1.PolicyVerdictR\averdict\"\x99\x01\n" +
+	"\averdict\x18\x02 \x01(\v2\x1f.weft.operator.v1.PolicyVerdictR\averdict\"\xd0\x01\n" +
 	"\vPolicyRules\x12\x1c\n" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x126\n" +
 	"\aingress\x18\x02 \x03(\v2\x1c.weft.operator.v1.PolicyRuleR\aingress\x124\n" +
-	"\x06egress\x18\x03 \x03(\v2\x1c.weft.operator.v1.PolicyRuleR\x06egress\"\x84\x01\n" +
+	"\x06egress\x18\x03 \x03(\v2\x1c.weft.operator.v1.PolicyRuleR\x06egress\x125\n" +
+	"\x06counts\x18\x04 \x03(\v2\x1d.weft.operator.v1.PolicyCountR\x06counts\"\x89\x01\n" +
+	"\vPolicyCount\x12\x1c\n" +
+	"\tdirection\x18\x01 \x01(\tR\tdirection\x12\x14\n" +
+	"\x05allow\x18\x02 \x01(\bR\x05allow\x12\x16\n" +
+	"\x06origin\x18\x03 \x01(\tR\x06origin\x12\x18\n" +
+	"\apackets\x18\x04 \x01(\x04R\apackets\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\"\x84\x01\n" +
 	"\n" +
 	"PolicyRule\x12\x14\n" +
 	"\x05allow\x18\x01 \x01(\bR\x05allow\x12\x16\n" +
@@ -4434,7 +4527,7 @@ func file_weft_operator_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_operator_v1_operations_proto_rawDescData
 }
 
-var file_weft_operator_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_weft_operator_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_weft_operator_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.operator.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.operator.v1.StateReply
@@ -4442,169 +4535,171 @@ var file_weft_operator_v1_operations_proto_goTypes = []any{
 	(*PolicyRequest)(nil),         // 3: weft.operator.v1.PolicyRequest
 	(*PolicyReply)(nil),           // 4: weft.operator.v1.PolicyReply
 	(*PolicyRules)(nil),           // 5: weft.operator.v1.PolicyRules
-	(*PolicyRule)(nil),            // 6: weft.operator.v1.PolicyRule
-	(*PolicyVerdict)(nil),         // 7: weft.operator.v1.PolicyVerdict
-	(*PolicyDecision)(nil),        // 8: weft.operator.v1.PolicyDecision
-	(*AttachmentsRequest)(nil),    // 9: weft.operator.v1.AttachmentsRequest
-	(*AttachmentsReply)(nil),      // 10: weft.operator.v1.AttachmentsReply
-	(*AttachmentInfo)(nil),        // 11: weft.operator.v1.AttachmentInfo
-	(*InterfaceInfo)(nil),         // 12: weft.operator.v1.InterfaceInfo
-	(*EventsRequest)(nil),         // 13: weft.operator.v1.EventsRequest
-	(*EventRecord)(nil),           // 14: weft.operator.v1.EventRecord
-	(*EventStep)(nil),             // 15: weft.operator.v1.EventStep
-	(*EventHandler)(nil),          // 16: weft.operator.v1.EventHandler
-	(*EventDrop)(nil),             // 17: weft.operator.v1.EventDrop
-	(*TransactionsRequest)(nil),   // 18: weft.operator.v1.TransactionsRequest
-	(*TransactionsReply)(nil),     // 19: weft.operator.v1.TransactionsReply
-	(*TransactionRecord)(nil),     // 20: weft.operator.v1.TransactionRecord
-	(*Operation)(nil),             // 21: weft.operator.v1.Operation
-	(*Waiting)(nil),               // 22: weft.operator.v1.Waiting
-	(*ObjectsRequest)(nil),        // 23: weft.operator.v1.ObjectsRequest
-	(*ObjectsReply)(nil),          // 24: weft.operator.v1.ObjectsReply
-	(*Object)(nil),                // 25: weft.operator.v1.Object
-	(*WhyRequest)(nil),            // 26: weft.operator.v1.WhyRequest
-	(*WhyReply)(nil),              // 27: weft.operator.v1.WhyReply
-	(*AddressesRequest)(nil),      // 28: weft.operator.v1.AddressesRequest
-	(*AddressesReply)(nil),        // 29: weft.operator.v1.AddressesReply
-	(*Pool)(nil),                  // 30: weft.operator.v1.Pool
-	(*Lease)(nil),                 // 31: weft.operator.v1.Lease
-	(*DevicesRequest)(nil),        // 32: weft.operator.v1.DevicesRequest
-	(*DevicesReply)(nil),          // 33: weft.operator.v1.DevicesReply
-	(*Allocation)(nil),            // 34: weft.operator.v1.Allocation
-	(*CountersRequest)(nil),       // 35: weft.operator.v1.CountersRequest
-	(*CountersReply)(nil),         // 36: weft.operator.v1.CountersReply
-	(*InterfaceCounters)(nil),     // 37: weft.operator.v1.InterfaceCounters
-	(*ErrorCounter)(nil),          // 38: weft.operator.v1.ErrorCounter
-	(*ConfigureRequest)(nil),      // 39: weft.operator.v1.ConfigureRequest
-	(*ConfigureReply)(nil),        // 40: weft.operator.v1.ConfigureReply
-	(*SettingsRequest)(nil),       // 41: weft.operator.v1.SettingsRequest
-	(*SettingsReply)(nil),         // 42: weft.operator.v1.SettingsReply
-	(*ResyncRequest)(nil),         // 43: weft.operator.v1.ResyncRequest
-	(*ResyncReply)(nil),           // 44: weft.operator.v1.ResyncReply
-	(*AuditRequest)(nil),          // 45: weft.operator.v1.AuditRequest
-	(*AuditReply)(nil),            // 46: weft.operator.v1.AuditReply
-	(*Drift)(nil),                 // 47: weft.operator.v1.Drift
-	(*LogLevelRequest)(nil),       // 48: weft.operator.v1.LogLevelRequest
-	(*LogLevelReply)(nil),         // 49: weft.operator.v1.LogLevelReply
-	(*QuarantineRequest)(nil),     // 50: weft.operator.v1.QuarantineRequest
-	(*QuarantineReply)(nil),       // 51: weft.operator.v1.QuarantineReply
-	(*QuarantineEntry)(nil),       // 52: weft.operator.v1.QuarantineEntry
-	(*ReleaseRequest)(nil),        // 53: weft.operator.v1.ReleaseRequest
-	(*ReleaseReply)(nil),          // 54: weft.operator.v1.ReleaseReply
-	(*CollectGarbageRequest)(nil), // 55: weft.operator.v1.CollectGarbageRequest
-	(*CollectGarbageReply)(nil),   // 56: weft.operator.v1.CollectGarbageReply
-	(*Garbage)(nil),               // 57: weft.operator.v1.Garbage
-	nil,                           // 58: weft.operator.v1.StateReply.ObjectsEntry
-	nil,                           // 59: weft.operator.v1.AttachmentInfo.AnnotationsEntry
-	nil,                           // 60: weft.operator.v1.EventRecord.RequestEntry
-	(*timestamppb.Timestamp)(nil), // 61: google.protobuf.Timestamp
-	(*v1.Attachment)(nil),         // 62: weft.v1.Attachment
-	(*v1.Pod)(nil),                // 63: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 64: google.protobuf.Duration
+	(*PolicyCount)(nil),           // 6: weft.operator.v1.PolicyCount
+	(*PolicyRule)(nil),            // 7: weft.operator.v1.PolicyRule
+	(*PolicyVerdict)(nil),         // 8: weft.operator.v1.PolicyVerdict
+	(*PolicyDecision)(nil),        // 9: weft.operator.v1.PolicyDecision
+	(*AttachmentsRequest)(nil),    // 10: weft.operator.v1.AttachmentsRequest
+	(*AttachmentsReply)(nil),      // 11: weft.operator.v1.AttachmentsReply
+	(*AttachmentInfo)(nil),        // 12: weft.operator.v1.AttachmentInfo
+	(*InterfaceInfo)(nil),         // 13: weft.operator.v1.InterfaceInfo
+	(*EventsRequest)(nil),         // 14: weft.operator.v1.EventsRequest
+	(*EventRecord)(nil),           // 15: weft.operator.v1.EventRecord
+	(*EventStep)(nil),             // 16: weft.operator.v1.EventStep
+	(*EventHandler)(nil),          // 17: weft.operator.v1.EventHandler
+	(*EventDrop)(nil),             // 18: weft.operator.v1.EventDrop
+	(*TransactionsRequest)(nil),   // 19: weft.operator.v1.TransactionsRequest
+	(*TransactionsReply)(nil),     // 20: weft.operator.v1.TransactionsReply
+	(*TransactionRecord)(nil),     // 21: weft.operator.v1.TransactionRecord
+	(*Operation)(nil),             // 22: weft.operator.v1.Operation
+	(*Waiting)(nil),               // 23: weft.operator.v1.Waiting
+	(*ObjectsRequest)(nil),        // 24: weft.operator.v1.ObjectsRequest
+	(*ObjectsReply)(nil),          // 25: weft.operator.v1.ObjectsReply
+	(*Object)(nil),                // 26: weft.operator.v1.Object
+	(*WhyRequest)(nil),            // 27: weft.operator.v1.WhyRequest
+	(*WhyReply)(nil),              // 28: weft.operator.v1.WhyReply
+	(*AddressesRequest)(nil),      // 29: weft.operator.v1.AddressesRequest
+	(*AddressesReply)(nil),        // 30: weft.operator.v1.AddressesReply
+	(*Pool)(nil),                  // 31: weft.operator.v1.Pool
+	(*Lease)(nil),                 // 32: weft.operator.v1.Lease
+	(*DevicesRequest)(nil),        // 33: weft.operator.v1.DevicesRequest
+	(*DevicesReply)(nil),          // 34: weft.operator.v1.DevicesReply
+	(*Allocation)(nil),            // 35: weft.operator.v1.Allocation
+	(*CountersRequest)(nil),       // 36: weft.operator.v1.CountersRequest
+	(*CountersReply)(nil),         // 37: weft.operator.v1.CountersReply
+	(*InterfaceCounters)(nil),     // 38: weft.operator.v1.InterfaceCounters
+	(*ErrorCounter)(nil),          // 39: weft.operator.v1.ErrorCounter
+	(*ConfigureRequest)(nil),      // 40: weft.operator.v1.ConfigureRequest
+	(*ConfigureReply)(nil),        // 41: weft.operator.v1.ConfigureReply
+	(*SettingsRequest)(nil),       // 42: weft.operator.v1.SettingsRequest
+	(*SettingsReply)(nil),         // 43: weft.operator.v1.SettingsReply
+	(*ResyncRequest)(nil),         // 44: weft.operator.v1.ResyncRequest
+	(*ResyncReply)(nil),           // 45: weft.operator.v1.ResyncReply
+	(*AuditRequest)(nil),          // 46: weft.operator.v1.AuditRequest
+	(*AuditReply)(nil),            // 47: weft.operator.v1.AuditReply
+	(*Drift)(nil),                 // 48: weft.operator.v1.Drift
+	(*LogLevelRequest)(nil),       // 49: weft.operator.v1.LogLevelRequest
+	(*LogLevelReply)(nil),         // 50: weft.operator.v1.LogLevelReply
+	(*QuarantineRequest)(nil),     // 51: weft.operator.v1.QuarantineRequest
+	(*QuarantineReply)(nil),       // 52: weft.operator.v1.QuarantineReply
+	(*QuarantineEntry)(nil),       // 53: weft.operator.v1.QuarantineEntry
+	(*ReleaseRequest)(nil),        // 54: weft.operator.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 55: weft.operator.v1.ReleaseReply
+	(*CollectGarbageRequest)(nil), // 56: weft.operator.v1.CollectGarbageRequest
+	(*CollectGarbageReply)(nil),   // 57: weft.operator.v1.CollectGarbageReply
+	(*Garbage)(nil),               // 58: weft.operator.v1.Garbage
+	nil,                           // 59: weft.operator.v1.StateReply.ObjectsEntry
+	nil,                           // 60: weft.operator.v1.AttachmentInfo.AnnotationsEntry
+	nil,                           // 61: weft.operator.v1.EventRecord.RequestEntry
+	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
+	(*v1.Attachment)(nil),         // 63: weft.v1.Attachment
+	(*v1.Pod)(nil),                // 64: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
 }
 var file_weft_operator_v1_operations_proto_depIdxs = []int32{
-	61, // 0: weft.operator.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	62, // 0: weft.operator.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.operator.v1.StateReply.conditions:type_name -> weft.operator.v1.Condition
-	58, // 2: weft.operator.v1.StateReply.objects:type_name -> weft.operator.v1.StateReply.ObjectsEntry
+	59, // 2: weft.operator.v1.StateReply.objects:type_name -> weft.operator.v1.StateReply.ObjectsEntry
 	5,  // 3: weft.operator.v1.PolicyReply.interfaces:type_name -> weft.operator.v1.PolicyRules
-	7,  // 4: weft.operator.v1.PolicyReply.verdict:type_name -> weft.operator.v1.PolicyVerdict
-	6,  // 5: weft.operator.v1.PolicyRules.ingress:type_name -> weft.operator.v1.PolicyRule
-	6,  // 6: weft.operator.v1.PolicyRules.egress:type_name -> weft.operator.v1.PolicyRule
-	8,  // 7: weft.operator.v1.PolicyVerdict.egress:type_name -> weft.operator.v1.PolicyDecision
-	8,  // 8: weft.operator.v1.PolicyVerdict.ingress:type_name -> weft.operator.v1.PolicyDecision
-	11, // 9: weft.operator.v1.AttachmentsReply.attachments:type_name -> weft.operator.v1.AttachmentInfo
-	62, // 10: weft.operator.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	63, // 11: weft.operator.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	61, // 12: weft.operator.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
-	12, // 13: weft.operator.v1.AttachmentInfo.interfaces:type_name -> weft.operator.v1.InterfaceInfo
-	59, // 14: weft.operator.v1.AttachmentInfo.annotations:type_name -> weft.operator.v1.AttachmentInfo.AnnotationsEntry
-	61, // 15: weft.operator.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
-	61, // 16: weft.operator.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
-	61, // 17: weft.operator.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	64, // 18: weft.operator.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	64, // 19: weft.operator.v1.EventRecord.took:type_name -> google.protobuf.Duration
-	61, // 20: weft.operator.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
-	15, // 21: weft.operator.v1.EventRecord.steps:type_name -> weft.operator.v1.EventStep
-	16, // 22: weft.operator.v1.EventRecord.handlers:type_name -> weft.operator.v1.EventHandler
-	17, // 23: weft.operator.v1.EventRecord.drops:type_name -> weft.operator.v1.EventDrop
-	61, // 24: weft.operator.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
-	60, // 25: weft.operator.v1.EventRecord.request:type_name -> weft.operator.v1.EventRecord.RequestEntry
-	64, // 26: weft.operator.v1.EventStep.took:type_name -> google.protobuf.Duration
-	64, // 27: weft.operator.v1.EventHandler.took:type_name -> google.protobuf.Duration
-	20, // 28: weft.operator.v1.TransactionsReply.transactions:type_name -> weft.operator.v1.TransactionRecord
-	61, // 29: weft.operator.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	64, // 30: weft.operator.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	64, // 31: weft.operator.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
-	21, // 32: weft.operator.v1.TransactionRecord.operations:type_name -> weft.operator.v1.Operation
-	22, // 33: weft.operator.v1.TransactionRecord.waiting:type_name -> weft.operator.v1.Waiting
-	64, // 34: weft.operator.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
-	64, // 35: weft.operator.v1.Operation.at:type_name -> google.protobuf.Duration
-	64, // 36: weft.operator.v1.Operation.took:type_name -> google.protobuf.Duration
-	25, // 37: weft.operator.v1.ObjectsReply.objects:type_name -> weft.operator.v1.Object
-	61, // 38: weft.operator.v1.Object.since:type_name -> google.protobuf.Timestamp
-	61, // 39: weft.operator.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
-	30, // 40: weft.operator.v1.AddressesReply.pools:type_name -> weft.operator.v1.Pool
-	31, // 41: weft.operator.v1.AddressesReply.leases:type_name -> weft.operator.v1.Lease
-	61, // 42: weft.operator.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	61, // 43: weft.operator.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
-	63, // 44: weft.operator.v1.Lease.pod:type_name -> weft.v1.Pod
-	34, // 45: weft.operator.v1.DevicesReply.allocations:type_name -> weft.operator.v1.Allocation
-	61, // 46: weft.operator.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	63, // 47: weft.operator.v1.Allocation.pod:type_name -> weft.v1.Pod
-	37, // 48: weft.operator.v1.CountersReply.interfaces:type_name -> weft.operator.v1.InterfaceCounters
-	38, // 49: weft.operator.v1.CountersReply.errors:type_name -> weft.operator.v1.ErrorCounter
-	62, // 50: weft.operator.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
-	63, // 51: weft.operator.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
-	47, // 52: weft.operator.v1.AuditReply.found:type_name -> weft.operator.v1.Drift
-	64, // 53: weft.operator.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
-	61, // 54: weft.operator.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
-	52, // 55: weft.operator.v1.QuarantineReply.entries:type_name -> weft.operator.v1.QuarantineEntry
-	62, // 56: weft.operator.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
-	63, // 57: weft.operator.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
-	61, // 58: weft.operator.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
-	57, // 59: weft.operator.v1.CollectGarbageReply.garbage:type_name -> weft.operator.v1.Garbage
-	63, // 60: weft.operator.v1.Garbage.pod:type_name -> weft.v1.Pod
-	0,  // 61: weft.operator.v1.Operations.State:input_type -> weft.operator.v1.StateRequest
-	9,  // 62: weft.operator.v1.Operations.Attachments:input_type -> weft.operator.v1.AttachmentsRequest
-	13, // 63: weft.operator.v1.Operations.Events:input_type -> weft.operator.v1.EventsRequest
-	18, // 64: weft.operator.v1.Operations.Transactions:input_type -> weft.operator.v1.TransactionsRequest
-	23, // 65: weft.operator.v1.Operations.Objects:input_type -> weft.operator.v1.ObjectsRequest
-	26, // 66: weft.operator.v1.Operations.Why:input_type -> weft.operator.v1.WhyRequest
-	28, // 67: weft.operator.v1.Operations.Addresses:input_type -> weft.operator.v1.AddressesRequest
-	3,  // 68: weft.operator.v1.Operations.Policy:input_type -> weft.operator.v1.PolicyRequest
-	32, // 69: weft.operator.v1.Operations.Devices:input_type -> weft.operator.v1.DevicesRequest
-	35, // 70: weft.operator.v1.Operations.Counters:input_type -> weft.operator.v1.CountersRequest
-	39, // 71: weft.operator.v1.Operations.Configure:input_type -> weft.operator.v1.ConfigureRequest
-	41, // 72: weft.operator.v1.Operations.Settings:input_type -> weft.operator.v1.SettingsRequest
-	43, // 73: weft.operator.v1.Operations.Resync:input_type -> weft.operator.v1.ResyncRequest
-	45, // 74: weft.operator.v1.Operations.Audit:input_type -> weft.operator.v1.AuditRequest
-	48, // 75: weft.operator.v1.Operations.LogLevel:input_type -> weft.operator.v1.LogLevelRequest
-	50, // 76: weft.operator.v1.Operations.Quarantine:input_type -> weft.operator.v1.QuarantineRequest
-	53, // 77: weft.operator.v1.Operations.Release:input_type -> weft.operator.v1.ReleaseRequest
-	55, // 78: weft.operator.v1.Operations.CollectGarbage:input_type -> weft.operator.v1.CollectGarbageRequest
-	1,  // 79: weft.operator.v1.Operations.State:output_type -> weft.operator.v1.StateReply
-	10, // 80: weft.operator.v1.Operations.Attachments:output_type -> weft.operator.v1.AttachmentsReply
-	14, // 81: weft.operator.v1.Operations.Events:output_type -> weft.operator.v1.EventRecord
-	19, // 82: weft.operator.v1.Operations.Transactions:output_type -> weft.operator.v1.TransactionsReply
-	24, // 83: weft.operator.v1.Operations.Objects:output_type -> weft.operator.v1.ObjectsReply
-	27, // 84: weft.operator.v1.Operations.Why:output_type -> weft.operator.v1.WhyReply
-	29, // 85: weft.operator.v1.Operations.Addresses:output_type -> weft.operator.v1.AddressesReply
-	4,  // 86: weft.operator.v1.Operations.Policy:output_type -> weft.operator.v1.PolicyReply
-	33, // 87: weft.operator.v1.Operations.Devices:output_type -> weft.operator.v1.DevicesReply
-	36, // 88: weft.operator.v1.Operations.Counters:output_type -> weft.operator.v1.CountersReply
-	40, // 89: weft.operator.v1.Operations.Configure:output_type -> weft.operator.v1.ConfigureReply
-	42, // 90: weft.operator.v1.Operations.Settings:output_type -> weft.operator.v1.SettingsReply
-	44, // 91: weft.operator.v1.Operations.Resync:output_type -> weft.operator.v1.ResyncReply
-	46, // 92: weft.operator.v1.Operations.Audit:output_type -> weft.operator.v1.AuditReply
-	49, // 93: weft.operator.v1.Operations.LogLevel:output_type -> weft.operator.v1.LogLevelReply
-	51, // 94: weft.operator.v1.Operations.Quarantine:output_type -> weft.operator.v1.QuarantineReply
-	54, // 95: weft.operator.v1.Operations.Release:output_type -> weft.operator.v1.ReleaseReply
-	56, // 96: weft.operator.v1.Operations.CollectGarbage:output_type -> weft.operator.v1.CollectGarbageReply
-	79, // [79:97] is the sub-list for method output_type
-	61, // [61:79] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	8,  // 4: weft.operator.v1.PolicyReply.verdict:type_name -> weft.operator.v1.PolicyVerdict
+	7,  // 5: weft.operator.v1.PolicyRules.ingress:type_name -> weft.operator.v1.PolicyRule
+	7,  // 6: weft.operator.v1.PolicyRules.egress:type_name -> weft.operator.v1.PolicyRule
+	6,  // 7: weft.operator.v1.PolicyRules.counts:type_name -> weft.operator.v1.PolicyCount
+	9,  // 8: weft.operator.v1.PolicyVerdict.egress:type_name -> weft.operator.v1.PolicyDecision
+	9,  // 9: weft.operator.v1.PolicyVerdict.ingress:type_name -> weft.operator.v1.PolicyDecision
+	12, // 10: weft.operator.v1.AttachmentsReply.attachments:type_name -> weft.operator.v1.AttachmentInfo
+	63, // 11: weft.operator.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	64, // 12: weft.operator.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	62, // 13: weft.operator.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	13, // 14: weft.operator.v1.AttachmentInfo.interfaces:type_name -> weft.operator.v1.InterfaceInfo
+	60, // 15: weft.operator.v1.AttachmentInfo.annotations:type_name -> weft.operator.v1.AttachmentInfo.AnnotationsEntry
+	62, // 16: weft.operator.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
+	62, // 17: weft.operator.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
+	62, // 18: weft.operator.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	65, // 19: weft.operator.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	65, // 20: weft.operator.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	62, // 21: weft.operator.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
+	16, // 22: weft.operator.v1.EventRecord.steps:type_name -> weft.operator.v1.EventStep
+	17, // 23: weft.operator.v1.EventRecord.handlers:type_name -> weft.operator.v1.EventHandler
+	18, // 24: weft.operator.v1.EventRecord.drops:type_name -> weft.operator.v1.EventDrop
+	62, // 25: weft.operator.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
+	61, // 26: weft.operator.v1.EventRecord.request:type_name -> weft.operator.v1.EventRecord.RequestEntry
+	65, // 27: weft.operator.v1.EventStep.took:type_name -> google.protobuf.Duration
+	65, // 28: weft.operator.v1.EventHandler.took:type_name -> google.protobuf.Duration
+	21, // 29: weft.operator.v1.TransactionsReply.transactions:type_name -> weft.operator.v1.TransactionRecord
+	62, // 30: weft.operator.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	65, // 31: weft.operator.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	65, // 32: weft.operator.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	22, // 33: weft.operator.v1.TransactionRecord.operations:type_name -> weft.operator.v1.Operation
+	23, // 34: weft.operator.v1.TransactionRecord.waiting:type_name -> weft.operator.v1.Waiting
+	65, // 35: weft.operator.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
+	65, // 36: weft.operator.v1.Operation.at:type_name -> google.protobuf.Duration
+	65, // 37: weft.operator.v1.Operation.took:type_name -> google.protobuf.Duration
+	26, // 38: weft.operator.v1.ObjectsReply.objects:type_name -> weft.operator.v1.Object
+	62, // 39: weft.operator.v1.Object.since:type_name -> google.protobuf.Timestamp
+	62, // 40: weft.operator.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	31, // 41: weft.operator.v1.AddressesReply.pools:type_name -> weft.operator.v1.Pool
+	32, // 42: weft.operator.v1.AddressesReply.leases:type_name -> weft.operator.v1.Lease
+	62, // 43: weft.operator.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	62, // 44: weft.operator.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	64, // 45: weft.operator.v1.Lease.pod:type_name -> weft.v1.Pod
+	35, // 46: weft.operator.v1.DevicesReply.allocations:type_name -> weft.operator.v1.Allocation
+	62, // 47: weft.operator.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	64, // 48: weft.operator.v1.Allocation.pod:type_name -> weft.v1.Pod
+	38, // 49: weft.operator.v1.CountersReply.interfaces:type_name -> weft.operator.v1.InterfaceCounters
+	39, // 50: weft.operator.v1.CountersReply.errors:type_name -> weft.operator.v1.ErrorCounter
+	63, // 51: weft.operator.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
+	64, // 52: weft.operator.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
+	48, // 53: weft.operator.v1.AuditReply.found:type_name -> weft.operator.v1.Drift
+	65, // 54: weft.operator.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
+	62, // 55: weft.operator.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
+	53, // 56: weft.operator.v1.QuarantineReply.entries:type_name -> weft.operator.v1.QuarantineEntry
+	63, // 57: weft.operator.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
+	64, // 58: weft.operator.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
+	62, // 59: weft.operator.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
+	58, // 60: weft.operator.v1.CollectGarbageReply.garbage:type_name -> weft.operator.v1.Garbage
+	64, // 61: weft.operator.v1.Garbage.pod:type_name -> weft.v1.Pod
+	0,  // 62: weft.operator.v1.Operations.State:input_type -> weft.operator.v1.StateRequest
+	10, // 63: weft.operator.v1.Operations.Attachments:input_type -> weft.operator.v1.AttachmentsRequest
+	14, // 64: weft.operator.v1.Operations.Events:input_type -> weft.operator.v1.EventsRequest
+	19, // 65: weft.operator.v1.Operations.Transactions:input_type -> weft.operator.v1.TransactionsRequest
+	24, // 66: weft.operator.v1.Operations.Objects:input_type -> weft.operator.v1.ObjectsRequest
+	27, // 67: weft.operator.v1.Operations.Why:input_type -> weft.operator.v1.WhyRequest
+	29, // 68: weft.operator.v1.Operations.Addresses:input_type -> weft.operator.v1.AddressesRequest
+	3,  // 69: weft.operator.v1.Operations.Policy:input_type -> weft.operator.v1.PolicyRequest
+	33, // 70: weft.operator.v1.Operations.Devices:input_type -> weft.operator.v1.DevicesRequest
+	36, // 71: weft.operator.v1.Operations.Counters:input_type -> weft.operator.v1.CountersRequest
+	40, // 72: weft.operator.v1.Operations.Configure:input_type -> weft.operator.v1.ConfigureRequest
+	42, // 73: weft.operator.v1.Operations.Settings:input_type -> weft.operator.v1.SettingsRequest
+	44, // 74: weft.operator.v1.Operations.Resync:input_type -> weft.operator.v1.ResyncRequest
+	46, // 75: weft.operator.v1.Operations.Audit:input_type -> weft.operator.v1.AuditRequest
+	49, // 76: weft.operator.v1.Operations.LogLevel:input_type -> weft.operator.v1.LogLevelRequest
+	51, // 77: weft.operator.v1.Operations.Quarantine:input_type -> weft.operator.v1.QuarantineRequest
+	54, // 78: weft.operator.v1.Operations.Release:input_type -> weft.operator.v1.ReleaseRequest
+	56, // 79: weft.operator.v1.Operations.CollectGarbage:input_type -> weft.operator.v1.CollectGarbageRequest
+	1,  // 80: weft.operator.v1.Operations.State:output_type -> weft.operator.v1.StateReply
+	11, // 81: weft.operator.v1.Operations.Attachments:output_type -> weft.operator.v1.AttachmentsReply
+	15, // 82: weft.operator.v1.Operations.Events:output_type -> weft.operator.v1.EventRecord
+	20, // 83: weft.operator.v1.Operations.Transactions:output_type -> weft.operator.v1.TransactionsReply
+	25, // 84: weft.operator.v1.Operations.Objects:output_type -> weft.operator.v1.ObjectsReply
+	28, // 85: weft.operator.v1.Operations.Why:output_type -> weft.operator.v1.WhyReply
+	30, // 86: weft.operator.v1.Operations.Addresses:output_type -> weft.operator.v1.AddressesReply
+	4,  // 87: weft.operator.v1.Operations.Policy:output_type -> weft.operator.v1.PolicyReply
+	34, // 88: weft.operator.v1.Operations.Devices:output_type -> weft.operator.v1.DevicesReply
+	37, // 89: weft.operator.v1.Operations.Counters:output_type -> weft.operator.v1.CountersReply
+	41, // 90: weft.operator.v1.Operations.Configure:output_type -> weft.operator.v1.ConfigureReply
+	43, // 91: weft.operator.v1.Operations.Settings:output_type -> weft.operator.v1.SettingsReply
+	45, // 92: weft.operator.v1.Operations.Resync:output_type -> weft.operator.v1.ResyncReply
+	47, // 93: weft.operator.v1.Operations.Audit:output_type -> weft.operator.v1.AuditReply
+	50, // 94: weft.operator.v1.Operations.LogLevel:output_type -> weft.operator.v1.LogLevelReply
+	52, // 95: weft.operator.v1.Operations.Quarantine:output_type -> weft.operator.v1.QuarantineReply
+	55, // 96: weft.operator.v1.Operations.Release:output_type -> weft.operator.v1.ReleaseReply
+	57, // 97: weft.operator.v1.Operations.CollectGarbage:output_type -> weft.operator.v1.CollectGarbageReply
+	80, // [80:98] is the sub-list for method output_type
+	62, // [62:80] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_weft_operator_v1_operations_proto_init() }
@@ -4612,14 +4707,14 @@ func file_weft_operator_v1_operations_proto_init() {
 	if File_weft_operator_v1_operations_proto != nil {
 		return
 	}
-	file_weft_operator_v1_operations_proto_msgTypes[37].OneofWrappers = []any{}
+	file_weft_operator_v1_operations_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_operator_v1_operations_proto_rawDesc), len(file_weft_operator_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   61,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,93 @@
+package vpp
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.fd.io/govpp/adapter"
+	"go.fd.io/govpp/binapi/acl"
+
+	"github.com/weftnet/weft/wire"
+)
+
+// Matches counts the packets for which a rule of an ACL decided: with a rule that opens sessions, mostly the first packet of each connection.
+type Matches struct{ Packets, Bytes uint64 }
+
+// matchesPattern selects the counters of ACLs.
+const matchesPattern = "^/acl/[0-9]+/matches$"
+
+// countMatches makes the dataplane count matches by rule.
+func (s *session) countMatches(ctx context.Context, limit time.Duration) error {
+	r := ask("acl_stats_intf_counters_enable", &acl.ACLStatsIntfCountersEnable{Enable: true}, &acl.ACLStatsIntfCountersEnableReply{})
+	s.exchange(ctx, limit, []*request{r})
+	return r.fault()
+}
+
+// ACLMatches reads the matches of all ACLs, by the dataplane's rules; it needs Options.CountMatches. An error of the stats segment wraps
+// ErrStats.
+func (c *Client) ACLMatches(ctx context.Context) (map[ACLIndex][]Matches, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Limit)
+	defer cancel()
+	entries, err := c.stats.entries(ctx, matchesPattern)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStats, err)
+	}
+	all := make(map[ACLIndex][]Matches, len(entries))
+	for _, e := range entries {
+		var index ACLIndex
+		data, is := e.Data.(adapter.CombinedCounterStat)
+		if _, err := fmt.Sscanf(string(e.Name), "/acl/%d/matches", &index); err != nil || !is {
+			continue
+		}
+		for _, thread := range data {
+			sums := all[index]
+			for rule, n := range thread {
+				if rule == len(sums) {
+					sums = append(sums, Matches{})
+				}
+				sums[rule].Packets += n.Packets()
+				sums[rule].Bytes += n.Bytes()
+			}
+			all[index] = sums
+		}
+	}
+	return all, nil
+}
+
+// OriginMatches are the matches of the rules with the same origin and decision.
+type OriginMatches struct {
+	Origin string
+	Permit bool
+	Matches
+}
+
+// MatchesByOrigin sums the matches of an ACL by the origins of its rules, in their order; rules without an origin are not counted. matches
+// are those of the dataplane's rules; ok is false if they are those of other rules.
+func MatchesByOrigin(v wire.ACL, matches []Matches) (sums []OriginMatches, ok bool) {
+	type key struct {
+		origin string
+		permit bool
+	}
+	at, n := make(map[key]int), 0
+	for _, r := range v.Rules {
+		for range byProtocol([]wire.ACLRule{r}) {
+			if n == len(matches) {
+				return nil, false
+			}
+			m := matches[n]
+			n++
+			if r.Origin == "" {
+				continue
+			}
+			k := key{r.Origin, r.Permit}
+			if _, known := at[k]; !known {
+				at[k] = len(sums)
+				sums = append(sums, OriginMatches{Origin: r.Origin, Permit: r.Permit})
+			}
+			sums[at[k]].Packets += m.Packets
+			sums[at[k]].Bytes += m.Bytes
+		}
+	}
+	return sums, n == len(matches)
+}
