@@ -273,7 +273,7 @@ func interfaceACLDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceACL,
 		Deps: func(_ string, v wire.InterfaceACL) []kvscheduler.Dep {
 			deps := []kvscheduler.Dep{{Label: "interface", On: ref(wire.KindInterface, v.Interface)}}
 			for _, a := range slices.Concat(v.Input, v.Output) {
-				deps = append(deps, kvscheduler.Dep{Label: "ACL", On: ref(wire.KindACL, a)})
+				deps = append(deps, kvscheduler.Dep{Label: "ACL", On: ref(wire.KindACL, a), Swap: true})
 			}
 			return deps
 		},

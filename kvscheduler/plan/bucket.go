@@ -53,7 +53,7 @@ func (g *Graph) resolve(id ID, deps []Dep) (edges []edge, anyDeps []int32) {
 	edges = g.edges[:0]
 	for i, d := range deps {
 		if d.Any == nil {
-			edges = append(edges, edge{to: g.Intern(d.On), dep: int32(i), mode: d.Mode})
+			edges = append(edges, edge{to: g.Intern(d.On), dep: int32(i), mode: d.Mode, swap: d.Swap})
 			continue
 		}
 		anyDeps = append(anyDeps, int32(i))

@@ -21,6 +21,7 @@ type edge struct {
 	dep  int32 // index of the dependency; -1: the parent of a derived object
 	any  bool  // one of several candidates of an Any dependency
 	mode DepMode
+	swap bool
 }
 
 // redge is the reverse of the edge deps[slot] of node from.

@@ -102,7 +102,7 @@ func drawWanted(rt *rapid.T, label string) map[string]*value {
 		} else {
 			mode := rapid.SampledFrom([]plan.DepMode{plan.Exists, plan.Follow}).Draw(rt, label+name+" mode")
 			for _, d := range rapid.SliceOfNDistinct(rapid.SampledFrom(names[:i]), 0, 2, rapid.ID).Draw(rt, label+name+" deps") {
-				v.deps = append(v.deps, plan.Dep{On: ref(d), Mode: mode})
+				v.deps = append(v.deps, plan.Dep{On: ref(d), Mode: mode, Swap: rapid.Bool().Draw(rt, label+name+" swap")})
 			}
 			if bucket := rapid.SampledFrom([]string{"", "x", "y"}).Draw(rt, label+name+" any"); bucket != "" {
 				v.deps = append(v.deps, anyOf(bucket))

@@ -100,7 +100,8 @@ type planned struct {
 	indeg int32
 	level [2]int32
 	act   action
-	cause ID // why the node is torn down
+	cause ID   // why the node is torn down
+	late  bool // it is deleted after the updates that replace it
 }
 
 // Desired reports whether a source desires a valid value.

@@ -40,13 +40,17 @@ func (g *Graph) Plan(dirty []ID, now time.Time, out []Op) []Op {
 		g.topo(wanted, func(n *Node) { g.decide(n, now) })
 		g.topo(applied, g.disturb)
 	}
-	var deepest int32
+	var deepest, highest int32
 	for _, id := range g.aff {
 		deepest = max(deepest, g.nodes[id].level[applied])
+		highest = max(highest, g.nodes[id].level[wanted])
 	}
 	for _, id := range g.aff {
 		n := g.nodes[id]
 		down, up := deepest-n.level[applied], deepest+1+n.level[wanted]
+		if n.late {
+			down = deepest + highest + 2
+		}
 		switch n.act {
 		case remove, cascade:
 			out = append(out, Op{id, down, Delete})
@@ -171,6 +175,7 @@ func (g *Graph) topo(s int, visit func(n *Node)) {
 
 // decide is the first pass, over desired edges: what may exist at the end of the plan, and what has to change for it.
 func (g *Graph) decide(n *Node, now time.Time) {
+	n.late = false
 	if n.act == cascade {
 		return
 	}
@@ -292,6 +297,11 @@ func (g *Graph) disturb(n *Node) {
 	}
 	cause := g.disturbance(n)
 	if cause < 0 {
+		for _, e := range n.deps[applied] {
+			if t := g.nodes[e.to]; g.going(t) && g.replaces(n, e) {
+				t.late = true
+			}
+		}
 		return
 	}
 	n.act, n.cause = recreate, cause
@@ -304,7 +314,7 @@ func (g *Graph) disturb(n *Node) {
 func (g *Graph) disturbance(n *Node) ID {
 	for _, e := range n.deps[applied] {
 		t := g.nodes[e.to]
-		if !e.any && g.going(t) || e.mode != Exists && g.moves(t) {
+		if !e.any && g.going(t) && !g.replaces(n, e) || e.mode != Exists && g.moves(t) {
 			return e.to
 		}
 	}
@@ -314,6 +324,24 @@ func (g *Graph) disturbance(n *Node) ID {
 		}
 	}
 	return noNode
+}
+
+// replaces reports whether an update of n lets go of a dependency that is deleted, so that its deletion can wait for the update. It
+// cannot wait if something changes that it depends on itself.
+func (g *Graph) replaces(n *Node, e edge) bool {
+	t := g.nodes[e.to]
+	if !e.swap || n.act != update || t.act != remove || g.dependsOn(n, e.to) {
+		return false
+	}
+	return !slices.ContainsFunc(t.deps[applied], func(e edge) bool {
+		d := g.nodes[e.to]
+		return d.mark == g.epoch && d.act != none && d.act != hold
+	})
+}
+
+// dependsOn reports whether the desired value of n depends on an object.
+func (g *Graph) dependsOn(n *Node, on ID) bool {
+	return slices.ContainsFunc(n.deps[wanted], func(e edge) bool { return e.to == on })
 }
 
 // lastCandidate reports whether every object that serves an Any dependency goes away, and returns one of them.

@@ -170,6 +170,52 @@ func TestAnUpdateInPlaceLeavesDependentsAloneUnlessTheyFollow(t *testing.T) {
 	}
 }
 
+func TestADependencyThatAnUpdateReplacesIsDeletedAfterwards(t *testing.T) {
+	swap := func(names ...string) (deps []plan.Dep) {
+		for _, n := range names {
+			deps = append(deps, plan.Dep{On: ref(n), Swap: true})
+		}
+		return deps
+	}
+	t.Run("by a new one", func(t *testing.T) {
+		w := applied(t, map[string]*value{"old": {}, "user": {deps: swap("old")}})
+		w.desire("old", nil)
+		w.desire("new", &value{})
+		w.desire("user", &value{n: 1, deps: swap("new")})
+		w.expect("create:new update:user delete:old", "old", "new", "user")
+		w.run("update:user", "old", "new", "user")
+		if !w.node("old").There() {
+			t.Error("old was deleted although the update failed")
+		}
+		w.expect("update:user delete:old", "old", "user")
+	})
+	t.Run("of two users", func(t *testing.T) {
+		w := applied(t, map[string]*value{"old": {}, "a": {deps: swap("old")}, "b": {deps: swap("old")}})
+		w.desire("old", nil)
+		w.desire("a", &value{n: 1})
+		w.desire("b", nil)
+		w.expect("delete:b update:a delete:old", "old", "a", "b")
+	})
+	t.Run("unless it is still needed", func(t *testing.T) {
+		w := applied(t, map[string]*value{"old": {}, "user": {deps: swap("old")}})
+		w.desire("old", nil)
+		w.expect("delete:user delete:old", "old")
+	})
+	t.Run("unless it cannot wait", func(t *testing.T) {
+		w := applied(t, map[string]*value{"base": {}, "old": {deps: on("base")}, "user": {deps: swap("old")}})
+		w.desire("base", &value{fixed: 1})
+		w.desire("old", nil)
+		w.desire("user", &value{n: 1})
+		w.expect("delete:user delete:old delete:base create:base create:user", "base", "old", "user")
+	})
+	t.Run("without the option", func(t *testing.T) {
+		w := applied(t, map[string]*value{"old": {}, "user": {deps: on("old")}})
+		w.desire("old", nil)
+		w.desire("user", &value{n: 1})
+		w.expect("delete:user delete:old create:user", "old", "user")
+	})
+}
+
 func TestARecreatedObjectTakesItsDependentsWithIt(t *testing.T) {
 	w := applied(t, map[string]*value{"a": {}, "b": {deps: on("a")}, "c": {deps: on("b")}, "other": {}})
 	w.desire("a", &value{fixed: 1})

@@ -45,6 +45,9 @@ type Dep struct {
 	On    Ref     // exact: this object must be applied ...
 	Any   *Select // ... or: an applied object of a bucket must match
 	Mode  DepMode
+	// Swap: an update of the dependent can replace On by another object. Then On is deleted after the update, and the dependent is not torn
+	// down. Of no effect with Any.
+	Swap bool
 }
 
 // Select names the candidates of an Any dependency.

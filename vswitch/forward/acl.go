@@ -66,7 +66,7 @@ func (f *ACLFilter) Hits() []RuleHits {
 //
 // A packet that a rule with Reflect permits opens a session of the interface. Packets of a session pass in both directions before the
 // lists are consulted. If the lists change, a session ends with its next packet unless the new list of the direction that opened it
-// still permits it.
+// still permits it. Of a TCP connection that ended so, all packets are dropped until one side begins a new one with a SYN.
 type AccessLists struct {
 	Input  []*ACLFilter // for packets that are received from the interface
 	Output []*ACLFilter // for packets that are sent to the interface
@@ -194,9 +194,15 @@ func (c *accessControl) verdict(i *iface, d direction, b []byte) reason {
 		}
 		return aclReason(dropACL, i, d, p.family)
 	}
-	if a.sessions != nil && a.sessions.pass(&p, a, c.clock()) {
-		c.traced(stepSession, i, d, ruleMatch{})
-		return noDrop
+	if a.sessions != nil {
+		switch a.sessions.pass(&p, a, c.clock()) {
+		case ofSession:
+			c.traced(stepSession, i, d, ruleMatch{})
+			return noDrop
+		case ofDeniedSession:
+			c.traced(stepSessionDenied, i, d, ruleMatch{})
+			return aclReason(dropACL, i, d, p.family)
+		}
 	}
 	if len(a.lists[d]) == 0 {
 		return noDrop
@@ -266,7 +272,12 @@ func (c *plainACL) permits(w *worker, i *iface, d direction, f plainFrame) bool 
 		return true
 	}
 	a := i.acl
-	if a.sessions != nil && a.sessions.pass(&c.packet, a, w.acl.clock()) || len(a.lists[d]) == 0 {
+	if a.sessions != nil {
+		if of := a.sessions.pass(&c.packet, a, w.acl.clock()); of != ofNoSession {
+			return of == ofSession
+		}
+	}
+	if len(a.lists[d]) == 0 {
 		return true
 	}
 	m := a.match(d, &c.packet)

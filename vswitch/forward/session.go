@@ -90,7 +90,7 @@ type session struct {
 	newer      uint16
 }
 
-type sessionFlags uint8
+type sessionFlags uint16
 
 const (
 	openedByB  sessionFlags = 1 << iota
@@ -101,6 +101,7 @@ const (
 	finAnswer               // the other side sent a FIN
 	resetFlags              // a side sent an RST
 	inUse
+	denied // of a TCP connection: the lists no longer permit it
 )
 
 // TCP flags.
@@ -304,25 +305,40 @@ func (t *sessionTable) unlock(s *sessionShard) {
 	}
 }
 
-// pass reports whether a packet belongs to a session, which a packet of either direction continues. It removes a session that the lists
-// no longer permit.
-func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) bool {
+// membership is whether a packet belongs to a session.
+type membership uint8
+
+const (
+	ofNoSession     membership = iota
+	ofSession                  // which permits the packet
+	ofDeniedSession            // a TCP connection that the lists no longer permit
+)
+
+// pass finds the session of a packet, which a packet of either direction continues. A session that the lists no longer permit ends. That of a
+// TCP connection stays as denied until one side begins a new connection: otherwise the next packet of the other side, which its own
+// list permits, would open the session anew, and the connection would go on.
+func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) membership {
 	k, fromB, ok := p.key()
 	if !ok {
-		return false
+		return ofNoSession
 	}
 	h := t.hash(&k)
 	s := t.shard(h)
 	n := s.find(h, &k)
 	if n == 0 {
 		t.unlock(s)
-		return false
+		return ofNoSession
 	}
 	e := &s.sessions[n-1]
-	if e.expired(now) || !e.permitted(a) {
+	switch {
+	case e.expired(now), !e.permitted(a) && !p.continuesTCP():
 		s.remove(h, n)
 		t.unlock(s)
-		return false
+		return ofNoSession
+	case e.flags&denied != 0:
+		s.touch(n, now)
+		t.unlock(s)
+		return ofDeniedSession
 	}
 	fromOpener := fromB == (e.flags&openedByB != 0)
 	s.update(n, &p.upper, fromOpener, now)
@@ -331,20 +347,25 @@ func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) bool {
 	if p.upper.first {
 		t.openFragments(p, opened, fromOpener, moment{a.generation, now})
 	}
-	return true
+	return ofSession
+}
+
+// continuesTCP reports whether a packet is a TCP segment that does not begin a connection.
+func (p *aclPacket) continuesTCP() bool {
+	u := &p.upper
+	return u.protocol == frame.ProtocolTCP && !u.later && u.flags&(tcpSYN|tcpACK) != tcpSYN
 }
 
 // permitted reports whether the lists of an interface permit a session. It consults them only if they have changed.
 func (s *session) permitted(a *accessLists) bool {
-	if s.generation == a.generation {
-		return true
+	if s.generation != a.generation {
+		s.generation = a.generation
+		s.flags &^= denied
+		if p := s.packet(); !a.permitsFlow(s.direction(), &p) {
+			s.flags |= denied
+		}
 	}
-	p := s.packet()
-	if !a.permitsFlow(s.direction(), &p) {
-		return false
-	}
-	s.generation = a.generation
-	return true
+	return s.flags&denied == 0
 }
 
 // moment is when a packet opens a session: the generation of the lists that permitted it, and the time in seconds.
@@ -442,6 +463,19 @@ func (s *sessionShard) update(n uint16, u *upperLayer, fromOpener bool, now uint
 		s.unlink(n)
 	}
 	if !is {
+		s.append(n)
+	}
+}
+
+// touch notes that a packet of a session arrived, and nothing else about it.
+func (s *sessionShard) touch(n uint16, now uint32) {
+	e := &s.sessions[n-1]
+	if e.seen == now {
+		return
+	}
+	e.seen = now
+	if !e.settled() {
+		s.unlink(n)
 		s.append(n)
 	}
 }

@@ -257,9 +257,40 @@ func TestSessionsFollowChangedLists(t *testing.T) {
 			t.Errorf("direction %d: the connection that is denied now continues", d)
 		}
 		set(to(1, 65535))
-		if g.passes(1-d, ends.reversed().with(tcpACK)) {
-			t.Errorf("direction %d: a removed session is back", d)
+		if !g.passes(1-d, ends.reversed().with(tcpACK)) || !g.passes(d, ends.with(tcpACK)) {
+			t.Errorf("direction %d: the connection that is permitted again lost a packet", d)
 		}
+	}
+}
+
+// The list of the other direction permits what the other side sends. That must not open the session again.
+func TestDeniedConnectionEndsAlthoughTheOtherSideMaySend(t *testing.T) {
+	open := []ACLRule{allow(true, acl4, "", "", 0)}
+	for _, d := range []direction{inward, outward} {
+		g := newGate(DefaultSessionLimit)
+		set := func(rules []ACLRule) {
+			lists := [2][]ACLRule{open, open}
+			lists[d] = rules
+			g.set(lists[inward], lists[outward])
+		}
+		set(open)
+		if !g.connect(d, tcpFlow) {
+			t.Fatal("no connection")
+		}
+		set([]ACLRule{denyAll(acl4)})
+		for range 3 {
+			if g.passes(1-d, tcpFlow.reversed().with(tcpACK)) || g.passes(d, tcpFlow.with(tcpACK)) {
+				t.Errorf("direction %d: the denied connection continues", d)
+			}
+			g.now += tcpTimeout - 1
+		}
+		if g.passes(d, tcpFlow.with(tcpSYN)) {
+			t.Errorf("direction %d: the denied side begins a connection", d)
+		}
+		if !g.connect(1-d, tcpFlow.reversed()) {
+			t.Errorf("direction %d: the permitted side cannot begin a connection between the same ports", d)
+		}
+		g.live(t)
 	}
 }
 
@@ -465,11 +496,18 @@ func (n *naive) passes(way direction, f flow, now uint32) bool {
 	}
 	if s != nil {
 		permit, _ := n.rule(s.way, s.opener)
-		if now-s.seen < s.timeout() && (permit || n.lists[s.way] == nil) {
+		switch {
+		case now-s.seen >= s.timeout():
+			delete(n.sessions, keyOf(s.opener))
+		case permit || n.lists[s.way] == nil:
 			s.note(side, f.flags, now)
 			return true
+		case f.protocol == 6 && f.flags&(tcpSYN|tcpACK) != tcpSYN:
+			s.seen = now
+			return false
+		default:
+			delete(n.sessions, keyOf(s.opener))
 		}
-		delete(n.sessions, keyOf(s.opener))
 	}
 	if n.lists[way] == nil {
 		return true

@@ -118,7 +118,7 @@ func (f *pathFormat) step(s *traceStep) {
 	case stepMACIP:
 		f.node("l2-input-acl")
 		f.line("MAC and source address permitted")
-	case stepACL, stepDenied, stepSession, stepSessionsFull:
+	case stepACL, stepDenied, stepSession, stepSessionDenied, stepSessionsFull:
 		f.accessList(s)
 	case stepBridge:
 		f.node("l2-input")
@@ -165,6 +165,8 @@ func (f *pathFormat) accessList(s *traceStep) {
 	switch s.kind {
 	case stepSession:
 		f.line("%s: permitted by a session", f.nameOf(s.iface))
+	case stepSessionDenied:
+		f.line("%s: denied: the ACLs no longer permit its connection", f.nameOf(s.iface))
 	case stepACL:
 		f.line("%s: permitted by %s", f.nameOf(s.iface), rule)
 	case stepDenied:

@@ -84,23 +84,24 @@ type tracePath struct {
 type stepKind uint8
 
 const (
-	stepMACIP        stepKind = iota + 1 // permitted
-	stepACL                              // permitted; acl and number: the rule, output
-	stepDenied                           // by the rule of acl and number, or by none
-	stepSession                          // permitted by a session; output
-	stepSessionsFull                     // no room for the session of a packet that the rule of acl and number permits
-	stepBridge                           // number: bridge domain, mac: destination
-	stepMember                           // iface: member
-	stepFlood                            // number: members of the bridge domain
-	stepBVI                              // iface
-	stepLookup                           // number: table, iface: output, addr: next hop
-	stepTunnelLookup                     // iface: output, addr: next hop
-	stepRewrite                          // iface: output, mac: neighbour
-	stepEncap                            // iface: tunnel
-	stepDecap                            // iface: tunnel
-	stepSend                             // iface
-	stepPunt                             // number: slow.Reason
-	stepDrop                             // number: reason
+	stepMACIP         stepKind = iota + 1 // permitted
+	stepACL                               // permitted; acl and number: the rule, output
+	stepDenied                            // by the rule of acl and number, or by none
+	stepSession                           // permitted by a session; output
+	stepSessionDenied                     // of a TCP connection that the lists no longer permit; output
+	stepSessionsFull                      // no room for the session of a packet that the rule of acl and number permits
+	stepBridge                            // number: bridge domain, mac: destination
+	stepMember                            // iface: member
+	stepFlood                             // number: members of the bridge domain
+	stepBVI                               // iface
+	stepLookup                            // number: table, iface: output, addr: next hop
+	stepTunnelLookup                      // iface: output, addr: next hop
+	stepRewrite                           // iface: output, mac: neighbour
+	stepEncap                             // iface: tunnel
+	stepDecap                             // iface: tunnel
+	stepSend                              // iface
+	stepPunt                              // number: slow.Reason
+	stepDrop                              // number: reason
 )
 
 // traceStep is what the packet path did with a frame; kind says which fields are used.
