@@ -131,6 +131,9 @@ func outcome(steps []*operatorv1.TraceStep) (text string, dropped bool) {
 		detail := lastLine(s.Text)
 		switch {
 		case s.Node == "drop":
+			if reason := nullRoute(steps); reason != "" {
+				return "dropped: " + reason, true
+			}
 			return "dropped: " + dropReason(detail), true
 		case strings.HasSuffix(s.Node, "-drop"):
 			text, dropped = "dropped: "+s.Node, true
@@ -147,6 +150,20 @@ func outcome(steps []*operatorv1.TraceStep) (text string, dropped bool) {
 		text = "ended in " + steps[len(steps)-1].Node
 	}
 	return text, dropped
+}
+
+// nullRoute returns the reason of a drop by a route of VPP that discards packets. VPP counts these drops under the reason of another node.
+func nullRoute(steps []*operatorv1.TraceStep) string {
+	for _, s := range steps {
+		if s.Node != "ip4-null" && s.Node != "ip6-null" {
+			continue
+		}
+		if strings.Contains(s.Text, "send-unreachable") {
+			return "the route to the destination is unreachable (" + s.Node + ")"
+		}
+		return "the route to the destination discards packets (" + s.Node + ")"
+	}
+	return ""
 }
 
 func lastLine(s string) string {

@@ -59,6 +59,19 @@ var tracesOfVPP = []struct{ name, text, summary, outcome string }{
 00:00:01:000001: arp-input
   handled by the dataplane: arp
 `, "ARP request 10.1.0.2 > 10.1.0.1", "handled by the dataplane: arp"},
+	{"a route that is unreachable", `00:00:01:000000: ip4-input
+  ICMP: 10.1.0.2 -> 10.1.0.3
+    tos 0x00, ttl 64, length 84, checksum 0xe6f3 dscp CS0 ecn NON_ECN
+  ICMP echo_request checksum 0x78bd id 11406
+00:00:01:000001: ip4-null
+  ip4-null action:send-unreachable
+00:00:01:000002: ip4-drop
+  fib:1 adj:1 flow:0x00000000
+00:00:01:000003: error-drop
+  rx:tap1
+00:00:01:000004: drop
+  ip4-input: input ACL session deny drops
+`, "ICMP 10.1.0.2 > 10.1.0.3, echo request", "dropped: the route to the destination is unreachable (ip4-null)"},
 }
 
 func TestPathsOfVPPAreDecoded(t *testing.T) {
