@@ -69,6 +69,8 @@ release: go ## make programs, image, chart and SBOM for amd64 and arm64 in dist/
 		-time $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),0) -o $(abspath $(DIST))
 	@CGO_ENABLED=0 $(GO) run -trimpath -ldflags "$(LDFLAGS)" ./cmd/weftctl install --dry-run --offline >$(DIST)/install.yaml
 	@rm -r $(DIST)/programs && cd $(DIST) && sha256sum * >SHA256SUMS && cat SHA256SUMS
+	@$(GO) run -C tools ./release -verify -version $(VERSION) -repository $(REGISTRY)/weft -o $(abspath $(DIST))
+	@echo "release: $(VERSION): checksums, images, versions of the programs and their modules in the SBOM are verified"
 
 reproducible: ## make the release twice, in another directory and without cached results, and compare (takes minutes)
 	@[ -z "$$(git status --porcelain)" ] || { echo "reproducible: the sources have changes: commit them first, because the second release is made from the commit" >&2; exit 1; }

@@ -134,9 +134,22 @@ func (m *Manager) prepareDevice(d pod.ClaimedDevice, txn *eventloop.Txn) (*alloc
 		}
 	}
 	a.Claim = &d
+	if err := a.validateRecord(); err != nil {
+		return nil, err
+	}
 	m.put(a.ID, a, txn)
 	txn.Save(bucket, a.ID, a.saved())
 	return a, m.putValues(a, txn)
+}
+
+// validateRecord rejects a claim with an owner record that Rebuild would not read.
+func (a *allocation) validateRecord() error {
+	record, err := json.Marshal(recordOf(a))
+	if err == nil && len(record) > maxClaimRecord {
+		err = fmt.Errorf("its owner record, with %d pods, has %d bytes, at most %d are possible: reserve the claim for fewer pods",
+			len(a.Claim.Pods), len(record), maxClaimRecord)
+	}
+	return err
 }
 
 // ends returns the first and the last element.

@@ -69,8 +69,12 @@ func (m *Manager) markUnsaved(id string) {
 	m.unsaved[id] = true
 }
 
-// maxRecord bounds an owner record in bytes. A record with all devices is smaller.
-const maxRecord = 64 << 10
+// Bounds of an owner record, in bytes. A record with all devices is smaller. That of a claim has the UIDs of all its pods, so a claim with a
+// larger one is refused before it is prepared. The difference is for what a grant adds: names of the pod and its sandbox.
+const (
+	maxRecord      = 64 << 10
+	maxClaimRecord = 48 << 10
+)
 
 // Rebuild creates the parent directories of known allocations and finds allocations that the state file does not have:
 // the file was lost, or an agent ended before it saved one. Call it at each start, after Restore and before the first
@@ -187,5 +191,9 @@ func readOwned(path string, uid int, forbidden fs.FileMode) ([]byte, error) {
 	if !ok || !info.Mode().IsRegular() || int(owner.Uid) != uid || info.Mode().Perm()&forbidden != 0 {
 		return nil, fmt.Errorf("%s: %w", path, errForeign)
 	}
-	return io.ReadAll(io.LimitReader(f, maxRecord))
+	raw, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
+	if err == nil && len(raw) > maxRecord {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxRecord)
+	}
+	return raw, err
 }

@@ -3,8 +3,10 @@ package devicemanager
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
+	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -312,5 +314,61 @@ func TestChangedRootKeepsExistingAllocations(t *testing.T) {
 	n.admit(t, podOf("b", 1))
 	if got := n.Allocations()[1].Directory; !strings.HasPrefix(got, n.config.Root+"/") {
 		t.Errorf("a new allocation is at %s", got)
+	}
+}
+
+// TestEveryRecordThatIsWrittenIsRead: the largest accepted claim survives the loss of the state file after a grant with long names, and a
+// larger one is refused before anything is written.
+func TestEveryRecordThatIsWrittenIsRead(t *testing.T) {
+	n := bareNode(t, claims)
+	device := func(pods int) pod.ClaimedDevice {
+		d := deviceOf("c", 4, "a")
+		for i := len(d.Pods); i < pods; i++ {
+			d.Pods = append(d.Pods, fmt.Sprintf("%036d", i))
+		}
+		return d
+	}
+	var refusal error
+	too := sort.Search(4000, func(pods int) bool {
+		_, err := n.Claim(t.Context(), claimOf("c"), []pod.ClaimedDevice{device(pods)})
+		if err != nil {
+			refusal = err
+		}
+		return err != nil
+	})
+	if too < 1000 || too == 4000 || !strings.Contains(refusal.Error(), "reserve the claim for fewer pods") {
+		t.Fatalf("%d pods are too many: %v", too, refusal)
+	}
+	want := n.claim(t, "c", device(too-1))[0]
+	grants, err := n.Claimed(t.Context(), idOf("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := keyOf("s")
+	key.Network, key.ContainerID = strings.Repeat("n", 255), strings.Repeat("c", 255)
+	id := pod.ID{Namespace: "shop", Name: strings.Repeat("p", 253), UID: idOf("a").UID}
+	add := &pod.AddPod{Key: key, ID: id, Netns: pod.Netns{Path: "/" + strings.Repeat("r", 4095), Inode: 1}, Grants: grants}
+	if _, err := n.loop.Do(t.Context(), add); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	n.loseState()
+	all := n.nextManager(t).Allocations()
+	if len(all) != 1 || all[0].Secret != want.Secret || all[0].Pod != id || all[0].Claim == nil || len(all[0].Claim.Pods) != too-1 {
+		t.Errorf("%d allocations, %.300v", len(all), all)
+	}
+}
+
+// A record above the limit, is reported with its size, and not as damaged JSON.
+func TestLargeRecordIsReported(t *testing.T) {
+	path := t.TempDir() + "/r.json"
+	for size, want := range map[int]string{maxRecord: "", maxRecord + 1: "more than 65536 bytes"} {
+		if err := os.WriteFile(path, []byte(strings.Repeat(" ", size)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := readOwned(path, os.Geteuid(), 0o077)
+		if want == "" && (err != nil || len(raw) != size) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%d bytes: %d are read: %v", size, len(raw), err)
+		}
 	}
 }

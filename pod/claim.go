@@ -50,40 +50,64 @@ type ClaimParameters struct {
 	Options   map[string]json.RawMessage `json:"options,omitempty"` // as in AnnotationOptions
 }
 
+// ParameterProblem is an error of the parameters of a claim.
+type ParameterProblem struct {
+	Parameter string // "": the parameters as a whole
+	Err       error
+}
+
 // Merge parses opaque parameters. They replace the parameters so far, each option for itself: those of a claim precede those of its
 // DeviceClass. The result may be invalid as a whole, which Request reports.
 func (p *ClaimParameters) Merge(raw []byte) error {
+	if problems := p.MergeEach(raw); len(problems) > 0 {
+		return problems[0].Err
+	}
+	return nil
+}
+
+// MergeEach is Merge with all errors.
+func (p *ClaimParameters) MergeEach(raw []byte) (problems []ParameterProblem) {
 	if len(raw) > maxAnnotation {
-		return fmt.Errorf("%d bytes, at most %d are read", len(raw), maxAnnotation)
+		return []ParameterProblem{{"", fmt.Errorf("%d bytes, at most %d are read", len(raw), maxAnnotation)}}
 	}
 	keys, err := members(raw)
 	if err != nil {
-		return err
+		return []ParameterProblem{{"", err}}
 	}
 	kind, version := "", ""
 	for _, key := range keys {
+		var errs []error
 		switch key.name {
 		case "apiVersion":
-			err = textOf(&version, key.value)
+			errs = append(errs, textOf(&version, key.value))
 		case "kind":
-			err = textOf(&kind, key.value)
+			errs = append(errs, textOf(&kind, key.value))
 		case "interface":
-			err = textOf(&p.Interface, key.value)
+			errs = append(errs, textOf(&p.Interface, key.value))
 		case "network":
-			err = textOf(&p.Network, key.value)
+			errs = append(errs, textOf(&p.Network, key.value))
 		case "options":
-			err = p.mergeOptions(key.value)
+			errs = p.mergeOptions(key.value)
 		default:
-			err = errors.New("unknown parameter; known are apiVersion, kind, interface, network and options")
+			errs = append(errs, errors.New("unknown parameter; known are apiVersion, kind, interface, network and options"))
 		}
-		if err != nil {
-			return fmt.Errorf("%.80s: %w", key.name, err)
+		for _, err := range errs {
+			if err != nil {
+				problems = append(problems, ParameterProblem{key.name, fmt.Errorf("%.80s: %w", key.name, err)})
+			}
 		}
 	}
 	if version != ClaimAPIVersion || kind != ClaimKind {
-		return fmt.Errorf("apiVersion %.80q and kind %.80q: expected %s and %s", version, kind, ClaimAPIVersion, ClaimKind)
+		problems = append(problems, ParameterProblem{"", fmt.Errorf("apiVersion %.80q and kind %.80q: expected %s and %s", version, kind, ClaimAPIVersion, ClaimKind)})
 	}
-	return nil
+	return problems
+}
+
+// ConcernsRequest reports whether a configuration for the given requests, none are all, is for a request. A request of alternatives has the
+// chosen one behind a slash.
+func ConcernsRequest(requests []string, request string) bool {
+	base, _, _ := strings.Cut(request, "/")
+	return len(requests) == 0 || slices.Contains(requests, request) || slices.Contains(requests, base)
 }
 
 func textOf(text *string, raw json.RawMessage) error {
@@ -94,13 +118,13 @@ func textOf(text *string, raw json.RawMessage) error {
 }
 
 // mergeOptions parses the options for their errors and keeps their text.
-func (p *ClaimParameters) mergeOptions(raw json.RawMessage) error {
-	if _, err := parseOptions(raw); err != nil {
-		return err
+func (p *ClaimParameters) mergeOptions(raw json.RawMessage) []error {
+	if _, errs := parseEachOption(raw); len(errs) > 0 {
+		return errs
 	}
 	keys, err := members(raw)
 	if err != nil {
-		return err
+		return []error{err}
 	}
 	merged := maps.Clone(p.Options)
 	if merged == nil {
@@ -126,31 +150,43 @@ func (p ClaimParameters) Named(request string, n, devices int) ClaimParameters {
 }
 
 // Request returns the interface that the parameters request. The rules are those of the annotations.
-func (p ClaimParameters) Request() (r InterfaceRequest, err error) {
+func (p ClaimParameters) Request() (InterfaceRequest, error) {
+	r, problems := p.RequestEach()
+	if len(problems) > 0 {
+		return r, problems[0].Err
+	}
+	return r, nil
+}
+
+// RequestEach is Request with all errors.
+func (p ClaimParameters) RequestEach() (r InterfaceRequest, problems []ParameterProblem) {
 	r = InterfaceRequest{Name: p.Interface, Type: TypeMemif, Network: p.Network}
 	if r.Network == "" {
 		r.Network = DefaultNetwork
 	}
-	switch {
-	case !IsLinkName(r.Name):
-		return r, fmt.Errorf("interface %.80q: %s", r.Name, invalidLinkName)
-	case !IsLabel(r.Network):
-		return r, fmt.Errorf("network %.80q: %s", r.Network, invalidNetwork)
+	say := func(parameter, format string, args ...any) {
+		problems = append(problems, ParameterProblem{parameter, fmt.Errorf(format, args...)})
+	}
+	if !IsLinkName(r.Name) {
+		say("interface", "interface %.80q: %s", r.Name, invalidLinkName)
+	}
+	if !IsLabel(r.Network) {
+		say("network", "network %.80q: %s", r.Network, invalidNetwork)
 	}
 	if len(p.Options) == 0 {
-		return r, nil
+		return r, problems
 	}
 	raw, err := json.Marshal(p.Options)
-	if err != nil {
-		return r, err
+	if err == nil {
+		r.Options, err = parseOptions(raw)
 	}
-	if r.Options, err = parseOptions(raw); err != nil {
-		return r, fmt.Errorf("options: %w", err)
+	if err != nil {
+		say("options", "options: %w", err)
 	}
 	if r.Options.Memif.Container != "" {
-		return r, errors.New("options: container: the pod's spec says which containers have the claim")
+		say("options", "options: container: the pod's spec says which containers have the claim")
 	}
-	return r, nil
+	return r, problems
 }
 
 // PrepareClaim creates the allocations of a claim's devices. It may be repeated.

@@ -3,8 +3,6 @@ package dra
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -52,7 +50,7 @@ func requestedDevices(claim *resourceapi.ResourceClaim, node string) ([]pod.Clai
 func parametersOf(configurations []resourceapi.DeviceAllocationConfiguration, request string) (p pod.ClaimParameters, err error) {
 	for _, source := range []resourceapi.AllocationConfigSource{resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim} {
 		for _, c := range configurations {
-			if c.Source != source || c.Opaque == nil || c.Opaque.Driver != pod.ClaimDriver || !concerns(c.Requests, request) {
+			if c.Source != source || c.Opaque == nil || c.Opaque.Driver != pod.ClaimDriver || !pod.ConcernsRequest(c.Requests, request) {
 				continue
 			}
 			if err := p.Merge(c.Opaque.Parameters.Raw); err != nil {
@@ -61,12 +59,6 @@ func parametersOf(configurations []resourceapi.DeviceAllocationConfiguration, re
 		}
 	}
 	return p, nil
-}
-
-// concerns reports whether a configuration is for a request; a request of alternatives has the chosen one behind a slash.
-func concerns(requests []string, request string) bool {
-	base, _, _ := strings.Cut(request, "/")
-	return len(requests) == 0 || slices.Contains(requests, request) || slices.Contains(requests, base)
 }
 
 // consumers returns the UIDs of the pods that a claim is reserved for.

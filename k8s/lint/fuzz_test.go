@@ -25,6 +25,9 @@ func FuzzRead(f *testing.F) {
 		"{apiVersion: contivpp.io/v1, kind: ExternalInterface, spec: {network: stub, nodes: [{node: a, ips: [x, 10.1.1.1/24]}, {node: a}, 7]}}",
 		"{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, spec: {config: '{\"type\":\"weft-cni\",\"options\":{\"mtu\":[]}}'}}",
 		"{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, spec: {config: '{\"type\":7}'}}",
+		"{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: c}, spec: {devices: {requests: [{name: a, exactly: {deviceClassName: memif.contivpp.io, count: -1}}, 7], config: [{opaque: {driver: memif.contivpp.io, parameters: [1]}}, {requests: a}]}}}\n---\nkind: Pod\nspec: {resourceClaims: [{resourceClaimName: c}, 1], containers: []}",
+		"{apiVersion: resource.k8s.io/v1, kind: ResourceClaimTemplate, spec: {spec: {devices: {requests: [{firstAvailable: [{count: x}]}], config: [{opaque: {driver: memif.contivpp.io}}]}}}}",
+		"{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {namespace: a}, spec: {config: [{opaque: {driver: memif.contivpp.io, parameters: {options: 1, interface: a}}}]}}",
 		"{kind: Pod, metadata: {annotations: {contivpp.io/service-endpoint-if: t1}}, spec: {hostNetwork: 1, containers: [{name: a}]}}",
 	} {
 		f.Add([]byte(seed))

@@ -30,6 +30,9 @@ func kinds() map[string]func(o *object) bool {
 		"contivpp.io/CustomNetwork": customNetwork, "contivpp.io/IPPool": ipPool, "contivpp.io/ExternalInterface": externalInterface,
 		"contivpp.io/WeftConfig":                      weftConfig,
 		"k8s.cni.cncf.io/NetworkAttachmentDefinition": definition,
+		"resource.k8s.io/ResourceClaim":               resourceClaim,
+		"resource.k8s.io/ResourceClaimTemplate":       resourceClaimTemplate,
+		"resource.k8s.io/DeviceClass":                 deviceClass,
 	}
 }
 
@@ -37,7 +40,15 @@ func annotation(name string) yamltext.Path { return yamltext.Path{"metadata", "a
 
 func spec(steps ...any) yamltext.Path { return append(yamltext.Path{"spec"}, steps...) }
 
+// clusterScoped reports a namespace, which the API server removes or refuses.
+func (o *object) clusterScoped() {
+	if o.text("metadata", "namespace") != "" {
+		o.say(yamltext.Path{"metadata", "namespace"}, fmt.Errorf("objects of the kind %s belong to the cluster: remove the namespace", o.text("kind")))
+	}
+}
+
 func namespace(o *object) bool {
+	o.clusterScoped()
 	pools, err := pod.ParsePools(o.annotations())
 	if err != nil {
 		o.say(annotation(pod.AnnotationPools), err)
@@ -67,6 +78,7 @@ func service(o *object) bool {
 
 // typed decodes an object of one of Weft's kinds; false: its schema has reported why that is impossible.
 func typed[T any](o *object, kind string) (v T, ok bool) {
+	o.clusterScoped()
 	before := len(o.report.Faults)
 	o.validateSchema(kind)
 	if len(o.report.Faults) > before {

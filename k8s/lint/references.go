@@ -3,6 +3,7 @@ package lint
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ type references struct {
 	files       []string            // in the order in which they were read
 	names       map[string][]string // by kind
 	definitions map[string]pod.Definition
+	claims      map[string]*claim // by kind and name
 	pods        []template
 	asked       []reference
 	pools       []pool
@@ -48,6 +50,14 @@ func (r *references) defines(name string, d pod.Definition) {
 		r.definitions = make(map[string]pod.Definition)
 	}
 	r.definitions[name] = d
+}
+
+func (r *references) has(kind, name string, c *claim) {
+	if r.claims == nil {
+		r.claims = make(map[string]*claim)
+	}
+	r.claims[kind+" "+name] = c
+	r.add(kind, name)
 }
 
 func (r *references) asksForPools(o *object, path yamltext.Path, names []string) {
@@ -84,6 +94,9 @@ func (r *references) takesVNI(o *object, vni uint32) {
 
 // Finish validates what needs all files: references between objects, and the limits of pods. It sorts the problems by file and line.
 func (r *Report) Finish() {
+	for _, key := range slices.Sorted(maps.Keys(r.found.claims)) {
+		r.found.claims[key].resolve()
+	}
 	for i := range r.found.pods {
 		r.found.pods[i].resolve()
 	}
@@ -109,6 +122,7 @@ func (t *template) resolve() {
 	for _, r := range requests {
 		found.asksForNetwork(t.object, t.annotation(pod.AnnotationCustom), r.Network)
 	}
+	custom := len(requests)
 	selections, _ := pod.Selections(t.annotations, t.namespace())
 	for _, s := range selections {
 		d, known := found.definitions[s.Definition()]
@@ -124,5 +138,6 @@ func (t *template) resolve() {
 	}
 	if err == nil {
 		t.validateDevices(requests, complete)
+		t.validateClaimed(requests[custom:])
 	}
 }

@@ -1,5 +1,5 @@
-// Command release packs programs, container image, Helm chart and the list of their modules (SBOM) of a release. The same programs and
-// sources have the same bytes.
+// Command release packs programs, container image, Helm chart and the list of their modules (SBOM) of a release, and verifies a finished
+// release. The same programs and sources have the same bytes.
 package main
 
 import (
@@ -36,6 +36,7 @@ type options struct {
 	from, chart, licence, out string
 	version, repository, only string
 	seconds                   int64
+	finished                  bool
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
@@ -50,6 +51,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&o.repository, "repository", "localhost/weft", "name of the image without its tag")
 	flags.Int64Var(&o.seconds, "time", 0, "time of the sources, in seconds since 1970")
 	flags.StringVar(&o.only, "only", "", "chart: pack the chart only")
+	flags.BoolVar(&o.finished, "verify", false, "verify the finished release in the output directory")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -60,15 +62,23 @@ func run(args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintln(stderr, "release:", err)
 		return exitUsage
 	}
-	files, err := o.files()
-	if err == nil {
-		err = write(o.out, files, stdout)
-	}
-	if err != nil {
+	if err := o.do(stdout); err != nil {
 		_, _ = fmt.Fprintln(stderr, "release:", err)
 		return exitFailed
 	}
 	return 0
+}
+
+// do packs or verifies the release.
+func (o options) do(stdout io.Writer) error {
+	if o.finished {
+		return o.verify()
+	}
+	files, err := o.files()
+	if err != nil {
+		return err
+	}
+	return write(o.out, files, stdout)
 }
 
 func (o options) validate(rest []string) error {
@@ -81,7 +91,9 @@ func (o options) validate(rest []string) error {
 		return fmt.Errorf("-only %q is not %s", o.only, onlyChart)
 	case !strings.HasPrefix(o.version, "v"):
 		return fmt.Errorf("-version %q is not a version like v1.2.3", o.version)
-	case o.from == "" && o.only == "":
+	case o.finished && (o.from != "" || o.only != ""):
+		return errors.New("-verify packs nothing: omit -from and -only")
+	case o.from == "" && o.only == "" && !o.finished:
 		return errors.New("-from: the directory of the programs is missing")
 	}
 	return nil

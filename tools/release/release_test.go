@@ -230,6 +230,8 @@ func TestInvalidFlagsAreRejected(t *testing.T) {
 		{[]string{"-version", "v1.2.3"}, exitUsage, "-o"},
 		{[]string{"-version", "v1.2.3", "-o", "x"}, exitUsage, "-from"},
 		{[]string{"-version", "v1.2.3", "-o", "x", "-only", "image"}, exitUsage, "-only"},
+		{[]string{"-version", "v1.2.3", "-o", "x", "-verify", "-only", "chart"}, exitUsage, "-verify packs nothing"},
+		{[]string{"-version", "v1.2.3", "-o", "nowhere", "-verify"}, exitFailed, "nowhere/SHA256SUMS"},
 		{[]string{"-version", "v1.2.3", "-o", "x", "-from", "nowhere", "-chart", "../../k8s/chart/weft"}, exitFailed, "nowhere"},
 		{[]string{"-version", "v1.2.3", "-o", "x", "-only", "chart", "-chart", "nowhere"}, exitFailed, "nowhere"},
 	} {

@@ -29,7 +29,11 @@ func (o options) sbom() ([]byte, error) {
 			}
 			program := cdx.Component{BOMRef: name + "_linux_" + arch, Type: cdx.ComponentTypeApplication, Name: name, Version: o.version}
 			var used []string
-			for _, m := range modulesOf(info) {
+			of, err := modulesOf(info)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			for _, m := range of {
 				modules[m.BOMRef] = m
 				used = append(used, m.BOMRef)
 			}
@@ -52,16 +56,21 @@ func (o options) sbom() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// modulesOf returns the modules of a program in the order of their names, with the standard library.
-func modulesOf(info *debug.BuildInfo) []cdx.Component {
+// modulesOf returns the modules of a program in the order of their names, with the standard library. A replaced module is listed as its
+// replacement; a directory as a replacement has no version, so a program with one cannot be released.
+func modulesOf(info *debug.BuildInfo) ([]cdx.Component, error) {
 	all := []cdx.Component{library("stdlib", strings.TrimPrefix(info.GoVersion, "go"))}
 	for _, m := range info.Deps {
+		path := m.Path
 		if m.Replace != nil {
 			m = m.Replace
 		}
+		if m.Version == "" || m.Version == "(devel)" {
+			return nil, fmt.Errorf("module %s is replaced by the directory %s, which has no version: remove the replacement from go.mod", path, m.Path)
+		}
 		all = append(all, library(m.Path, m.Version))
 	}
-	return all
+	return all, nil
 }
 
 func library(path, version string) cdx.Component {
