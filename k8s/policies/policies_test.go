@@ -390,6 +390,41 @@ func TestServiceOfAnotherProxyOpensNothing(t *testing.T) {
 	l.eventually("a Service that gets the label is denied", func() bool { return !to("198.51.100.1") })
 }
 
+// kube-proxy sends packets for a load balancer of mode Proxy to the load balancer, so its address is not one of the Service.
+func TestLoadBalancerOfModeProxyOpensNothing(t *testing.T) {
+	l := newLab(t, nil)
+	l.policy("p", networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Egress"}, Egress: []networkingv1.NetworkPolicyEgressRule{{
+		To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}},
+	}}})
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.pod("web", "n2", "10.1.1.5", nil)
+	port := int32(80)
+	l.Put("endpointslices.discovery.k8s.io", &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "s", Labels: map[string]string{discoveryv1.LabelServiceName: "s"}},
+		Ports:      []discoveryv1.EndpointPort{{Port: &port}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.1.5"}}},
+	})
+	balanced := func(second corev1.LoadBalancerIPMode) {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "s"}}
+		s.Spec.Ports = []corev1.ServicePort{{Port: 80, Protocol: "TCP"}}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+			{IP: "198.51.100.1"}, {IP: "198.51.100.2", IPMode: &second}, {IP: "198.51.100.3", IPMode: new(corev1.LoadBalancerIPModeVIP)},
+		}
+		l.Put("services", s)
+	}
+	balanced(corev1.LoadBalancerIPModeProxy)
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	to := func(ip string) bool { return l.permits("db", "eth0", policy.Egress, ip, 80) }
+	l.eventually("addresses that kube-proxy replaces are permitted", func() bool { return to("198.51.100.1") && to("198.51.100.3") })
+	if to("198.51.100.2") {
+		t.Error("the load balancer of mode Proxy is permitted")
+	}
+	balanced(corev1.LoadBalancerIPModeVIP)
+	l.eventually("an address that gets mode VIP is permitted", func() bool { return to("198.51.100.2") })
+	balanced(corev1.LoadBalancerIPModeProxy)
+	l.eventually("an address that gets mode Proxy is denied", func() bool { return !to("198.51.100.2") })
+}
+
 func TestInvalidPolicyKeepsItsLastValidVersion(t *testing.T) {
 	l := newLab(t, nil)
 	l.policy("p", onlyFrom("db", "web"))

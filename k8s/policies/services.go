@@ -75,7 +75,10 @@ func (p *Policies) refreshService(key string) {
 	s := policy.Service{Name: key}
 	addresses := slices.Concat(o.Spec.ClusterIPs, o.Spec.ExternalIPs) // the cluster IPs come first
 	for _, i := range o.Status.LoadBalancer.Ingress {
-		addresses = append(addresses, i.IP)
+		// kube-proxy does not replace the address of a load balancer of mode Proxy: the packets go to the load balancer itself.
+		if i.IPMode == nil || *i.IPMode != corev1.LoadBalancerIPModeProxy {
+			addresses = append(addresses, i.IP)
+		}
 	}
 	endpoints := p.slices.ByIndex(byService, key)
 	for n, text := range addresses {
