@@ -316,7 +316,7 @@ const (
 
 // pass finds the session of a packet, which a packet of either direction continues. A session that the lists no longer permit ends. That of a
 // TCP connection stays as denied until one side begins a new connection: otherwise the next packet of the other side, which its own
-// list permits, would open the session anew, and the connection would go on.
+// list permits, would open another session, and the connection would go on.
 func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) membership {
 	k, fromB, ok := p.key()
 	if !ok {
