@@ -64,7 +64,7 @@ var tracesOfVPP = []struct{ name, text, summary, outcome string }{
     tos 0x00, ttl 64, length 84, checksum 0xe6f3 dscp CS0 ecn NON_ECN
   ICMP echo_request checksum 0x78bd id 11406
 00:00:01:000001: ip4-null
-  ip4-null action:send-unreachable
+` + `  ip4-null action:send-unreachable
 00:00:01:000002: ip4-drop
   fib:1 adj:1 flow:0x00000000
 00:00:01:000003: error-drop

@@ -279,6 +279,6 @@ func TestReplyEndsAlthoughItsClientDoesNotRead(t *testing.T) {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		cancel()
-		<-served
+		_ = <-served // http.ErrServerClosed
 	})
 }

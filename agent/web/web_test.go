@@ -88,7 +88,7 @@ func TestEndpointRetriesAnAddressInUse(t *testing.T) {
 	}
 	answers := func(context.Context) (bool, error) {
 		code, text, err := ask(t, http.MethodGet, address, "/readyz")
-		return err == nil && code == http.StatusServiceUnavailable && strings.Contains(text, "started: starting"), nil
+		return err == nil && code == http.StatusServiceUnavailable && strings.Contains(text, "started: the "), nil
 	}
 	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, answers); err != nil {
 		t.Errorf("the endpoint does not answer: %v", err)

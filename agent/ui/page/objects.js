@@ -5,7 +5,7 @@ import { age, count, plural } from './format.js';
 class Objects extends HTMLElement {
   connectedCallback() {
     this.phase = this.parameters.get('phase') || '';
-    this.query = h('input', { type: 'search', id: 'o-q', placeholder: 'part of a key, such as vpp.route', value: this.parameters.get('q') || '', oninput: () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.load(), 200); } });
+    this.query = h('input', { type: 'search', id: 'o-q', placeholder: 'part of a key: vpp.route', value: this.parameters.get('q') || '', oninput: () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.load(), 200); } });
     this.phases = h('div', { class: 'segments', role: 'group', 'aria-label': 'Phase' });
     this.list = h('div', { class: 'list-pane' });
     this.detail = h('section', { class: 'detail card', 'aria-live': 'polite', 'aria-label': 'The selected object' }, h('p', { class: 'empty' }, 'Select an object to see why it is as it is.'));
@@ -55,7 +55,7 @@ function difference(desired, applied) {
   const a = flatten(desired, '', new Map()), b = flatten(applied, '', new Map());
   const same = [...new Set([...a.keys(), ...b.keys()])].sort();
   if (!same.length) return h('p', { class: 'empty' }, desired || applied ? 'The object has no fields.' : 'Neither desired nor applied.');
-  return table('Fields of the desired and the applied value', [{ title: 'Field' }, { title: 'Desired', class: 'wide' }, { title: 'Applied', class: 'wide' }, { title: '' }], same.map((f) => {
+  return table('Fields of the desired and the applied value', [{ title: 'Field', class: 'field' }, { title: 'Desired', class: 'wide' }, { title: 'Applied', class: 'wide' }, { title: '' }], same.map((f) => {
     const equal = a.get(f) === b.get(f);
     return { attributes: { class: equal ? null : 'differs' }, cells: [h('code', {}, f), a.has(f) ? a.get(f) : '–', b.has(f) ? b.get(f) : '–', equal ? '' : 'differs'] };
   }));
