@@ -135,6 +135,27 @@ func TestAddressesNameTheirOwner(t *testing.T) {
 	}
 }
 
+// bare is an agent without objects.
+type bare struct{ agent }
+
+func (bare) Objects(context.Context, *operatorv1.ObjectsRequest) (*operatorv1.ObjectsReply, error) {
+	return &operatorv1.ObjectsReply{}, nil
+}
+
+func TestTopologyWithoutNetworksHasEmptyLists(t *testing.T) {
+	w := httptest.NewRecorder()
+	Handler(&API{Operations: bare{}}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/topology", nil))
+	var doc map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"networks", "links"} {
+		if list, ok := doc[name].([]any); !ok || len(list) != 0 {
+			t.Errorf("%s: %v", name, doc[name])
+		}
+	}
+}
+
 func TestListsOfObjectsAreBoundedAndWithoutValues(t *testing.T) {
 	_, doc := get(t, "/api/objects?q=ROUTE")
 	rows := doc["objects"].([]any)
