@@ -243,6 +243,7 @@ func (a *Agent) assemblePackages() (err error) {
 		Annotations: a.annotations(),
 		Selected:    a.selected(),
 		Learn:       a.learn(),
+		Forget:      a.forget(),
 		Grants:      a.grants(),
 		Claims:      a.claimed(),
 		Refill:      a.refill,

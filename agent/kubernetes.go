@@ -95,6 +95,14 @@ func (a *Agent) learn() func(context.Context, pod.ID) {
 	return a.member.Enforced.Learn
 }
 
+// forget returns the function that forgets what was read of a pod that could not be connected; nil: nothing was read.
+func (a *Agent) forget() func(pod.ID) {
+	if a.member == nil || a.member.Enforced == nil {
+		return nil
+	}
+	return a.member.Enforced.Forget
+}
+
 // refill requests more addresses for the node after an ADD was refused, if they come from the cluster.
 func (a *Agent) refill(ctx context.Context, ev *pod.AddPod, refused error) error {
 	if a.member == nil {

@@ -28,6 +28,9 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 		m.config.Log.Warn("pod not connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,
 			"queued", rec != nil && !rec.Started.IsZero(), "err", err)
 		m.failed(ev.Key, ev.ID, err, rec)
+		if m.config.Forget != nil {
+			m.config.Forget(ev.ID)
+		}
 		return &weftv1.AddReply{Error: replyError(err, rec)}, nil
 	}
 	m.config.Log.Info("pod connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,

@@ -431,3 +431,18 @@ func TestAddFailsWithTryAgainWhileKubeletIsAway(t *testing.T) {
 		t.Errorf("the ADD was handled; records of refusals: %q", refusals)
 	}
 }
+
+func TestOnlyAFailedADDForgetsWhatWasReadOfThePod(t *testing.T) {
+	n := newNode(t)
+	var forgotten []pod.ID
+	n.config.Forget = func(id pod.ID) { forgotten = append(forgotten, id) }
+	n.add(t, "c1", "/run/netns/a")
+	if len(forgotten) != 0 {
+		t.Errorf("%v are forgotten after a successful ADD", forgotten)
+	}
+	req := addOf("c1", "/run/netns/b") // the key is known in another namespace
+	n.refusedAdd(t, req)
+	if len(forgotten) != 1 || forgotten[0] != idOf(req.GetPod()) {
+		t.Errorf("%v are forgotten, want %v", forgotten, idOf(req.GetPod()))
+	}
+}

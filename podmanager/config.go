@@ -40,6 +40,8 @@ type Config struct {
 	Selected func(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error)
 	// Learn reads what network policies need to know of a new pod; nil: nothing.
 	Learn func(ctx context.Context, id pod.ID)
+	// Forget forgets what Learn read for a pod that could not be connected; nil if Learn is.
+	Forget func(id pod.ID)
 	// Grants returns the devices of the pod's containers. It is called if the pod requests a memif. Default: none.
 	Grants func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
 	// Claims returns the devices of the pod's prepared claims. Default: none.

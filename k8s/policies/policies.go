@@ -215,6 +215,16 @@ func (p *Policies) Learn(ctx context.Context, id pod.ID) {
 	p.asked[own] = lightenPod(o)
 }
 
+// Forget forgets what Learn read for an ADD that failed, unless the pod has an attachment.
+func (p *Policies) Forget(id pod.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own := policy.ID{Namespace: id.Namespace, Name: id.Name}
+	if p.attached[own] == nil {
+		delete(p.asked, own)
+	}
+}
+
 // Admit adds an attachment, or replaces it, and returns the rules of its pod by interface.
 func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) map[string]policy.Lists {
 	p.mu.Lock()

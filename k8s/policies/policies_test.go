@@ -226,6 +226,32 @@ func TestPodThatNoWatchHasShownIsReadOnce(t *testing.T) {
 	}
 }
 
+// The pod of a failed ADD may be deleted without another event, so what was read of it would stay for the life of the agent.
+func TestPodOfAFailedADDIsForgotten(t *testing.T) {
+	l := newLab(t, nil).run()
+	l.Fail(func(r *http.Request) int { // no watch shows the pod
+		if r.URL.Query().Get("watch") != "" {
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	})
+	l.DropWatches()
+	l.pod("db", "n1", "10.1.0.5", nil)
+	id := pod.ID{Namespace: "a", Name: "db", UID: "uid-db"}
+	l.Learn(t.Context(), id)
+	l.Forget(id)
+	if l.admit(attachment("db", "eth0 default 10.1.0.5")); l.permits("db", "eth0", policy.Ingress, "10.1.1.5", 80) {
+		t.Error("the labels of the failed ADD are still known")
+	}
+	l.Dismiss(attachment("db", "eth0 default 10.1.0.5"))
+	l.Learn(t.Context(), id)
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	l.Forget(id) // another ADD of the pod failed
+	if l.admit(attachment("db", "eth0 default 10.1.0.5")); !l.permits("db", "eth0", policy.Ingress, "10.1.1.5", 80) {
+		t.Error("the labels of a connected pod are forgotten")
+	}
+}
+
 func TestLastRulesHoldWithoutTheAPIServer(t *testing.T) {
 	l := newLab(t, nil)
 	l.policy("p", onlyFrom("db", "web"))
