@@ -300,6 +300,8 @@ func TestReplyEndsAlthoughItsClientDoesNotRead(t *testing.T) {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		cancel()
-		_ = <-served // http.ErrServerClosed
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("the server ended with %v", err)
+		}
 	})
 }
