@@ -34,8 +34,9 @@ const (
 )
 
 // sessionTable holds the sessions of an interface. Sessions are spread over shards by a keyed hash. If a shard is full, a new session
-// replaces the transient one that has been idle longest, or a settled one that has been idle for long if the shard's hand finds one;
-// otherwise the packet is dropped. So an interface that opens many sessions harms its own sessions only, and established ones last.
+// replaces the transient one that has been idle longest, or a settled one that has been idle for long if the shard's hand finds one, or one
+// of UDP of an address that opened most; otherwise the packet is dropped. So an interface that opens many sessions harms its own sessions
+// only, and established ones last.
 //
 // The table's memory is reserved at once and populated with use. Workers allocate nothing.
 type sessionTable struct {
@@ -519,6 +520,9 @@ func (s *sessionShard) allocate(t *sessionTable, now uint32) (n uint16, replaced
 		if victim == 0 {
 			victim = s.sweep(t, examined, now)
 		}
+		if victim == 0 && s.free == 0 {
+			victim = s.dominant(now)
+		}
 		if s.free == 0 && victim != 0 {
 			replaced = !s.sessions[victim-1].expired(now)
 			s.remove(t.hash(&s.sessions[victim-1].sessionKey), victim)
@@ -550,6 +554,44 @@ func (s *sessionShard) sweep(t *sessionTable, count int, now uint32) (victim uin
 		}
 	}
 	return victim
+}
+
+// dominant returns the UDP session that has been idle longest of those of one opener, if this opener has at least half of the examined
+// sessions; otherwise 0. So one client that fills the table of a pod that answers it replaces its own sessions, and others find room. TCP
+// connections are not replaced: each took a handshake.
+func (s *sessionShard) dominant(now uint32) (victim uint16) {
+	type address struct{ high, low uint64 }
+	var openers [examined]address
+	var numbers [examined]uint16
+	found := 0
+	for i := range min(examined, int(s.used)) {
+		n := uint16((int(s.hand)+int(s.used)-1-i)%int(s.used)) + 1 // those that sweep examined last
+		e := &s.sessions[n-1]
+		if e.flags&inUse == 0 || e.protocol != frame.ProtocolUDP {
+			continue
+		}
+		openers[found], numbers[found] = address{e.aHigh, e.aLow}, n
+		if e.flags&openedByB != 0 {
+			openers[found] = address{e.bHigh, e.bLow}
+		}
+		found++
+	}
+	for i := range found {
+		count, oldest := 0, numbers[i]
+		for j := range found {
+			if openers[j] != openers[i] {
+				continue
+			}
+			count++
+			if s.sessions[numbers[j]-1].idle(now) > s.sessions[oldest-1].idle(now) {
+				oldest = numbers[j]
+			}
+		}
+		if count >= examined/2 {
+			return oldest
+		}
+	}
+	return 0
 }
 
 // addrWords returns an address as words; an IPv4 address is in the low word.

@@ -409,6 +409,42 @@ func TestFloodDoesNotReplaceEstablishedSessions(t *testing.T) {
 	}
 }
 
+// One client fills the table with answered UDP sessions. Others find room, and keep what they have.
+func TestOneClientOfUDPCannotFillTheTable(t *testing.T) {
+	const limit = 1024
+	for _, d := range []direction{inward, outward} {
+		g := newGate(limit)
+		lists := [2][]ACLRule{{denyAll(acl4)}, {denyAll(acl4)}}
+		lists[d] = []ACLRule{allow(true, acl4, "", "", 0)}
+		g.set(lists[inward], lists[outward])
+		ask := func(client string, port uint16) bool {
+			f := flow{client, "10.1.0.5", 17, port, 53, 0, 0}
+			return g.passes(d, f) && g.passes(1-d, f.reversed())
+		}
+		connection := flow{"10.3.0.1", "10.1.0.5", 6, 1, 80, tcpSYN, 0}
+		if !ask("10.3.0.1", 1) || !g.connect(d, connection) {
+			t.Fatal("no session")
+		}
+		for n := range 5 * limit {
+			if !ask("10.4.0.9", uint16(n+1)) {
+				t.Fatalf("request %d is refused", n)
+			}
+			if n%limit == 0 {
+				g.now++
+			}
+			if n%8 == 0 && !ask("10.3.0.2", uint16(n+1)) {
+				t.Fatalf("direction %d: a client finds no room after %d requests of another one", d, n)
+			}
+		}
+		if !g.passes(1-d, flow{"10.3.0.1", "10.1.0.5", 17, 1, 53, 0, 0}.reversed()) || !g.passes(1-d, connection.reversed().with(tcpACK)) {
+			t.Errorf("direction %d: a session of another client was replaced", d)
+		}
+		if n := g.live(t); n > limit+limit/shardSlack+sessionShards {
+			t.Errorf("%d sessions, the limit is %d", n, limit)
+		}
+	}
+}
+
 func TestFullTableDropsNewFlowsUntilSessionsAreIdle(t *testing.T) {
 	const limit = 256
 	g := newGate(limit)
