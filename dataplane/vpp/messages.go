@@ -89,7 +89,6 @@ var needed = []api.Message{
 	&acl.ACLDump{}, &acl.ACLDetails{},
 	&acl.ACLInterfaceSetACLList{}, &acl.ACLInterfaceSetACLListReply{},
 	&acl.ACLInterfaceListDump{}, &acl.ACLInterfaceListDetails{},
-	&acl.ACLStatsIntfCountersEnable{}, &acl.ACLStatsIntfCountersEnableReply{},
 	&acl.MacipACLAddReplace{}, &acl.MacipACLAddReplaceReply{},
 	&acl.MacipACLDel{}, &acl.MacipACLDelReply{},
 	&acl.MacipACLDump{}, &acl.MacipACLDetails{},
