@@ -93,9 +93,13 @@ func tcpCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	s := on(ts)
 	var listener net.Listener
-	ts.Check(netns.Do(s.sandbox(ts, args[2]).path, func() (err error) {
-		listener, err = new(net.ListenConfig).Listen(context.Background(), "tcp4", ":"+args[3])
-		return err
+	server := s.sandbox(ts, args[2]).path
+	// A process that another script starts holds the listener of the last command until its exec.
+	ts.Check(eventually(timeout, func() error {
+		return netns.Do(server, func() (err error) {
+			listener, err = new(net.ListenConfig).Listen(context.Background(), "tcp4", ":"+args[3])
+			return err
+		})
 	}))
 	served := make(chan struct{})
 	go func() {
