@@ -21,7 +21,7 @@ func TestMatchesByOriginSumsTheRulesOfAPolicy(t *testing.T) {
 	}
 	for _, other := range [][]Matches{nil, matches[:6], append(slices.Clone(matches), Matches{})} {
 		if got, ok := MatchesByOrigin(v, other); ok {
-			t.Errorf("counters of %d rules are taken for those of 7: %+v", len(other), got)
+			t.Errorf("counters of %d rules are accepted for an ACL with 7: %+v", len(other), got)
 		}
 	}
 }

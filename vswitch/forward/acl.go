@@ -66,7 +66,7 @@ func (f *ACLFilter) Hits() []RuleHits {
 //
 // A packet that a rule with Reflect permits opens a session of the interface. Packets of a session pass in both directions before the
 // lists are consulted. If the lists change, a session ends with its next packet unless the new list of the direction that opened it
-// still permits it. Of a TCP connection that ended so, all packets are dropped until one side begins a new one with a SYN.
+// still permits it. Of a TCP connection that ended so, all packets are dropped until the other side begins a new one with a SYN.
 type AccessLists struct {
 	Input  []*ACLFilter // for packets that are received from the interface
 	Output []*ACLFilter // for packets that are sent to the interface

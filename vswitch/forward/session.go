@@ -316,7 +316,7 @@ const (
 )
 
 // pass finds the session of a packet, which a packet of either direction continues. A session that the lists no longer permit ends. That of a
-// TCP connection stays as denied until one side begins a new connection: otherwise the next packet of the other side, which its own
+// TCP connection stays as denied until the other side begins a new connection: otherwise the next packet of the other side, which its own
 // list permits, would open another session, and the connection would go on.
 func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) membership {
 	k, fromB, ok := p.key()
@@ -331,8 +331,9 @@ func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) membership
 		return ofNoSession
 	}
 	e := &s.sessions[n-1]
+	fromOpener := fromB == (e.flags&openedByB != 0)
 	switch {
-	case e.expired(now), !e.permitted(a) && !p.continuesTCP():
+	case e.expired(now), !e.permitted(a) && !p.staysDenied(fromOpener):
 		s.remove(h, n)
 		t.unlock(s)
 		return ofNoSession
@@ -341,7 +342,6 @@ func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) membership
 		t.unlock(s)
 		return ofDeniedSession
 	}
-	fromOpener := fromB == (e.flags&openedByB != 0)
 	s.update(n, &p.upper, fromOpener, now)
 	opened := e.direction()
 	t.unlock(s)
@@ -351,10 +351,11 @@ func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) membership
 	return ofSession
 }
 
-// continuesTCP reports whether a packet is a TCP segment that does not begin a connection.
-func (p *aclPacket) continuesTCP() bool {
+// staysDenied reports whether a packet of a denied session leaves it denied: each TCP segment, except the first one of a connection of the
+// other side. A SYN of the opener must not remove the session, because the opener could then continue the denied connection.
+func (p *aclPacket) staysDenied(fromOpener bool) bool {
 	u := &p.upper
-	return u.protocol == frame.ProtocolTCP && !u.later && u.flags&(tcpSYN|tcpACK) != tcpSYN
+	return u.protocol == frame.ProtocolTCP && !u.later && (fromOpener || u.flags&(tcpSYN|tcpACK) != tcpSYN)
 }
 
 // permitted reports whether the lists of an interface permit a session. It consults them only if they have changed.

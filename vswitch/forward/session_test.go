@@ -285,6 +285,9 @@ func TestDeniedConnectionEndsAlthoughTheOtherSideMaySend(t *testing.T) {
 		if g.passes(d, tcpFlow.with(tcpSYN)) {
 			t.Errorf("direction %d: the denied side begins a connection", d)
 		}
+		if g.passes(1-d, tcpFlow.reversed().with(tcpACK)) || g.passes(d, tcpFlow.with(tcpACK)) {
+			t.Errorf("direction %d: the denied connection continues after a SYN of the denied side", d)
+		}
 		if !g.connect(1-d, tcpFlow.reversed()) {
 			t.Errorf("direction %d: the permitted side cannot begin a connection between the same ports", d)
 		}

@@ -76,7 +76,7 @@ func (n *naive) passes(way direction, f flow, now uint32) bool {
 		case permit || n.lists[s.way] == nil:
 			s.note(side, f.flags, now)
 			return true
-		case f.protocol == 6 && f.flags&(tcpSYN|tcpACK) != tcpSYN:
+		case f.protocol == 6 && (side == 0 || f.flags&(tcpSYN|tcpACK) != tcpSYN):
 			s.seen = now
 			return false
 		default:
