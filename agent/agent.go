@@ -34,6 +34,7 @@ import (
 	"github.com/weftnet/weft/agent/uplink"
 	"github.com/weftnet/weft/agent/web"
 	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/dataplane/splice"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
@@ -64,6 +65,7 @@ type Agent struct {
 	scheduler *kvscheduler.Scheduler
 	committer *committer
 	dataplane *southbound.Dataplane
+	splices   *splice.Splices
 	loop      *eventloop.Loop
 	pods      *podmanager.Manager
 	network   *ipnet.Network
@@ -168,8 +170,11 @@ func (a *Agent) onRecord(ctx context.Context, r eventloop.Record) {
 
 func (a *Agent) recorder() measure.Recorder { return measure.Recorder{Metrics: a.metrics} }
 
-// Close closes the state file.
+// Close closes the state file, and ends the splices of memifs.
 func (a *Agent) Close() error {
+	if a.splices != nil {
+		a.splices.Close()
+	}
 	if a.state == nil {
 		return nil
 	}
@@ -211,6 +216,10 @@ func (a *Agent) assembleScheduler() error {
 	}
 	if err := linux.Register(a.scheduler, linux.Options{VethName: desired.VethObject, ChainChanges: a.chains.Later}); err != nil {
 		return fmt.Errorf("kinds of the kernel: %w", err)
+	}
+	a.splices = splice.New(a.log.With("component", "splices"))
+	if err := splice.Register(a.scheduler, a.splices); err != nil {
+		return fmt.Errorf("splices of memifs: %w", err)
 	}
 	return nil
 }

@@ -80,6 +80,9 @@ func networkOf(i *operatorv1.InterfaceInfo) string { return cmp.Or(i.Network, "d
 func printPodInterface(p *printer, s *story, key *weftv1.Attachment, i *operatorv1.InterfaceInfo) {
 	p.printf("\ninterface %s: %s on network %s, MTU %d, MAC %s\n", i.Name, orDash(i.Type), networkOf(i), i.Mtu, orDash(i.Mac))
 	p.field("dataplane", orDash(i.Object))
+	if i.Peer != "" {
+		p.field("peer", i.Peer)
+	}
 	p.field("addresses", orDash(strings.Join(i.Addresses, ", ")))
 	for _, c := range s.counters {
 		if c.Interface != i.Name || c.Attachment.GetContainerId() != key.GetContainerId() || c.Attachment.GetIfName() != key.GetIfName() {

@@ -141,7 +141,7 @@ func TestNetworkWithPodsKeepsWhatTheyNeed(t *testing.T) {
 		want     string // part of the refusal; "" = changed
 	}{
 		{"removed", nil, "it cannot be removed: pod default/a (weft/c0ffee-a/eth0) and 1 more are attached to it; delete them first"},
-		{"another type", changed(func(n *pod.Network) { n.Type = pod.L2 }), "its type, CIDRs and VNI cannot change: pod default/a"},
+		{"another type", changed(func(n *pod.Network) { n.Type = pod.L2 }), "its type, CIDRs, VNI and direct cannot change: pod default/a"},
 		{"other CIDRs", changed(func(n *pod.Network) { n.CIDRs = custom("", "", "10.5.0.0/16").CIDRs }), "cannot change"},
 		{"a VNI instead of the node's own", changed(func(n *pod.Network) { n.VNI = 9 }), ""},
 		{"the current VNI", changed(func(n *pod.Network) { n.VNI = 100 }), ""},
@@ -193,7 +193,7 @@ func TestNetworkWithPodsGetsALaterVNI(t *testing.T) {
 	for _, step := range []struct {
 		vni  uint32
 		want string
-	}{{9, "VNI 9 is that of network red"}, {77, ""}, {78, "its type, CIDRs and VNI cannot change"}} {
+	}{{9, "VNI 9 is that of network red"}, {77, ""}, {78, "its type, CIDRs, VNI and direct cannot change"}} {
 		blue.VNI = step.vni
 		if refused := n.set(t, blue, red); (step.want == "") != (len(refused) == 0) || !strings.Contains(refused["blue"], step.want) {
 			t.Errorf("VNI %d: refused %v, want %q", step.vni, refused, step.want)

@@ -47,8 +47,11 @@ type Broker struct {
 
 // brokeredListener is a listening socket of the broker process.
 type brokeredListener struct {
-	listener *Listener
-	closing  bool // the process closes it first
+	socket  *net.UnixListener
+	pending int
+	serve   func(*control) // serves a client; nil: splice has the clients
+	splice  *Splice
+	closing bool // the process closes it first
 }
 
 // brokeredClient is a client's socket, until the process has closed it.
@@ -312,22 +315,27 @@ func (b *Broker) tell(n note, fds ...int) {
 }
 
 func (b *Broker) open(number uint32, d *brokeredListener) {
-	raw, err := d.listener.socket.SyscallConn()
+	raw, err := d.socket.SyscallConn()
 	if err != nil {
 		return
 	}
+	kind := noteListen
+	if d.splice != nil {
+		kind = noteListenSplice
+		d.splice.parted() // of an earlier process
+	}
 	_ = raw.Control(func(fd uintptr) {
-		b.tell(note{kind: noteListen, listener: number, pending: uint32(d.listener.options.MaxPending)}, int(fd))
+		b.tell(note{kind: kind, listener: number, pending: uint32(d.pending)}, int(fd))
 	})
 }
 
-// listen makes the process accept clients of a listener.
-func (b *Broker) listen(l *Listener) (number uint32) {
+// listen makes the process accept the clients of a socket.
+func (b *Broker) listen(d *brokeredListener) (number uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last++
-	b.listeners[b.last] = &brokeredListener{listener: l}
-	b.open(b.last, b.listeners[b.last])
+	b.listeners[b.last] = d
+	b.open(b.last, d)
 	return b.last
 }
 
@@ -352,8 +360,11 @@ func (b *Broker) handle(n note, fds []int) {
 		_ = unix.Close(b.clients[n.client].socket)
 		delete(b.clients, n.client)
 	case n.kind == noteUnlistened && b.listeners[n.listener] != nil:
-		_ = b.listeners[n.listener].listener.socket.Close()
+		_ = b.listeners[n.listener].socket.Close()
 		delete(b.listeners, n.listener)
+	case b.listeners[n.listener] != nil && b.listeners[n.listener].splice != nil:
+		closeAll(fds)
+		b.listeners[n.listener].splice.handle(n)
 	default:
 		closeAll(fds)
 	}
@@ -368,11 +379,11 @@ func (b *Broker) handOver(n note, relay, socket int) {
 	switch {
 	case err != nil:
 		c.endLocked()
-	case d == nil || d.closing:
+	case d == nil || d.closing || d.serve == nil:
 		c.endLocked()
 		_ = own.Close()
 	default:
-		go d.listener.serve(&control{socket: own, client: c})
+		go d.serve(&control{socket: own, client: c})
 	}
 }
 
@@ -397,7 +408,7 @@ func (b *Broker) forget() {
 		_ = unix.Close(c.socket)
 	}
 	for _, d := range b.listeners {
-		_ = d.listener.socket.Close()
+		_ = d.socket.Close()
 	}
 	clear(b.clients)
 	clear(b.listeners)

@@ -45,7 +45,7 @@ func ServeBroker(confine func()) error {
 	if confine != nil {
 		confine()
 	}
-	p := &brokerProcess{channel: channel, null: null, listeners: map[uint32]*acceptor{}}
+	p := &brokerProcess{channel: channel, null: null, listeners: map[uint32]*acceptor{}, dialing: map[uint64]chan reached{}}
 	for {
 		n, fds, err := receiveNote(channel)
 		if err != nil {
@@ -61,8 +61,9 @@ type brokerProcess struct {
 	null      int // replaces a descriptor that is neither memory nor an eventfd
 	listeners map[uint32]*acceptor
 
-	mu   sync.Mutex
-	last uint64 // number of a client
+	mu      sync.Mutex
+	last    uint64                  // number of a client
+	dialing map[uint64]chan reached // by client of a Splice
 }
 
 // acceptor accepts the clients of one listening socket.
@@ -77,8 +78,11 @@ type acceptor struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	closing bool
-	busy    int // clients that are pending or being closed
+	busy    int // clients that are pending or being closed; of a Splice all
 	most    int
+
+	splices bool // it is the socket of a Splice
+	spliced map[*splicedClient]bool
 }
 
 // await waits for room for a client and takes it; false: the socket is closing.
@@ -110,7 +114,7 @@ func (d *acceptor) isClosing() bool {
 
 func (p *brokerProcess) handle(n note, fds []int) {
 	switch {
-	case n.kind == noteListen && len(fds) == 1:
+	case n.kind == noteListen && len(fds) == 1, n.kind == noteListenSplice && len(fds) == 1:
 		p.listen(n, fds[0])
 	case n.kind == noteUnlisten && p.listeners[n.listener] != nil:
 		d := p.listeners[n.listener]
@@ -123,6 +127,8 @@ func (p *brokerProcess) handle(n note, fds []int) {
 			c := &relayed{process: p, number: n.client, socket: socket}
 			go c.dispose()
 		}
+	case n.kind == noteServer && len(fds) <= 1:
+		p.reply(n, fds)
 	default:
 		closeAll(fds)
 	}
@@ -156,7 +162,7 @@ func (p *brokerProcess) listen(n note, fd int) {
 	socket.SetUnlinkOnClose(false)
 	ctx, stop := context.WithCancel(context.Background())
 	d := &acceptor{process: p, number: n.listener, socket: socket, rate: rate.NewLimiter(acceptRate, acceptBurst), stop: stop,
-		ended: make(chan struct{}), most: max(int(n.pending), 1)}
+		ended: make(chan struct{}), most: max(int(n.pending), 1), splices: n.kind == noteListenSplice, spliced: map[*splicedClient]bool{}}
 	d.changed.L = &d.mu
 	p.listeners[n.listener] = d
 	go d.accept(ctx)
@@ -188,6 +194,10 @@ func (d *acceptor) accept(ctx context.Context) {
 // serve makes a relay for a client and tells the Broker.
 func (d *acceptor) serve(socket *net.UnixConn) {
 	c := &relayed{process: d.process, number: d.process.nextClient(), socket: socket, acceptor: d, counted: true}
+	if d.splices {
+		(&splicedClient{relayed: c}).run()
+		return
+	}
 	relay, other, err := socketPair()
 	if err != nil {
 		c.dispose()
@@ -231,6 +241,7 @@ func (d *acceptor) close() {
 			}
 		})
 	}
+	d.part()
 	_ = d.socket.Close()
 	_ = sendNote(d.process.channel, note{kind: noteUnlistened, listener: d.number})
 }
@@ -304,7 +315,7 @@ func (c *relayed) toBroker() {
 			_ = c.relay.CloseWrite()
 			return
 		default:
-			err = c.pass(m, fd)
+			err = c.process.pass(c.relay, m, fd)
 		}
 		if err != nil {
 			return
@@ -313,16 +324,16 @@ func (c *relayed) toBroker() {
 }
 
 // pass hands a message over, with its descriptor if that is harmless.
-func (c *relayed) pass(m *message, fd int) error {
-	relay := control{socket: c.relay}
+func (p *brokerProcess) pass(to *net.UnixConn, m *message, fd int) error {
+	peer := control{socket: to}
 	if fd < 0 {
-		return relay.send(m, -1)
+		return peer.send(m, -1)
 	}
-	given := c.process.null
+	given := p.null
 	if _, memory := sealsOf(fd); memory || isEventfd(fd) {
 		given = fd
 	}
-	err := relay.send(m, given)
+	err := peer.send(m, given)
 	_ = unix.Close(fd) // may block, but only this thread
 	return err
 }

@@ -15,13 +15,18 @@ import (
 type noteKind uint32
 
 const (
-	noteListen     noteKind = 1 + iota // to the process, with the listening socket
-	noteUnlisten                       // to the process: close it, with the clients that wait to be accepted
-	noteResume                         // to the process, with a relay and the socket of an established connection
-	noteDispose                        // to the process, with a client's socket: close it
-	noteClient                         // from the process, with a relay and the client's socket
-	noteClosed                         // from the process: the client's socket is empty, and closed there
-	noteUnlistened                     // from the process: the listening socket is closed there
+	noteListen       noteKind = 1 + iota // to the process, with the listening socket
+	noteUnlisten                         // to the process: close it, with the clients that wait to be accepted
+	noteResume                           // to the process, with a relay and the socket of an established connection
+	noteDispose                          // to the process, with a client's socket: close it
+	noteClient                           // from the process, with a relay and the client's socket
+	noteClosed                           // from the process: the client's socket is empty, and closed there
+	noteUnlistened                       // from the process: the listening socket is closed there
+	noteListenSplice                     // to the process, with the listening socket of a Splice
+	noteDial                             // from the process: a client of a Splice needs its server
+	noteServer                           // to the process, with a socket that is connected to the server; without: it does not listen
+	noteSpliced                          // from the process: client and server of a Splice are connected
+	noteParted                           // from the process: they are no longer
 )
 
 // note is a message between a Broker and its process.
@@ -30,9 +35,20 @@ type note struct {
 	listener uint32
 	client   uint64
 	pending  uint32 // of noteListen: MaxPending
+
+	from, to endpoint // of noteServer: as what the client comes, and as what the server expects it
 }
 
-const noteSize = 20
+// endpoint is an interface on a socket.
+type endpoint struct {
+	id     uint32
+	secret secretField
+}
+
+const (
+	endpointSize = 4 + secretSize
+	noteSize     = 20 + 2*endpointSize
+)
 
 func (n note) encode() []byte {
 	b := make([]byte, noteSize)
@@ -40,7 +56,18 @@ func (n note) encode() []byte {
 	binary.LittleEndian.PutUint32(b[4:], n.listener)
 	binary.LittleEndian.PutUint64(b[8:], n.client)
 	binary.LittleEndian.PutUint32(b[16:], n.pending)
+	n.from.encode(b[20:])
+	n.to.encode(b[20+endpointSize:])
 	return b
+}
+
+func (e endpoint) encode(b []byte) {
+	binary.LittleEndian.PutUint32(b, e.id)
+	copy(b[4:endpointSize], e.secret[:])
+}
+
+func decodeEndpoint(b []byte) endpoint {
+	return endpoint{id: binary.LittleEndian.Uint32(b), secret: secretFieldOf(b[4:endpointSize])}
 }
 
 func decodeNote(b []byte) note {
@@ -49,6 +76,8 @@ func decodeNote(b []byte) note {
 		listener: binary.LittleEndian.Uint32(b[4:]),
 		client:   binary.LittleEndian.Uint64(b[8:]),
 		pending:  binary.LittleEndian.Uint32(b[16:]),
+		from:     decodeEndpoint(b[20:]),
+		to:       decodeEndpoint(b[20+endpointSize:]),
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 	defaultSpin = 20 * time.Microsecond
 )
 
-// Client is a client's interface that connects again whenever the connection ends. Its methods may be called from any
+// Client is a program's interface that connects again, or with ClientConfig.Listen is connected to again, whenever the connection ends. Its methods may be called from any
 // goroutine; packets of concurrent calls are not ordered among each other.
 type Client struct {
 	config  ClientConfig
@@ -112,9 +112,15 @@ func (c *Client) Info() (Info, bool) {
 func (c *Client) run(ctx context.Context, failed func(error)) {
 	defer close(c.done)
 	defer c.bell.close(c.reading)
+	next := func(ctx context.Context) (*Conn, error) { return Connect(ctx, c.config) }
+	if c.config.Listen {
+		a := &clientAcceptor{config: c.config}
+		defer a.close()
+		next = a.next
+	}
 	pause := firstPause
 	for {
-		conn, err := Connect(ctx, c.config)
+		conn, err := next(ctx)
 		switch {
 		case err == nil:
 			pause = firstPause

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -415,4 +416,102 @@ func TestServerSleepsAndIsWoken(t *testing.T) {
 	if readable(t, w.FD()) {
 		t.Error("notified after Disarm or Remove")
 	}
+}
+
+// Two programs of which one listens, and the other one connects, restarts, and connects again.
+func TestClientThatListens(t *testing.T) {
+	c := ClientConfig{Socket: filepath.Join(t.TempDir(), "s"), ID: 3, Secret: "open"}
+	server := c
+	server.Listen = true
+	listening := make(chan *Client, 1)
+	ended := make(chan error, 10)
+	go func() {
+		one, err := Dial(t.Context(), server, ClientEvents{Disconnected: func(err error) { ended <- err }})
+		if err != nil {
+			t.Error(err)
+		}
+		listening <- one
+	}()
+	first := dial(t, c)
+	one := await(t, listening, "the server's connection")
+	defer one.Close()
+	for range 3 {
+		passPacket(t, first, one)
+		passPacket(t, one, first)
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_ = await(t, ended, "the end of the connection")
+		first = dial(t, c)
+	}
+	passPacket(t, first, one)
+	if i, connected := one.Info(); !connected || i.RxQueues != 1 || i.TxQueues != 1 {
+		t.Errorf("connected %t: %+v", connected, i)
+	}
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(c.Socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is there after Close: %v", err)
+	}
+}
+
+// dial connects a client.
+func dial(t *testing.T, c ClientConfig) *Client {
+	t.Helper()
+	client, err := Dial(t.Context(), c, ClientEvents{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// passPacket sends a packet from one client to another.
+func passPacket(t *testing.T, from, to *Client) {
+	t.Helper()
+	want := []byte("a packet of one client to another one")
+	eventually(t, "a sent packet", func() bool { return from.WritePacket(t.Context(), want) == nil })
+	got := make([]byte, DefaultMaxPacket)
+	n, err := to.ReadPacket(t.Context(), got)
+	if err != nil || string(got[:n]) != string(want) {
+		t.Fatalf("received %q, %v", got[:n], err)
+	}
+}
+
+// A peer without a queue in one direction would have no place for the packets of the other end.
+func TestClientThatListensRefusesAPeerWithoutQueues(t *testing.T) {
+	c := ClientConfig{Socket: filepath.Join(t.TempDir(), "s"), ID: hostileConfig.ID, Secret: hostileConfig.Secret, Listen: true}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if _, err := Dial(ctx, c, ClientEvents{Connected: func(i Info) { t.Errorf("connected: %+v", i) }}); err == nil {
+			t.Error("connected")
+		}
+	}()
+	eventually(t, "the socket", func() bool { _, err := os.Lstat(c.Socket); return err == nil })
+	l := newLiar(t, c.Socket)
+	layout := hostileLayout
+	layout.toClient = 0
+	if err := l.memory.add(l.memfd(liedSize, unix.MFD_ALLOW_SEALING), liedSize); err != nil {
+		t.Fatal(err)
+	}
+	layout.newRing(l.memory.regions[0].base, 0)
+	l.say(start().encode(), -1)
+	l.say(newRegion{size: liedSize}.encode(), l.fds[0])
+	l.say(newRing{toServer: true, log2: layout.log2}.encode(), l.eventfd())
+	l.say(named(connectMessage, "lie"), -1)
+	for {
+		kind, reason := l.firstAnswer()
+		if kind == connectedMessage {
+			continue
+		}
+		if kind != disconnectMessage || reason != "a queue in each direction is needed" {
+			t.Errorf("answered %d %q", kind, reason)
+		}
+		break
+	}
+	cancel()
+	<-ended
 }

@@ -19,6 +19,8 @@ import (
 type ClientConfig struct {
 	// Socket is the server's socket path, or "@name".
 	Socket string
+	// Listen makes the program the server of the interface: it listens at Socket, and a peer connects. For Dial only.
+	Listen bool
 	// ID is the interface's id on that socket.
 	ID     uint32
 	Secret Secret

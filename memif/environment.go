@@ -1,6 +1,7 @@
 package memif
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // Variables of a container, and files next to the socket.
@@ -38,8 +40,11 @@ type Description struct {
 	Network string
 	// Role is the program's role: "client" or "server".
 	Role string
-	Mode Mode
-	MAC  net.HardwareAddr
+	// Socket is that of a direct memif, which connects the program with that of another pod: the path that the client connects to, or "@" and
+	// the name of the abstract socket that the server listens on. "": Environment.Socket.
+	Socket string
+	Mode   Mode
+	MAC    net.HardwareAddr
 	// MTU is the longest IP packet, in bytes, without an Ethernet header.
 	MTU       int
 	Addresses []netip.Prefix
@@ -78,6 +83,9 @@ func ReadEnvironment() (*Environment, error) {
 	if e.Interfaces, err = ParseDescriptions(data); err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
+	for i := range e.Interfaces {
+		e.Interfaces[i].Socket = e.Interfaces[i].socketIn(directory)
+	}
 	return e, nil
 }
 
@@ -115,12 +123,21 @@ func ParseDescriptions(data []byte) ([]Description, error) {
 	return all, nil
 }
 
+// socketIn returns the socket of an interface whose description is in a directory.
+func (d Description) socketIn(directory string) string {
+	if d.Socket == "" || isAbstract(d.Socket) {
+		return d.Socket
+	}
+	return filepath.Join(directory, filepath.Base(d.Socket))
+}
+
 // description is a Description in JSON.
 type description struct {
 	Name       string         `json:"name"`
 	ID         uint32         `json:"id"`
 	Network    string         `json:"network"`
 	Role       string         `json:"role"`
+	Socket     string         `json:"socket"`
 	Mode       string         `json:"mode"`
 	MAC        string         `json:"mac"`
 	MTU        int            `json:"mtu"`
@@ -136,7 +153,7 @@ type description struct {
 
 func (d *description) parse() (Description, error) {
 	parsed := Description{
-		Name: d.Name, ID: d.ID, Network: d.Network, Role: d.Role, MTU: d.MTU,
+		Name: d.Name, ID: d.ID, Network: d.Network, Role: d.Role, Socket: d.Socket, MTU: d.MTU,
 		Addresses: d.Addresses, Gateways: d.Gateways, Routes: d.Routes,
 		RingSize: d.RingSize, BufferSize: d.BufferSize, RxQueues: d.RxQueues, TxQueues: d.TxQueues,
 	}
@@ -169,15 +186,15 @@ func parseMode(s string) (Mode, error) {
 	return 0, fmt.Errorf("mode %q is unknown", s)
 }
 
-// Client returns the configuration of a client for one of the environment's interfaces.
+// Client returns the configuration for one of the environment's interfaces, in its role.
 func (e *Environment) Client(d Description) ClientConfig {
 	return ClientConfig{
-		Socket: e.Socket, Secret: e.Secret, ID: d.ID, Mode: d.Mode, Name: d.Name,
+		Socket: cmp.Or(d.Socket, e.Socket), Listen: d.Role == "server", Secret: e.Secret, ID: d.ID, Mode: d.Mode, Name: d.Name,
 		RingSize: d.RingSize, BufferSize: d.BufferSize, RxQueues: d.RxQueues, TxQueues: d.TxQueues,
 	}
 }
 
-// FromEnv connects to each interface of the environment with the role client, in order, and waits until all are connected.
+// FromEnv connects each interface of the environment, and waits until all are connected. It returns them in the order of the environment.
 // After an error, including the end of ctx, no client is left. Use ReadEnvironment and Dial for the interfaces' addresses or
 // for events.
 func FromEnv(ctx context.Context) ([]*Client, error) {
@@ -185,16 +202,20 @@ func FromEnv(ctx context.Context) ([]*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []*Client
-	for _, d := range e.Interfaces {
-		if d.Role != "client" {
-			continue
-		}
-		c, err := Dial(ctx, e.Client(d), ClientEvents{})
-		if err != nil {
-			return nil, errors.Join(err, closeClients(all))
-		}
-		all = append(all, c)
+	all, errs := make([]*Client, len(e.Interfaces)), make([]error, len(e.Interfaces))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var dialing sync.WaitGroup
+	for i, d := range e.Interfaces {
+		dialing.Go(func() {
+			if all[i], errs[i] = Dial(ctx, e.Client(d), ClientEvents{}); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	dialing.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, closeClients(all))
 	}
 	return all, nil
 }
@@ -202,7 +223,9 @@ func FromEnv(ctx context.Context) ([]*Client, error) {
 func closeClients(all []*Client) error {
 	var errs []error
 	for _, c := range all {
-		errs = append(errs, c.Close())
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -112,7 +112,7 @@ func newListener(path string, socket *net.UnixListener, o ListenOptions) *Listen
 // accepting starts to accept clients.
 func (l *Listener) accepting() {
 	if l.options.Broker != nil {
-		l.number = l.options.Broker.listen(l)
+		l.number = l.options.Broker.listen(&brokeredListener{socket: l.socket, pending: l.options.MaxPending, serve: l.serve})
 	} else {
 		l.running.Go(l.accept)
 	}

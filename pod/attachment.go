@@ -3,7 +3,9 @@ package pod
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"path"
 	"slices"
 	"time"
 )
@@ -104,19 +106,31 @@ type Route struct {
 
 // Memif are the additional fields of an interface of type memif. The allocation has the secret.
 type Memif struct {
-	Container  string `json:"container"`  // owner
-	Allocation string `json:"allocation"` // the allocation's ID
-	Socket     uint32 `json:"socket"`     // number of the socket in the dataplane
-	SocketPath string `json:"socketPath"` // on the node
-	ID         uint32 `json:"id"`         // on the socket, from 1 in each container
-	Mode       string `json:"mode"`       // ethernet or ip
-	RingSize   int    `json:"ringSize"`   // slots
-	BufferSize int    `json:"bufferSize"` // bytes of a slot
-	RxQueues   int    `json:"rxQueues"`   // the pod receives from
-	TxQueues   int    `json:"txQueues"`   // the pod sends to
+	Container  string `json:"container"`      // owner
+	Allocation string `json:"allocation"`     // the allocation's ID
+	Socket     uint32 `json:"socket"`         // number of the socket in the dataplane
+	SocketPath string `json:"socketPath"`     // on the node
+	ID         uint32 `json:"id"`             // on the socket, from 1 in each container
+	Mode       string `json:"mode"`           // ethernet or ip
+	Role       string `json:"role,omitempty"` // on a direct network, RoleClient or RoleServer; "": the dataplane is the server
+	RingSize   int    `json:"ringSize"`       // slots
+	BufferSize int    `json:"bufferSize"`     // bytes of a slot
+	RxQueues   int    `json:"rxQueues"`       // the pod receives from
+	TxQueues   int    `json:"txQueues"`       // the pod sends to
 	UID        int    `json:"uid"`
 	GID        int    `json:"gid"` // or UnknownGroup
 }
+
+// IsDirect reports whether the memif is connected to that of another pod, not to the dataplane.
+func (m *Memif) IsDirect() bool { return m.Role != "" }
+
+// DirectSocket returns the path on the node of the socket that the client of a direct memif connects to, beside the dataplane's socket.
+func (m *Memif) DirectSocket() string {
+	return path.Join(path.Dir(m.SocketPath), fmt.Sprintf("d%d.sock", m.ID))
+}
+
+// ServerSocket returns the abstract socket that the server of a direct memif listens on, in the network namespace of its pod.
+func (i *Interface) ServerSocket() string { return "@weft/" + i.Name }
 
 // Delegation is the result of a foreign IPAM plugin except addresses. Attachments store it for the reply of a repeated ADD.
 type Delegation struct {

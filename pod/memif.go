@@ -25,8 +25,15 @@ type MemifOptions struct {
 	RingSize   int    // slots, a power of two
 	BufferSize int    // bytes of a slot
 	Mode       string // MemifEthernet or MemifIP
+	Role       string // RoleClient or RoleServer, on a direct network
 	UID, GID   *ID32  // may connect
 }
+
+// Roles of a pod's program on a direct network: the server listens. On other networks the dataplane is the server.
+const (
+	RoleClient = "client"
+	RoleServer = "server"
+)
 
 // ID32 is the number of a user or group.
 type ID32 uint32
@@ -64,6 +71,12 @@ var memifOptions = map[string]func(*MemifOptions, json.RawMessage) error{
 		}
 		return nil
 	},
+	"role": func(o *MemifOptions, raw json.RawMessage) error {
+		if json.Unmarshal(raw, &o.Role) != nil || o.Role != RoleClient && o.Role != RoleServer {
+			return fmt.Errorf("expected %q or %q, not %.300q", RoleClient, RoleServer, raw)
+		}
+		return nil
+	},
 	"uid": func(o *MemifOptions, raw json.RawMessage) error { return parseID(&o.UID, raw) },
 	"gid": func(o *MemifOptions, raw json.RawMessage) error { return parseID(&o.GID, raw) },
 }
@@ -98,7 +111,7 @@ func (o MemifOptions) first() string {
 		set  bool
 	}{
 		{"container", o.Container != ""}, {"ringSize", o.RingSize != 0}, {"bufferSize", o.BufferSize != 0},
-		{"mode", o.Mode != ""}, {"uid", o.UID != nil},
+		{"mode", o.Mode != ""}, {"role", o.Role != ""}, {"uid", o.UID != nil},
 	} {
 		if option.set {
 			return option.name

@@ -48,6 +48,7 @@ type Network struct {
 	VNI        uint32         `json:"vni,omitempty"`        // 0 = allocated by Weft
 	Namespaces []string       `json:"namespaces,omitempty"` // of Kubernetes, whose pods may use it; empty: all
 	AntiSpoof  bool           `json:"antiSpoof,omitempty"`  // pods can send from their own MAC and addresses only
+	Direct     bool           `json:"direct,omitempty"`     // of type L2: the memifs of its two members on a node share memory, without the dataplane
 	Closed     bool           `json:"closed,omitempty"`     // no new pods: its object is deleted or invalid, and pods still use it
 }
 
@@ -89,6 +90,8 @@ func (n *Network) Validate() error {
 		why = "a network of type L3 needs CIDRs"
 	case n.MTU != 0 && (n.MTU < n.minMTU() || n.MTU > MaxMTU):
 		why = fmt.Sprintf("MTU %d is not within %d to %d", n.MTU, n.minMTU(), MaxMTU)
+	case n.Direct && (n.Type != L2 || len(n.CIDRs) > 0 || n.AntiSpoof):
+		why = "a direct network is of type L2 and has neither CIDRs nor antiSpoof: the dataplane does not see its packets"
 	case n.VNI >= 1<<24:
 		why = fmt.Sprintf("VNI %d is above 16777215", n.VNI)
 	default:

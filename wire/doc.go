@@ -38,6 +38,7 @@ const (
 	KindTunnelNAT      = "linux.tunnel-nat"
 	KindPuntRedirect   = "vpp.punt-redirect"
 	KindUplink         = "linux.uplink"
+	KindMemifSplice    = "linux.memif-splice"
 )
 
 // Kinds lists every kind in display order: the dataplane's, then the kernel's.
@@ -46,7 +47,7 @@ func Kinds() []string {
 		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
 		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindACL, KindInterfaceACL, KindProxyARP, KindPuntRedirect,
 		KindNamespace, KindTapPeer, KindVeth, KindLink, KindVLAN, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindHardening, KindSysctl,
-		KindMasquerade, KindTunnelNAT, KindUplink, KindFile,
+		KindMasquerade, KindTunnelNAT, KindUplink, KindFile, KindMemifSplice,
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/southbound"
+	"github.com/weftnet/weft/dataplane/splice"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
@@ -53,6 +54,7 @@ type Config struct {
 	External   *external.Files
 	Drift      *drift.Monitor
 	LogLevel   *LogLevel
+	Splices    *splice.Splices
 	Policies   Explainer                           // nil: policies are not enforced
 	Settings   func() config.Config                // the effective configuration
 	Paused     func() (reason string, paused bool) // whether ADDs are paused
@@ -140,7 +142,11 @@ func (o *Server) Attachments(_ context.Context, req *operatorv1.AttachmentsReque
 		if req.Pod != "" && a.Pod.String() != req.Pod {
 			continue
 		}
-		reply.Attachments = append(reply.Attachments, attachmentInfo(a))
+		info := attachmentInfo(a)
+		for at, i := range a.Interfaces {
+			info.Interfaces[at].Peer = o.peerOf(&a, i)
+		}
+		reply.Attachments = append(reply.Attachments, info)
 	}
 	return reply, nil
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/weftnet/weft/agent"
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/operations"
+	"github.com/weftnet/weft/dataplane/splice"
 	"github.com/weftnet/weft/internal/version"
+	"github.com/weftnet/weft/vswitch/confine"
 )
 
 // Exit codes, the same for all programs of Weft.
@@ -28,6 +30,10 @@ const (
 type usageError struct{ error }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == splice.BrokerArgument {
+		serveBroker()
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := command().ExecuteContext(ctx)
@@ -41,6 +47,20 @@ func main() {
 	}
 	stop()
 	os.Exit(code) //nolint:gocritic // nothing is left to stop
+}
+
+// serveBroker is the process that holds the control sockets of direct memifs. If the kernel refuses to confine it, it only warns: pods need
+// their network.
+func serveBroker() {
+	err := splice.ServeBroker(func() {
+		if err := confine.Broker(); err != nil {
+			fmt.Fprintln(os.Stderr, "weft-agent: memif broker is not fully confined:", err)
+		}
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "weft-agent:", err)
+		os.Exit(exitFailed)
+	}
 }
 
 func command() *cobra.Command {

@@ -155,7 +155,7 @@ func (s spec) memifOf(g *pod.Grant, id uint32) *pod.Memif {
 		Mode:     cmp.Or(s.options.Mode, pod.MemifEthernet),
 		RingSize: cmp.Or(s.options.RingSize, defaultRingSize), BufferSize: cmp.Or(s.options.BufferSize, defaultBufferSize),
 		RxQueues: cmp.Or(s.rxQueues, defaultQueues), TxQueues: cmp.Or(s.txQueues, defaultQueues),
-		GID: g.GID,
+		GID: g.GID, Role: s.options.Role,
 	}
 	if s.options.UID != nil {
 		m.UID = int(*s.options.UID)
@@ -230,7 +230,12 @@ func (rq *request) memifPossible(s spec) error {
 	if rq.config.Secret == nil {
 		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: this node has no memifs: devices.memif.count in its configuration is 0", rq.ev, s.name)
 	}
-	if s.options.Mode == pod.MemifIP && s.custom != nil && (s.custom.Network.Type == pod.L2 || s.custom.Network.AntiSpoof) {
+	isDirect := s.custom != nil && s.custom.Network.Direct
+	if s.options.Role != "" && !isDirect {
+		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: role: only on a direct network; on network %s the dataplane is the server",
+			rq.ev, s.name, cmp.Or(s.network, pod.DefaultNetwork))
+	}
+	if s.options.Mode == pod.MemifIP && s.custom != nil && !isDirect && (s.custom.Network.Type == pod.L2 || s.custom.Network.AntiSpoof) {
 		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: mode ip has no MACs, which network %s needs; use mode ethernet, or another network",
 			rq.ev, s.name, s.network)
 	}
@@ -253,6 +258,7 @@ type listedMemif struct {
 	ID         uint32         `json:"id"`
 	Network    string         `json:"network"`
 	Role       string         `json:"role"`
+	Socket     string         `json:"socket,omitempty"` // of a direct memif: a file in the same directory, or "@" and the name that the server listens on
 	Mode       string         `json:"mode"`
 	MAC        string         `json:"mac"`
 	MTU        int            `json:"mtu"`
@@ -275,6 +281,12 @@ func interfacesFile(members []member) string {
 			Name: i.Name, ID: m.ID, Network: cmp.Or(i.Network, pod.DefaultNetwork), Role: "client", Mode: m.Mode, MAC: i.MAC, MTU: i.MTU,
 			Addresses: i.Addresses, Gateways: i.Gateways, Routes: i.Routes,
 			RingSize: m.RingSize, BufferSize: m.BufferSize, RxQueues: m.RxQueues, TxQueues: m.TxQueues,
+		}
+		switch m.Role {
+		case pod.RoleClient:
+			entry.Socket = path.Base(m.DirectSocket())
+		case pod.RoleServer:
+			entry.Role, entry.Socket = m.Role, i.ServerSocket()
 		}
 		if l := linkOf(i.of, i.Interface); l.HasMACs() && len(i.Routes) > 0 {
 			entry.GatewayMAC = l.MAC.String()
@@ -310,17 +322,29 @@ func (ps *Pods) deviceValues(a *pod.Attachment, siblings siblingsFunc) desired.V
 		}
 		done[i.Memif.Allocation] = true
 		members := membersOf(append(siblings(a.Key, a.Netns), a), i.Memif.Allocation)
-		m, directory := members[0].Memif, path.Dir(i.Memif.SocketPath)
-		v.Add(wire.MemifSocketKey(m.Allocation), wire.MemifSocket{ID: m.Socket, Path: m.SocketPath, Directory: wire.FileKey(directory)})
-		socket := wire.File{Type: wire.Socket, Mode: 0o660, UID: m.UID, GID: m.GID, On: wire.InterfaceKey(members[0].Object)}
+		m, directory := members[0].Memif, directoryOf(i.Memif)
+		if at := slices.IndexFunc(members, func(m member) bool { return !m.Memif.IsDirect() }); at >= 0 {
+			v.Add(wire.MemifSocketKey(m.Allocation), wire.MemifSocket{ID: m.Socket, Path: m.SocketPath, Directory: wire.FileKey(directory)})
+			v.Add(wire.FileKey(m.SocketPath), socketFile(m, wire.InterfaceKey(members[at].Object)))
+		}
 		list := wire.File{Type: wire.RegularFile, Mode: 0o440, UID: m.UID, GID: m.GID, On: wire.FileKey(directory), Content: interfacesFile(members)}
 		if m.GID == pod.UnknownGroup {
-			socket.Mode, socket.GID, list.Mode, list.GID = 0o666, 0, 0o444, 0
+			list.Mode, list.GID = 0o444, 0
 		}
-		v.Add(wire.FileKey(m.SocketPath), socket)
 		v.Add(wire.FileKey(path.Join(directory, listName)), list)
 	}
 	return v
+}
+
+// directoryOf returns the directory of a memif's allocation.
+func directoryOf(m *pod.Memif) string { return path.Dir(m.SocketPath) }
+
+// socketFile lets the users of a memif connect to a socket that an object makes.
+func socketFile(m *pod.Memif, on string) wire.File {
+	if m.GID == pod.UnknownGroup {
+		return wire.File{Type: wire.Socket, Mode: 0o666, UID: m.UID, On: on}
+	}
+	return wire.File{Type: wire.Socket, Mode: 0o660, UID: m.UID, GID: m.GID, On: on}
 }
 
 // member is a memif of an allocation, with its attachment.

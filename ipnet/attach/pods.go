@@ -61,7 +61,7 @@ func (ps *Pods) Values() desired.Values {
 			v = append(v, ps.podValues(c.Attachment)...)
 		}
 	}
-	return append(v, ps.aclValues()...)
+	return append(append(v, ps.aclValues()...), ps.spliceValues()...)
 }
 
 // Objects lists the keys of the values that connect an attachment, withheld or not. Only the content of these values depends on sibling
@@ -93,7 +93,7 @@ func (ps *Pods) Connect(ev *pod.AddPod, t *eventloop.Txn) error {
 		return err
 	}
 	ev.Attachment.Interfaces = append(interfaces, ev.Attachment.Interfaces...)
-	defer ps.replaceACLs(t)()
+	defer ps.replaceCommon(t)()
 	ps.admit(ev.Attachment, t)
 	ps.handOver(ev, t)
 	ps.displace(ev, t)
@@ -199,7 +199,7 @@ func (ps *Pods) Disconnect(ev *pod.DeletePod, t *eventloop.Txn) {
 	for _, i := range c.Interfaces {
 		ps.release(i.Network, desired.HolderOf(ev.Key, i.Name), t)
 	}
-	defer ps.replaceACLs(t)()
+	defer ps.replaceCommon(t)()
 	delete(ps.wired, ev.Key)
 	t.OnRollback(func() error { ps.wired[ev.Key] = c; return nil })
 	ps.forget(ev.Key, t)

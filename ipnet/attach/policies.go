@@ -189,7 +189,7 @@ func (ps *Pods) ChangePolicies(ev *ChangePolicies, t *eventloop.Txn) {
 		}
 		return v
 	}
-	defer ps.replaceACLs(t)()
+	defer ps.replaceCommon(t)()
 	before := values()
 	ps.setRules(changed, t)
 	desired.Replace(t, before, values())
@@ -277,7 +277,7 @@ func (ps *Pods) aclValues() desired.Values {
 			lists := ps.rulesOf(c.Pod)[i.Name]
 			custom := ps.networks.Custom(i.Network)
 			f := filter{namesIn(lists), custom != nil && custom.IsGuarded()}
-			if c.displaced || done[f] {
+			if c.displaced || done[f] || i.Memif != nil && i.Memif.IsDirect() {
 				continue
 			}
 			done[f] = true
@@ -290,6 +290,15 @@ func (ps *Pods) aclValues() desired.Values {
 		}
 	}
 	return v
+}
+
+// replaceCommon returns a function that adds the difference between the values of then and now that belong to several attachments.
+func (ps *Pods) replaceCommon(t *eventloop.Txn) func() {
+	replaceACLs, splices := ps.replaceACLs(t), ps.spliceValues()
+	return func() {
+		replaceACLs()
+		desired.Replace(t, splices, ps.spliceValues())
+	}
 }
 
 // replaceACLs returns a function that adds the difference between the ACLs of then and now to the transaction. The name of an ACL says what

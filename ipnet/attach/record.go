@@ -15,6 +15,8 @@ func (ps *Pods) interfaceOf(s spec, leases []ipam.Lease) pod.Interface {
 	i := pod.Interface{Name: s.name, Type: s.kind, Network: s.network, Object: s.object, MAC: s.mac.String(), MTU: s.mtu, Memif: s.memif, Definition: s.definition}
 	if s.memif == nil {
 		i.RxQueues, i.TxQueues = s.rxQueues, s.txQueues
+	} else if s.memif.IsDirect() {
+		i.Object = "" // the dataplane has none
 	}
 	if s.custom != nil {
 		i.AntiSpoof = s.custom.Network.AntiSpoof

@@ -85,6 +85,9 @@ func (rq *request) specs() ([]spec, error) {
 	if err := rq.grantMemifs(specs); err != nil {
 		return nil, err
 	}
+	if err := distinctRoles(rq.ev, specs); err != nil {
+		return nil, err
+	}
 	if err := distinctAddresses(rq.ev, specs); err != nil {
 		return nil, err
 	}
@@ -173,6 +176,11 @@ func (rq *request) extra(r pod.InterfaceRequest) (spec, error) {
 	}
 	if err := rq.validateOptions(&s, r.Options); err != nil {
 		return s, err
+	}
+	if s.custom != nil && s.custom.Network.Direct {
+		if err := rq.becomeDirect(&s); err != nil {
+			return s, err
+		}
 	}
 	if err := rq.bring(&s, r.Options.IPs); err != nil {
 		return s, err

@@ -28,10 +28,11 @@ func (ps *Pods) valuesOf(a *pod.Attachment, siblings siblingsFunc) desired.Value
 	return v
 }
 
-// interfaceValues lists the values of one interface; none for an interface of another plugin or of an unknown network.
+// interfaceValues lists the values of one interface; none for an interface of another plugin or of an unknown network. The values of a
+// direct memif are those of both ends.
 func (ps *Pods) interfaceValues(a *pod.Attachment, i pod.Interface) desired.Values {
 	c := ps.networks.Custom(i.Network)
-	if i.Type == pod.TypeIPAM || c == nil && desired.IsCustom(i.Network) {
+	if i.Type == pod.TypeIPAM || i.Memif != nil && i.Memif.IsDirect() || c == nil && desired.IsCustom(i.Network) {
 		return nil
 	}
 	l := linkOf(a, i)

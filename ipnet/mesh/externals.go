@@ -181,6 +181,8 @@ func (es *Externals) unconnectable(e pod.External, others map[string]pod.Externa
 		return "the network stub is attached to nothing"
 	case c == nil && desired.IsCustom(e.Network):
 		return fmt.Sprintf("there is no network %q on this node yet", e.Network)
+	case c != nil && c.Network.Direct:
+		return fmt.Sprintf("network %s is direct: it connects two memifs of a node only", e.Network)
 	}
 	if why := es.unusable(e); why != "" {
 		return why

@@ -129,14 +129,14 @@ func (ch *change) set(w pod.Network) error {
 		was = &Custom{}
 	case reflect.DeepEqual(was.Network, w) && needsBridge == (was.BridgeDomain != 0):
 		return nil
-	case was.Network.Type == w.Type && slices.Equal(was.Network.CIDRs, w.CIDRs) && (w.VNI == 0 || w.VNI == was.VNI || was.Network.VNI == 0):
+	case was.Network.Type == w.Type && was.Network.Direct == w.Direct && slices.Equal(was.Network.CIDRs, w.CIDRs) && (w.VNI == 0 || w.VNI == was.VNI || was.Network.VNI == 0):
 		return ch.alter(was, w)
 	}
 	if users := ch.users.UsersOf(w.Name); users != "" {
 		if was.Network.VNI != 0 && w.VNI != was.VNI {
 			ch.isolate(was)
 		}
-		return fmt.Errorf("its type, CIDRs and VNI cannot change: %s", users)
+		return fmt.Errorf("its type, CIDRs, VNI and direct cannot change: %s", users)
 	}
 	c, err := ch.build(w, was.SavedNetwork)
 	if err != nil {

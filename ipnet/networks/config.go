@@ -99,7 +99,7 @@ func (c Config) pools() *PoolSet {
 
 // numbered reports which numbers a network needs. The tunnels of a routed network are in a bridge domain.
 func (c Config) numbered(n pod.Network) (table, bridge bool) {
-	return len(n.CIDRs) > 0, n.Type == pod.L2 || n.VNI != 0 && c.HasTunnels()
+	return len(n.CIDRs) > 0, !n.Direct && (n.Type == pod.L2 || n.VNI != 0 && c.HasTunnels())
 }
 
 // How packets reach other nodes.

@@ -174,6 +174,9 @@ func (c *Custom) Pools() []ipam.Pool {
 // values lists the values of a network without pods.
 func (c *Custom) values(mtu int) desired.Values {
 	var v desired.Values
+	if c.Network.Direct {
+		return v
+	}
 	if c.Network.Type == pod.L2 {
 		c.domain(&v)
 	}

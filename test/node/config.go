@@ -137,6 +137,7 @@ type Network struct {
 	Type      string         `json:"type"` // L2 or L3
 	CIDRs     []netip.Prefix `json:"cidrs,omitempty"`
 	AntiSpoof bool           `json:"antiSpoof,omitempty"`
+	Direct    bool           `json:"direct,omitempty"`
 }
 
 // bothFamilies are pools of both families for a small node.

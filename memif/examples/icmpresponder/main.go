@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	chosen := slices.DeleteFunc(e.Interfaces, func(d memif.Description) bool {
-		return d.Role != "client" || *only != "" && !slices.Contains(strings.Split(*only, ","), d.Name)
+		return *only != "" && !slices.Contains(strings.Split(*only, ","), d.Name)
 	})
 	if len(chosen) == 0 {
 		return errors.New("no memif to connect to in interfaces.json")

@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	chosen := slices.DeleteFunc(e.Interfaces, func(d memif.Description) bool {
-		return d.Role != "client" || d.Mode != memif.Ethernet ||
+		return d.Mode != memif.Ethernet ||
 			*only != "" && !slices.Contains(strings.Split(*only, ","), d.Name)
 	})
 	if len(chosen) < 2 {

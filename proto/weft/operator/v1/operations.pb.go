@@ -908,6 +908,7 @@ type InterfaceInfo struct {
 	Mac           string                 `protobuf:"bytes,5,opt,name=mac,proto3" json:"mac,omitempty"`
 	Mtu           uint32                 `protobuf:"varint,6,opt,name=mtu,proto3" json:"mtu,omitempty"`
 	Addresses     []string               `protobuf:"bytes,7,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Peer          string                 `protobuf:"bytes,8,opt,name=peer,proto3" json:"peer,omitempty"` // of a memif on a direct network: what it is connected to, or why it is not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -989,6 +990,13 @@ func (x *InterfaceInfo) GetAddresses() []string {
 		return x.Addresses
 	}
 	return nil
+}
+
+func (x *InterfaceInfo) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
 }
 
 // EventsRequest selects events. last applies to the recorded events that the other fields select.
@@ -4220,7 +4228,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\vannotations\x18\a \x03(\v21.weft.operator.v1.AttachmentInfo.AnnotationsEntryR\vannotations\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xab\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x01\n" +
 	"\rInterfaceInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -4228,7 +4236,8 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x06object\x18\x04 \x01(\tR\x06object\x12\x10\n" +
 	"\x03mac\x18\x05 \x01(\tR\x03mac\x12\x10\n" +
 	"\x03mtu\x18\x06 \x01(\rR\x03mtu\x12\x1c\n" +
-	"\taddresses\x18\a \x03(\tR\taddresses\"\xfb\x01\n" +
+	"\taddresses\x18\a \x03(\tR\taddresses\x12\x12\n" +
+	"\x04peer\x18\b \x01(\tR\x04peer\"\xfb\x01\n" +
 	"\rEventsRequest\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\x04R\x05since\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +

@@ -1,0 +1,60 @@
+package operations
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/policy"
+)
+
+// peerOf describes what a memif on a direct network is connected to, or why it is not; "" for other interfaces.
+func (o *Server) peerOf(a *pod.Attachment, i pod.Interface) string {
+	if i.Memif == nil || !i.Memif.IsDirect() {
+		return ""
+	}
+	wanted := pod.RoleServer
+	if i.Memif.Role == pod.RoleServer {
+		wanted = pod.RoleClient
+	}
+	for _, b := range o.config.Pods.Attachments() {
+		for _, other := range b.Interfaces {
+			if other.Memif == nil || other.Memif.Role != wanted || other.Network != i.Network {
+				continue
+			}
+			client := i
+			if wanted == pod.RoleClient {
+				client = other
+			}
+			return fmt.Sprintf("%s, %s of %s", o.splice(client.Memif, o.restricted(a, i), o.restricted(&b, other)), other.Name, b.Name())
+		}
+	}
+	return fmt.Sprintf("not connected: no pod of this node is the %s of network %s", wanted, i.Network)
+}
+
+// splice describes the state of a client's splice.
+func (o *Server) splice(client *pod.Memif, restricted ...string) string {
+	restricted = slices.DeleteFunc(restricted, func(s string) bool { return s == "" })
+	if len(restricted) > 0 {
+		return "closed, because policies select " + strings.Join(restricted, " and ")
+	}
+	connected, exists, err := o.config.Splices.State(client.DirectSocket())
+	switch {
+	case connected:
+		return "connected"
+	case !exists:
+		return "not connected yet"
+	case err != nil:
+		return fmt.Sprintf("not connected (%v)", err)
+	}
+	return "waits for the client to connect"
+}
+
+// restricted returns an interface that policies select, as "namespace/name interface"; "" if none does.
+func (o *Server) restricted(a *pod.Attachment, i pod.Interface) string {
+	if (o.config.Network.Pods.Lists(a.Pod)[i.Name] == policy.Lists{}) {
+		return ""
+	}
+	return fmt.Sprintf("%s of %s", i.Name, a.Name())
+}

@@ -1,0 +1,141 @@
+package memif
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// SpliceConfig configures a Splice.
+type SpliceConfig struct {
+	// Path is the socket for the client, shorter than 108 bytes; Mode is the file's, 0: see ListenOptions.
+	Path string
+	Mode fs.FileMode
+	// ClientID and ClientSecret are what the client must send. The server gets ServerID and ServerSecret instead.
+	ClientID, ServerID         uint32
+	ClientSecret, ServerSecret Secret
+	// Dial connects to the server's socket. Nothing may have been read from the connection.
+	Dial func(context.Context) (*net.UnixConn, error)
+	// Timeout bounds Dial; default 2 s.
+	Timeout time.Duration
+}
+
+// Splice connects a client with a server whose socket the client cannot reach, or may reach only as long as the Splice is there: it passes
+// their control messages in both directions. The packets are in memory that both share, and do not pass this process. Neither end must be
+// trusted: the client's secret is checked here, its descriptors reach the server only if they are shared memory or eventfds, and those of
+// the server never reach the client. As with a Listener, both sockets are the broker process's: this process never reads from them. A
+// Splice ends its connection when it is closed, and when the broker process ends.
+type Splice struct {
+	broker *Broker
+	config SpliceConfig
+	socket *net.UnixListener
+	file   fs.FileInfo // as it was bound
+	number uint32
+	ctx    context.Context // of Dial
+	cancel context.CancelFunc
+	once   sync.Once
+
+	mu        sync.Mutex
+	connected int
+	err       error // of the last Dial
+}
+
+// maxSpliced bounds the clients of a Splice: the one that is connected, and those whose end takes time.
+const maxSpliced = 4
+
+// Splice binds the client's socket and serves it until Close.
+func (b *Broker) Splice(c SpliceConfig) (*Splice, error) {
+	if max(len(c.ClientSecret), len(c.ServerSecret)) > secretSize {
+		return nil, fmt.Errorf("memif splice %s: secret longer than %d bytes", c.Path, secretSize)
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 2 * time.Second
+	}
+	socket, err := bind(c.Path, c.Mode)
+	if err != nil {
+		return nil, fmt.Errorf("memif splice %s: %w", c.Path, err)
+	}
+	s := &Splice{broker: b, config: c, socket: socket}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if !isAbstract(c.Path) {
+		s.file, _ = os.Lstat(c.Path)
+	}
+	s.number = b.listen(&brokeredListener{socket: socket, pending: maxSpliced, splice: s})
+	return s, nil
+}
+
+// Config returns the configuration.
+func (s *Splice) Config() SpliceConfig { return s.config }
+
+// State reports whether client and server are connected, or else why the server was not reached for the last client.
+func (s *Splice) State() (connected bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connected > 0, s.err
+}
+
+// Close removes the socket file if it is still the Splice's, and ends the connection. It does not wait for client and server.
+func (s *Splice) Close() {
+	s.once.Do(func() {
+		s.cancel()
+		if now, err := os.Lstat(s.config.Path); s.file != nil && err == nil && os.SameFile(s.file, now) {
+			_ = os.Remove(s.config.Path)
+		}
+		s.broker.unlisten(s.number)
+	})
+}
+
+// handle takes a note of the broker process, with the lock of the Broker held.
+func (s *Splice) handle(n note) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch n.kind {
+	case noteDial:
+		go s.dial(n)
+	case noteSpliced:
+		s.connected++
+	case noteParted:
+		s.connected--
+	}
+}
+
+// parted forgets the connections of an earlier broker process.
+func (s *Splice) parted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.connected = 0
+}
+
+// dial connects to the server for a client and passes the connection on.
+func (s *Splice) dial(n note) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.config.Timeout)
+	defer cancel()
+	server, err := s.config.Dial(ctx)
+	s.mu.Lock()
+	s.err = err
+	s.mu.Unlock()
+	answer := note{
+		kind: noteServer, listener: n.listener, client: n.client,
+		from: endpoint{s.config.ClientID, secretFieldOf([]byte(s.config.ClientSecret))},
+		to:   endpoint{s.config.ServerID, secretFieldOf([]byte(s.config.ServerSecret))},
+	}
+	if err != nil {
+		s.broker.answer(answer)
+		return
+	}
+	if raw, err := server.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { s.broker.answer(answer, int(fd)) })
+	}
+	_ = server.Close() // blocks only if the broker process has just ended and the server sent descriptors, and then only this goroutine
+}
+
+// answer sends a note.
+func (b *Broker) answer(n note, fds ...int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tell(n, fds...)
+}

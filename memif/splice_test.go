@@ -1,0 +1,231 @@
+package memif
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const clientSecret = "the client's own secret"
+
+// spliceLab is a Splice between clients and the server of a lab, which has hostileConfig.
+type spliceLab struct {
+	*lab
+	broker *Broker
+	splice *Splice
+}
+
+func newSpliceLab(t *testing.T) *spliceLab {
+	t.Helper()
+	s := &spliceLab{lab: newLab(t, ListenOptions{}), broker: newBroker(t)}
+	s.splice = spliceTo(t, s.broker, s.lab.Path())
+	return s
+}
+
+// spliceTo splices clients with the server of a path.
+func spliceTo(t *testing.T, b *Broker, path string) *Splice {
+	t.Helper()
+	splice, err := b.Splice(SpliceConfig{
+		Path: filepath.Join(t.TempDir(), "c"), ClientID: 7, ClientSecret: clientSecret, ServerID: hostileConfig.ID, ServerSecret: hostileConfig.Secret,
+		Dial: func(ctx context.Context) (*net.UnixConn, error) {
+			socket, err := new(net.Dialer).DialContext(ctx, "unixpacket", path)
+			if err != nil {
+				return nil, err
+			}
+			return socket.(*net.UnixConn), nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(splice.Close)
+	return splice
+}
+
+func (s *spliceLab) client() ClientConfig {
+	return ClientConfig{Socket: s.splice.Config().Path, ID: 7, Secret: clientSecret}
+}
+
+// connect connects a client through the Splice.
+func (s *spliceLab) connect(t *testing.T) (server, client *Conn) {
+	t.Helper()
+	client, err := Connect(t.Context(), s.client())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Close()
+		<-client.Gone()
+		client.Release()
+	})
+	server = await(t, s.connected, "connection")
+	t.Cleanup(server.Release)
+	return server, client
+}
+
+func (s *spliceLab) isConnected() bool {
+	connected, _ := s.splice.State()
+	return connected
+}
+
+func TestSpliceConnectsClientAndServer(t *testing.T) {
+	s := newSpliceLab(t)
+	s.add(t, hostileConfig)
+	if s.isConnected() {
+		t.Error("connected without a client")
+	}
+	server, client := s.connect(t)
+	bothWays(t, server, client)
+	eventually(t, "the Splice says so", s.isConnected)
+	client.Close()
+	_ = await(t, s.disconnected, "end of the connection")
+	server.Release()
+	eventually(t, "the Splice says so", func() bool { return !s.isConnected() })
+	again, other := s.connect(t)
+	bothWays(t, again, other)
+}
+
+func TestSpliceChecksTheClient(t *testing.T) {
+	s := newSpliceLab(t)
+	s.addReleasing(t, hostileConfig)
+	for want, change := range map[string]func(*ClientConfig){
+		"unmatched interface id": func(c *ClientConfig) { c.ID = hostileConfig.ID },
+		"secret required":        func(c *ClientConfig) { c.Secret = "" },
+		"incorrect secret":       func(c *ClientConfig) { c.Secret = hostileConfig.Secret },
+	} {
+		c := s.client()
+		change(&c)
+		if _, err := Connect(t.Context(), c); reasonFrom(err) != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if n := len(s.connected); n != 0 {
+		t.Errorf("the server has %d connections", n)
+	}
+}
+
+func TestSpliceWithoutAServer(t *testing.T) {
+	b := newBroker(t)
+	splice := spliceTo(t, b, filepath.Join(t.TempDir(), "missing"))
+	_, err := Connect(t.Context(), ClientConfig{Socket: splice.Config().Path, ID: 7, Secret: clientSecret})
+	if !strings.Contains(reasonFrom(err), "does not listen") {
+		t.Errorf("%v, want that the server does not listen", err)
+	}
+	if _, err := splice.State(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the Splice reports %v", err)
+	}
+}
+
+func TestClosedSpliceEndsItsConnection(t *testing.T) {
+	s := newSpliceLab(t)
+	s.add(t, hostileConfig)
+	_, client := s.connect(t)
+	s.splice.Close()
+	<-client.Gone()
+	_ = await(t, s.disconnected, "end of the connection")
+	if _, err := os.Lstat(s.splice.Config().Path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket file is there: %v", err)
+	}
+	eventually(t, "the broker has no listener", func() bool {
+		s.broker.mu.Lock()
+		defer s.broker.mu.Unlock()
+		return len(s.broker.listeners) == 0
+	})
+}
+
+func TestSpliceServesAgainAfterItsBrokerProcessWasKilled(t *testing.T) {
+	s := newSpliceLab(t)
+	s.add(t, hostileConfig)
+	server, client := s.connect(t)
+	s.broker.kill(t)
+	<-client.Gone()
+	_ = await(t, s.disconnected, "end of the connection")
+	server.Release()
+	eventually(t, "the Splice says so", func() bool { return !s.isConnected() })
+	server, client = s.connect(t)
+	bothWays(t, server, client)
+}
+
+// A descriptor that is neither memory nor an eventfd is replaced: the server gets no pipe, socket or file of the client.
+func TestSplicePassesOnlyMemoryAndEventfds(t *testing.T) {
+	s := newSpliceLab(t)
+	s.addReleasing(t, hostileConfig)
+	liar := newLiar(t, s.splice.Config().Path)
+	hello := start()
+	hello.id, hello.secret = 7, secretFieldOf([]byte(clientSecret))
+	liar.say(hello.encode(), -1)
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	liar.fds = append(liar.fds, pipe[:]...)
+	liar.say(newRegion{size: 4096}.encode(), pipe[0])
+	kind, reason := liar.firstAnswer()
+	if refused := await(t, s.refused, "refusal"); kind != disconnectMessage || !refused.IDKnown {
+		t.Errorf("answered %d %q, refused %v", kind, reason, refused.Err)
+	}
+}
+
+// A server that passes descriptors is hung up on, and the client gets none.
+func TestSplicePassesNoDescriptorsOfTheServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	splice := spliceTo(t, newBroker(t), path)
+	liar := newLiar(t, splice.Config().Path)
+	socket, err := listener.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := control{socket: socket}
+	defer socket.Close()
+	if err := server.send(newMessage(helloMessage), -1); err != nil {
+		t.Fatal(err)
+	}
+	if kind, _ := liar.answer(); kind != helloMessage {
+		t.Fatalf("answered %d, want the server's message", kind)
+	}
+	if err := server.send(newMessage(ackMessage), liar.eventfd()); err != nil {
+		t.Fatal(err)
+	}
+	if kind, _ := liar.answer(); kind != 0 {
+		t.Errorf("the client got message %d", kind)
+	}
+}
+
+// Descriptors whose close blocks take threads of the broker process only, and few.
+func TestSpliceBoundsItsClients(t *testing.T) {
+	s := newSpliceLab(t)
+	s.addReleasing(t, hostileConfig)
+	s.broker.giveLast(t, func() {
+		for range 10 * maxSpliced {
+			liar := newLiar(t, s.splice.Config().Path)
+			liar.sayWithLingering(ackMessage)
+			_ = liar.socket.Close()
+		}
+	})
+	eventually(t, "the threads of the broker process are blocked", func() bool { return closing(t, s.broker.alive(t)) == maxSpliced })
+	if n := closing(t, os.Getpid()); n > 0 {
+		t.Errorf("%d threads of this process are blocked in close", n)
+	}
+	other := spliceTo(t, s.broker, s.lab.Path())
+	client, err := Connect(t.Context(), ClientConfig{Socket: other.Config().Path, ID: 7, Secret: clientSecret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+	client.Release()
+	if err := unix.Kill(s.broker.alive(t), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = await(t, s.connected, "connection of the other Splice")
+}

@@ -1,0 +1,202 @@
+package memif
+
+import (
+	"crypto/subtle"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// reached is the Broker's reply to noteDial.
+type reached struct {
+	server   *net.UnixConn // nil: it does not listen
+	from, to endpoint
+}
+
+// reply hands a reply to the client that waits for it.
+func (p *brokerProcess) reply(n note, fds []int) {
+	d := reached{from: n.from, to: n.to}
+	if len(fds) == 1 {
+		if server, err := socketOf(fds[0]); err == nil {
+			d.server = server
+		}
+	}
+	p.mu.Lock()
+	waiting, is := p.dialing[n.client]
+	delete(p.dialing, n.client)
+	p.mu.Unlock()
+	if is {
+		waiting <- d
+	} else {
+		p.dispose(d.server)
+	}
+}
+
+// dispose closes a socket to a server without blocking.
+func (p *brokerProcess) dispose(server *net.UnixConn) {
+	if server != nil {
+		go (&relayed{process: p, socket: server}).dispose()
+	}
+}
+
+// splicedClient is a client of a Splice, in the broker process.
+type splicedClient struct {
+	*relayed
+	reached
+	spliced bool // client and server are connected
+}
+
+// run passes messages until an end hangs up, or the Splice is closed. The client is counted until both sockets are closed.
+func (c *splicedClient) run() {
+	defer c.relayed.dispose()
+	c.reached = c.dial()
+	if c.server == nil {
+		c.refuse("the server of this interface does not listen")
+		return
+	}
+	end := &relayed{process: c.process, socket: c.server}
+	defer end.dispose()
+	if !c.acceptor.join(c) {
+		return
+	}
+	defer c.acceptor.leave(c)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.toServer()
+		c.part()
+	}()
+	c.toClient()
+	c.part()
+	<-done
+}
+
+// dial asks the Broker for the server.
+func (c *splicedClient) dial() reached {
+	p, reply := c.process, make(chan reached, 1)
+	p.mu.Lock()
+	p.dialing[c.number] = reply
+	p.mu.Unlock()
+	if sendNote(p.channel, note{kind: noteDial, listener: c.acceptor.number, client: c.number}) == nil {
+		select {
+		case d := <-reply:
+			return d
+		case <-c.acceptor.ended: // the Broker does not reply any more
+		}
+	}
+	p.mu.Lock()
+	_, waiting := p.dialing[c.number]
+	delete(p.dialing, c.number)
+	p.mu.Unlock()
+	if !waiting {
+		p.dispose((<-reply).server)
+	}
+	return reached{}
+}
+
+func (c *splicedClient) refuse(reason string) {
+	peer := control{socket: c.socket}
+	_ = peer.send(disconnection(refusal(reason)), -1)
+}
+
+// part shuts both sockets down. What an end has sent before still reaches the other one.
+func (c *splicedClient) part() {
+	c.shutdown()
+	_ = c.server.CloseWrite()
+	_ = c.server.CloseRead()
+}
+
+// toServer passes on what the client sends, and translates INIT.
+func (c *splicedClient) toServer() {
+	peer := control{socket: c.socket}
+	for {
+		m, fd, err := peer.receive()
+		if err != nil {
+			return
+		}
+		if m.kind() == initMessage {
+			if reason := c.translate(m); reason != "" {
+				_ = unix.Close(fd)
+				c.refuse(reason)
+				return
+			}
+		}
+		if c.process.pass(c.server, m, fd) != nil {
+			return
+		}
+	}
+}
+
+// translate checks what the client says that it is, and replaces it with what the server expects.
+func (c *splicedClient) translate(m *message) (reason string) {
+	i := decodeInitiation(m)
+	switch {
+	case i.id != c.from.id:
+		return "unmatched interface id"
+	case c.from.secret != secretField{} && i.secret == secretField{}:
+		return "secret required"
+	case c.from.secret != secretField{} && subtle.ConstantTimeCompare(i.secret[:], c.from.secret[:]) != 1:
+		return "incorrect secret"
+	}
+	i.id, i.secret = c.to.id, c.to.secret
+	*m = *i.encode()
+	return ""
+}
+
+// toClient passes on what the server sends, without descriptors: a server sends none.
+func (c *splicedClient) toClient() {
+	server, peer := control{socket: c.server}, control{socket: c.socket}
+	for {
+		m, fd, err := server.receive()
+		if err != nil {
+			return
+		}
+		if fd >= 0 {
+			_ = unix.Close(fd)
+			return
+		}
+		if m.kind() == connectedMessage {
+			c.acceptor.tell(c)
+		}
+		if peer.send(m, -1) != nil {
+			return
+		}
+	}
+}
+
+// join adds a client that has its server; false: the socket is closing.
+func (d *acceptor) join(c *splicedClient) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closing {
+		d.spliced[c] = true
+	}
+	return !d.closing
+}
+
+// tell says that a client is connected.
+func (d *acceptor) tell(c *splicedClient) {
+	if !c.spliced {
+		c.spliced = true
+		_ = sendNote(d.process.channel, note{kind: noteSpliced, listener: d.number})
+	}
+}
+
+// leave removes a client.
+func (d *acceptor) leave(c *splicedClient) {
+	d.mu.Lock()
+	delete(d.spliced, c)
+	d.mu.Unlock()
+	if c.spliced {
+		_ = sendNote(d.process.channel, note{kind: noteParted, listener: d.number})
+	}
+}
+
+// part ends the connections of all clients of a Splice.
+func (d *acceptor) part() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for c := range d.spliced {
+		c.part()
+	}
+}
