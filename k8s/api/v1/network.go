@@ -48,6 +48,8 @@ const FinalizerInUse = "contivpp.io/in-use"
 // +kubebuilder:validation:XValidation:rule="!has(self.mtu) || self.mtu >= 1280 || !has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 4)",message="with IPv6 the mtu must be at least 1280"
 // +kubebuilder:validation:XValidation:rule="!has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 6 || (cidr(c).prefixLength() <= self.blockSize && self.blockSize <= cidr(c).prefixLength() + 32))",message="blockSize is not within the IPv4 CIDR"
 // +kubebuilder:validation:XValidation:rule="!has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 4 || cidr(c).prefixLength() <= self.blockSizeV6)",message="blockSizeV6 is not within the IPv6 CIDR"
+// +kubebuilder:validation:XValidation:rule="!has(self.direct) || !self.direct || self.type == 'L2' && (!has(self.cidrs) || self.cidrs.size() == 0) && (!has(self.antiSpoof) || !self.antiSpoof)",message="a direct network is of type L2 and has neither cidrs nor antiSpoof: the dataplane does not see its packets"
+// +kubebuilder:validation:XValidation:rule="(has(self.direct) && self.direct) == (has(oldSelf.direct) && oldSelf.direct)",message="direct cannot be changed"
 type CustomNetworkSpec struct {
 	// How its interfaces are connected. L2: one bridge domain, all interfaces share a subnet and a broadcast domain.
 	// L3: one VRF, each interface has its own address and all packets are routed. Cannot be changed.
@@ -98,6 +100,11 @@ type CustomNetworkSpec struct {
 	// Whether pods may send only from their own MAC and IP addresses.
 	// +optional
 	AntiSpoof bool `json:"antiSpoof,omitempty"`
+
+	// Whether the network connects two memifs of a node, a client and a server (option role), without the dataplane: they share memory.
+	// Pods configure their addresses themselves, and policies that select a member disconnect it. Cannot be changed.
+	// +optional
+	Direct bool `json:"direct,omitempty"`
 }
 
 // NetworkType is the way in which the interfaces of a network are connected.
