@@ -152,52 +152,65 @@ func TestSpliceServesAgainAfterItsBrokerProcessWasKilled(t *testing.T) {
 	bothWays(t, server, client)
 }
 
-// A descriptor that is neither memory nor an eventfd is replaced: the server gets no pipe, socket or file of the client.
-func TestSplicePassesOnlyMemoryAndEventfds(t *testing.T) {
-	s := newSpliceLab(t)
-	s.addReleasing(t, hostileConfig)
-	liar := newLiar(t, s.splice.Config().Path)
-	hello := start()
-	hello.id, hello.secret = 7, secretFieldOf([]byte(clientSecret))
-	liar.say(hello.encode(), -1)
-	var pipe [2]int
-	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
-	liar.fds = append(liar.fds, pipe[:]...)
-	liar.say(newRegion{size: 4096}.encode(), pipe[0])
-	kind, reason := liar.firstAnswer()
-	if refused := await(t, s.refused, "refusal"); kind != disconnectMessage || !refused.IDKnown {
-		t.Errorf("answered %d %q, refused %v", kind, reason, refused.Err)
-	}
-}
-
-// A server that passes descriptors is hung up on, and the client gets none.
-func TestSplicePassesNoDescriptorsOfTheServer(t *testing.T) {
+// rawSplice is a Splice between a client and a server that send any message.
+func rawSplice(t *testing.T) (client *liar, server *control) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	t.Cleanup(func() { _ = listener.Close() })
 	splice := spliceTo(t, newBroker(t), path)
-	liar := newLiar(t, splice.Config().Path)
+	client = newLiar(t, splice.Config().Path)
 	socket, err := listener.AcceptUnix()
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := control{socket: socket}
-	defer socket.Close()
+	t.Cleanup(func() { _ = socket.Close() })
+	server = &control{socket: socket}
 	if err := server.send(newMessage(helloMessage), -1); err != nil {
 		t.Fatal(err)
 	}
-	if kind, _ := liar.answer(); kind != helloMessage {
-		t.Fatalf("answered %d, want the server's message", kind)
+	if kind, _ := client.answer(); kind != helloMessage {
+		t.Fatalf("the client got %d, want the server's message", kind)
 	}
-	if err := server.send(newMessage(ackMessage), liar.eventfd()); err != nil {
+	return client, server
+}
+
+// A descriptor that is neither memory nor an eventfd is replaced by one of /dev/null: the server gets no pipe, socket or file of the client.
+func TestSplicePassesOnlyMemoryAndEventfds(t *testing.T) {
+	client, server := rawSplice(t)
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
-	if kind, _ := liar.answer(); kind != 0 {
+	client.fds = append(client.fds, pipe[:]...)
+	memory, null := uint32(unix.S_IFREG), uint32(unix.S_IFCHR)
+	for _, sent := range []struct {
+		fd   int
+		kind uint32
+	}{{client.memfd(4096, unix.MFD_ALLOW_SEALING), memory}, {client.eventfd(), 0}, {pipe[0], null}} {
+		client.say(newRegion{size: 4096}.encode(), sent.fd)
+		m, fd, err := server.receive()
+		if err != nil || m.kind() != addRegionMessage {
+			t.Fatalf("the server got %v, %v", m, err)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != sent.kind {
+			t.Errorf("the server got a descriptor of mode %#o, %v; want %#o", st.Mode, err, sent.kind)
+		}
+		_ = unix.Close(fd)
+	}
+}
+
+// A server that passes descriptors is hung up on, and the client gets none.
+func TestSplicePassesNoDescriptorsOfTheServer(t *testing.T) {
+	client, server := rawSplice(t)
+	if err := server.send(newMessage(ackMessage), client.eventfd()); err != nil {
+		t.Fatal(err)
+	}
+	if kind, _ := client.answer(); kind != 0 {
 		t.Errorf("the client got message %d", kind)
 	}
 }

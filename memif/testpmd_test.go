@@ -293,3 +293,25 @@ func TestTestpmdAndServerSurviveEachOther(t *testing.T) {
 	second.restartPort()
 	echo(t, second.await(t, again), 1000)
 }
+
+// testpmd listens on an abstract socket, as it does by default. It connects; that it forwards as a server is not tested.
+func TestTestpmdIsTheServerOfASplice(t *testing.T) {
+	requireTestpmd(t)
+	name := fmt.Sprintf("weft-test-%d/m1", os.Getpid())
+	runTestpmd(t, []string{
+		"--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--file-prefix", fmt.Sprintf("wefts%d", os.Getpid()), "--lcores", "0@(0-1),1@(0-1)",
+		"--vdev", "net_memif0,role=server,id=1,socket=" + name + ",secret=" + string(hostileConfig.Secret),
+		"--", "-i", "--total-num-mbufs=20000", "--mbcache=256", "--auto-start", "--no-lsc-interrupt", "--nb-cores=1", "--no-flush-rx", "--forward-mode=io",
+	})
+	splice := spliceTo(t, newBroker(t), "@"+name)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	client, err := Dial(ctx, ClientConfig{Socket: splice.Config().Path, ID: 7, Secret: clientSecret}, ClientEvents{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if info, connected := client.Info(); !connected || info.RxQueues != 1 || info.TxQueues != 1 {
+		t.Errorf("connected %t with %+v", connected, info)
+	}
+}

@@ -1,29 +1,20 @@
 package linux
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/wire"
 )
 
-// abstractSize is the size of the name of an abstract socket with its first NUL.
-const abstractSize = 108
-
-// DialAbstract connects to the socket "@name" (SOCK_SEQPACKET) in a network namespace. Programs that bind a whole sockaddr_un, such as
-// DPDK's net_memif, pad the name with NULs, which are part of it: both names are tried.
+// DialAbstract connects to the socket "@name" (SOCK_SEQPACKET) in a network namespace. It does not wait: a server with a full backlog refuses.
 func DialAbstract(netns wire.Namespace, name string) (*net.UnixConn, error) {
-	padded := name + strings.Repeat("\x00", max(abstractSize-len(name), 0))
 	var conn *net.UnixConn
 	err := inNamespace(netns.Path, netnsID{netns.Inode, netns.Device}, func(*handle) (err error) {
-		if conn, err = dialSeqpacket(name); errors.Is(err, unix.ECONNREFUSED) {
-			conn, err = dialSeqpacket(padded)
-		}
+		conn, err = dialSeqpacket(name)
 		return err
 	})
 	if err != nil {
@@ -32,7 +23,6 @@ func DialAbstract(netns wire.Namespace, name string) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// dialSeqpacket does not wait: a server with a full backlog refuses.
 func dialSeqpacket(name string) (*net.UnixConn, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
