@@ -19,6 +19,9 @@ func probeCommand(c *client) *cobra.Command {
 	}
 	serve.Flags().Uint16Var(&port, "port", probe.Port, "port of TCP and UDP")
 	cmd.AddCommand(serve, &cobra.Command{
+		Use: "tap", Short: "Makes a tap of each memif of the container", Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return probe.Tap(cmd.Context(), c.out) },
+	}, &cobra.Command{
 		Use: "interfaces", Short: "Prints the interfaces of the pod as JSON", Args: usage(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			found, err := probe.Interfaces()

@@ -10,8 +10,11 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/memif/echo"
+	"github.com/weftnet/weft/memif/kerneltap"
 )
 
 // Limits of the server, whose clients are the probe pods of one test.
@@ -62,14 +65,30 @@ func serveMemifs(ctx context.Context, running *sync.WaitGroup, out io.Writer) er
 		return err
 	}
 	for _, d := range e.Interfaces {
-		events := memif.ClientEvents{
-			Connected:    func(memif.Info) { fmt.Fprintf(out, "%s: connected\n", d.Name) },
-			Disconnected: func(err error) { fmt.Fprintf(out, "%s: disconnected: %v\n", d.Name, err) },
-			Failed:       func(err error) { fmt.Fprintf(out, "%s: not connected: %v\n", d.Name, err) },
-		}
-		running.Go(func() { echo.Serve(ctx, e.Client(d), d, events) })
+		running.Go(func() { echo.Serve(ctx, e.Client(d), d, eventsOf(d, out)) })
 	}
 	return nil
+}
+
+func eventsOf(d memif.Description, out io.Writer) memif.ClientEvents {
+	return memif.ClientEvents{
+		Connected:    func(memif.Info) { fmt.Fprintf(out, "%s: connected\n", d.Name) },
+		Disconnected: func(err error) { fmt.Fprintf(out, "%s: disconnected: %v\n", d.Name, err) },
+		Failed:       func(err error) { fmt.Fprintf(out, "%s: not connected: %v\n", d.Name, err) },
+	}
+}
+
+// Tap makes each memif of the container a tap of the pod's kernel, until ctx ends.
+func Tap(ctx context.Context, out io.Writer) error {
+	e, err := memif.ReadEnvironment()
+	if err != nil {
+		return err
+	}
+	taps, ctx := errgroup.WithContext(ctx)
+	for _, d := range e.Interfaces {
+		taps.Go(func() error { return kerneltap.Serve(ctx, e.Client(d), d, eventsOf(d, out)) })
+	}
+	return taps.Wait()
 }
 
 // echoStreams echoes the bytes of each connection, until the listener is closed.

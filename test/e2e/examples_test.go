@@ -152,7 +152,7 @@ func (s *space) applyExample(e example) {
 	}
 }
 
-// adapt makes a pod, or the template at path, run programs of the image of the tests. A pod of its own runs on the given node.
+// adapt makes a pod, or the template at path, run programs of the image of the tests. A pod of its own runs on the given node, unless it has an affinity.
 func adapt(object map[string]any, path []string, node string) error {
 	field := func(more ...string) []string { return append(slices.Clone(path), more...) }
 	for _, kind := range []string{"containers", "initContainers"} {
@@ -184,7 +184,8 @@ func adapt(object map[string]any, path []string, node string) error {
 			return err
 		}
 	}
-	if len(path) > 0 || object["kind"] != "Pod" {
+	_, isPlaced, _ := unstructured.NestedMap(object, "spec", "affinity")
+	if len(path) > 0 || object["kind"] != "Pod" || isPlaced {
 		return nil
 	}
 	return unstructured.SetNestedStringMap(object, map[string]string{corev1.LabelHostname: node}, "spec", "nodeSelector")

@@ -66,43 +66,32 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return join(ctx, e, chosen, out)
 }
 
-// join makes the taps and connects to the memifs.
+// join makes the taps and connects the memifs, all at once: the other end of a direct memif may wait for another one.
 func join(ctx context.Context, e *memif.Environment, chosen []memif.Description, out io.Writer) error {
-	var running sync.WaitGroup
-	defer running.Wait()
 	var lines sync.Mutex
 	say := func(name string, what any) {
 		lines.Lock()
 		defer lines.Unlock()
 		fmt.Fprintf(out, "%s: %v\n", name, what)
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var running sync.WaitGroup
 	for _, d := range chosen {
-		tap, err := kerneltap.New(d)
-		if err != nil {
-			return err
-		}
-		running.Go(func() {
-			<-ctx.Done()
-			_ = tap.Close()
-		})
-		client, err := memif.Dial(ctx, e.Client(d), memif.ClientEvents{
+		events := memif.ClientEvents{
 			Connected:    func(memif.Info) { say(d.Name, "connected") },
 			Disconnected: func(err error) { say(d.Name, err) },
 			Failed:       func(err error) { say(d.Name, err) },
-		})
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("connect %s: %w", d.Name, err)
 		}
 		running.Go(func() {
-			tap.Forward(ctx, client)
-			_ = client.Close()
+			if err := kerneltap.Serve(ctx, e.Client(d), d, events); err != nil {
+				stop(err)
+			}
 		})
 	}
-	<-ctx.Done()
+	running.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
 	return nil
 }
