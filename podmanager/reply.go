@@ -83,8 +83,11 @@ func dnsOf(d pod.DNS) *weftv1.DNS {
 }
 
 func socketPath(in pod.Interface) string {
-	if in.Memif == nil {
+	switch {
+	case in.Memif == nil, in.Memif.Role == pod.RoleServer: // which listens in its network namespace
 		return ""
+	case in.Memif.IsDirect():
+		return in.Memif.DirectSocket()
 	}
 	return in.Memif.SocketPath
 }

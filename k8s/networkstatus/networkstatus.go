@@ -91,12 +91,19 @@ func statusesOf(a *pod.Attachment) []networkStatus {
 	return list
 }
 
-// deviceInfoOf describes a memif; nil for other types. The node creates the socket and the container connects: its role is slave.
+// deviceInfoOf describes a memif; nil for other types. The container connects, as slave, unless it is the server of a direct network.
 func deviceInfoOf(in *pod.Interface) *deviceInfo {
 	if in.Memif == nil {
 		return nil
 	}
-	return &deviceInfo{Type: pod.TypeMemif, Version: "1.1.0", Memif: &memifInfo{Role: "slave", Path: in.Memif.SocketPath, Mode: in.Memif.Mode}}
+	info := &memifInfo{Role: "slave", Path: in.Memif.SocketPath, Mode: in.Memif.Mode}
+	switch in.Memif.Role {
+	case pod.RoleClient:
+		info.Path = in.Memif.DirectSocket()
+	case pod.RoleServer:
+		info.Role, info.Path = "master", in.ServerSocket()
+	}
+	return &deviceInfo{Type: pod.TypeMemif, Version: "1.1.0", Memif: info}
 }
 
 // ErrNone means that a pod does not have the annotation yet.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,5 +157,24 @@ func TestAddressesOfAnInterfaceAreReadFromTheStatus(t *testing.T) {
 	}
 	if _, err := networkstatus.AddressesOn(nil, "eth0"); !errors.Is(err, networkstatus.ErrNone) {
 		t.Errorf("without the annotation: error %v", err)
+	}
+}
+
+// The ends of a direct network are not on the dataplane's socket.
+func TestEndsOfADirectNetworkHaveTheirOwnSocketsAndRoles(t *testing.T) {
+	a := pod.Attachment{Key: pod.Key{Network: "weft", ContainerID: "c", IfName: "eth0"}, Interfaces: []pod.Interface{
+		{Name: "eth0", Type: "tap", MAC: "02:00:00:00:00:01", MTU: 1400},
+		{Name: "m1", Type: "memif", Network: "pair", Memif: &pod.Memif{SocketPath: "/run/weft/memif/abc/memif.sock", Mode: "ethernet", ID: 1, Role: pod.RoleClient}},
+		{Name: "m2", Type: "memif", Network: "other", Memif: &pod.Memif{SocketPath: "/run/weft/memif/abc/memif.sock", Mode: "ethernet", ID: 2, Role: pod.RoleServer}},
+	}}
+	text, _ := networkstatus.Of([]pod.Attachment{a})
+	plain := strings.Join(strings.Fields(text), " ")
+	for _, want := range []string{
+		`"memif": { "role": "slave", "path": "/run/weft/memif/abc/d1.sock", "mode": "ethernet" }`,
+		`"memif": { "role": "master", "path": "@weft/m2", "mode": "ethernet" }`,
+	} {
+		if !strings.Contains(plain, want) {
+			t.Errorf("%s\nlacks %s", text, want)
+		}
 	}
 }
