@@ -26,6 +26,19 @@ func requests(interfaces, options string) map[string]any {
 	}}}
 }
 
+// podWithMemif makes a pod of the cluster whose container has a memif.
+func (l *lab) podWithMemif(server *k8stest.Server, name string) (*node.Pod, kubelettest.Container) {
+	l.Helper()
+	p := l.pod(name)
+	p.Namespace = "lab"
+	l.put(server, p, nil)
+	containers, err := l.Admit(l.Context(), p, kubelettest.Container{Name: "vnf", Limit: 1})
+	if err != nil {
+		l.Fatal(err)
+	}
+	return p, containers[0]
+}
+
 // The dataplane does not see the packets of a direct network, so it cannot enforce a policy there: one that selects either member
 // disconnects both.
 func TestPolicyDisconnectsADirectNetwork(t *testing.T) {
@@ -34,17 +47,8 @@ func TestPolicyDisconnectsADirectNetwork(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "pair"}, Spec: v1.CustomNetworkSpec{Type: v1.L2, Direct: true},
 	})
 	l := clusterLabWith(t, server, node.Options{EnforcePolicies: true, Memifs: 8})
-	a, b := l.pod("a"), l.pod("b")
-	given := make(map[string]kubelettest.Container)
-	for _, p := range []*node.Pod{a, b} {
-		p.Namespace = "lab"
-		l.put(server, p, nil)
-		containers, err := l.Admit(t.Context(), p, kubelettest.Container{Name: "vnf", Limit: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		given[p.Name] = containers[0]
-	}
+	a, givenA := l.podWithMemif(server, "a")
+	b, givenB := l.podWithMemif(server, "b")
 	says := func(want string) func() bool {
 		return func() bool {
 			text, err := l.Weftctl(t.Context(), "pod", "lab/a")
@@ -65,11 +69,11 @@ func TestPolicyDisconnectsADirectNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if _, err := listener.Add(memif.Config{ID: 1, Secret: memif.Secret(given["a"].Envs["MEMIF_SECRET"])}); err != nil {
+	if _, err := listener.Add(memif.Config{ID: 1, Secret: memif.Secret(givenA.Envs["MEMIF_SECRET"])}); err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(given["b"].Mounts[0].HostPath, "d1.sock")
-	client, err := memif.Dial(t.Context(), memif.ClientConfig{Socket: socket, ID: 1, Secret: memif.Secret(given["b"].Envs["MEMIF_SECRET"])}, memif.ClientEvents{})
+	socket := filepath.Join(givenB.Mounts[0].HostPath, "d1.sock")
+	client, err := memif.Dial(t.Context(), memif.ClientConfig{Socket: socket, ID: 1, Secret: memif.Secret(givenB.Envs["MEMIF_SECRET"])}, memif.ClientEvents{})
 	if err != nil {
 		t.Fatal(err)
 	}
