@@ -143,8 +143,8 @@ func TestPagesThatApplyManifestsMakeTheirImage(t *testing.T) {
 			}
 		}
 	}
-	if checked < 2 {
-		t.Errorf("checked %d pages", checked)
+	if checked == 0 {
+		t.Error("no page applies weft.yaml")
 	}
 }
 
