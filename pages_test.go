@@ -143,21 +143,28 @@ func TestPagesThatApplyManifestsMakeTheirImage(t *testing.T) {
 			}
 		}
 	}
-	if checked < 2 {
-		t.Errorf("checked %d pages", checked)
+	if checked == 0 {
+		t.Error("no page applies weft.yaml")
 	}
 }
 
 // The programs of the pages are excerpts of examples, which the tests of their packages compile.
 func TestGoOfPagesIsFromExamples(t *testing.T) {
-	examples := read(t, "memif/example_test.go")
+	files, err := filepath.Glob("memif/examples/*/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var examples strings.Builder
+	for _, file := range append(files, "memif/example_test.go") {
+		examples.WriteString(read(t, file))
+	}
 	excerpts := 0
 	for _, p := range allPages(t) {
 		for _, b := range p.Blocks {
 			if b.Language == "go" {
 				excerpts++
-				if !strings.Contains(examples, b.Text) {
-					t.Errorf("%s:%d: memif/example_test.go does not have these lines", p.Path, b.Line)
+				if !strings.Contains(examples.String(), b.Text) {
+					t.Errorf("%s:%d: no example of memif has these lines", p.Path, b.Line)
 				}
 			}
 		}

@@ -48,8 +48,6 @@ func serveLimits(t testing.TB) *mutating.Plugin {
 	var b admissionv1.MutatingAdmissionPolicyBinding
 	must(t, yaml.UnmarshalStrict(documents[0], &p))
 	must(t, yaml.UnmarshalStrict(documents[1], &b))
-	c, equivalent := p.Spec.MatchConstraints, admissionv1.Equivalent
-	c.NamespaceSelector, c.ObjectSelector, c.MatchPolicy = &metav1.LabelSelector{}, &metav1.LabelSelector{}, &equivalent
 	must(t, native.Tracker().Add(&p))
 	must(t, native.Tracker().Add(&b))
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})

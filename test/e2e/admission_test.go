@@ -64,3 +64,25 @@ func TestMemifLimitIsSetFromTheAnnotation(t *testing.T) {
 	}))
 	s.ready(fmt.Sprint("memif-", try))
 }
+
+// Tools for GitOps apply the manifests repeatedly and report each change.
+func TestManifestsAppliedAgainChangeNothing(t *testing.T) {
+	needWeft(t)
+	s := newSpace(t)
+	arguments := []string{"apply"}
+	for _, name := range []string{"crds", "rbac.yaml", "admission.yaml", "annotate.yaml", "pods.yaml"} {
+		arguments = append(arguments, "-f", filepath.Join("..", "..", "k8s", "manifests", name))
+	}
+	out, err := s.c.Kubectl(t.Context(), nil, arguments...)
+	s.must(err)
+	unchanged := 0
+	for line := range strings.Lines(string(out)) {
+		if !strings.HasSuffix(line, " unchanged\n") {
+			t.Errorf("applied again: %s", line)
+		}
+		unchanged++
+	}
+	if unchanged < 30 {
+		t.Errorf("%d objects were applied:\n%s", unchanged, out)
+	}
+}

@@ -84,7 +84,8 @@ func TestHelmAcceptsTheChart(t *testing.T) {
 }
 
 // Helm takes over an installation by kubectl, upgrades a definition of an earlier version, and a changed configuration replaces the agents while
-// traffic continues and the dataplane stays.
+// traffic continues and the dataplane stays. The API server lets kubectl own the fields that Helm took over without a change, so the first change
+// of them needs --force-conflicts again; later ones do not.
 func TestHelmUpgradesDefinitionsAndConfiguration(t *testing.T) {
 	if weft.OnVPP() {
 		t.Skip("the cluster was installed with the dataplane VPP")
@@ -109,7 +110,11 @@ func TestHelmUpgradesDefinitionsAndConfiguration(t *testing.T) {
 		t.Errorf("Helm did not upgrade the definition: %q, want %q", now, before)
 	}
 	agents, dataplanes := s.uids("agent"), s.uids("vswitch")
-	_, err = s.helm("upgrade", "weft", helmChart, "-n", system, "--reuse-values", "--wait", "--timeout", "3m", "--set", "config.log.level=debug")
+	change := []string{"upgrade", "weft", helmChart, "-n", system, "--reuse-values", "--wait", "--timeout", "3m", "--set", "config.log.level=debug"}
+	if _, err := s.helm(change...); err == nil || !strings.Contains(err.Error(), "conflict") {
+		t.Errorf("Helm changes what kubectl owns too: %v", err)
+	}
+	_, err = s.helm(append(change, "--force-conflicts")...)
 	s.must(err)
 	for uid := range s.uids("agent") {
 		if agents[uid] {
@@ -127,7 +132,9 @@ func TestHelmUpgradesDefinitionsAndConfiguration(t *testing.T) {
 		t.Errorf("settings of the agent:\n%s", settings)
 	}
 	s.flows([]*corev1.Pod{load})
-	s.run("after-the-upgrade", "n2")
+	_, err = s.helm("upgrade", "weft", helmChart, "-n", system, "--reuse-values", "--wait", "--timeout", "3m", "--set", "config.log.level=info")
+	s.must(err)
+	s.run("after-the-upgrades", "n2")
 	if _, err := s.helm("upgrade", "weft", helmChart, "-n", system, "--reuse-values", "--set", "vswitch.worker=2"); err == nil {
 		t.Error("Helm accepts a typing error")
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -159,6 +160,41 @@ func TestMemifIsReachableFromTheOtherNode(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// connectedLine is the first line of pingcounter, with an address of each family.
+var connectedLine = regexp.MustCompile(`m1: connected, addresses \[(\S+)/\d+ (\S+)/\d+\]`)
+
+// docs/functions.md starts from this program.
+func TestPingcounterAnswersAndPrintsInAPod(t *testing.T) {
+	needWeft(t)
+	s := newSpace(t)
+	s.apply(twoNetworks)
+	s.createWith("function", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
+		spec.Containers[0].Image = weft.Image
+		spec.Containers[0].Command, spec.Containers[0].Args = []string{"/usr/local/bin/pingcounter"}, nil
+		spec.Containers[0].Resources.Limits = corev1.ResourceList{"contivpp.io/memif": resource.MustParse("1")}
+	})
+	s.createWith("client", "n2", "blue/tap/e2e-blue", nil)
+	s.ready("function")
+	client := s.ready("client")
+	printed := func(pattern *regexp.Regexp) (found []string) {
+		s.must(cluster.Eventually(t.Context(), "the program prints "+pattern.String(), func(ctx context.Context) error {
+			text, err := s.c.Client.CoreV1().Pods(s.name).GetLogs("function", &corev1.PodLogOptions{}).DoRaw(ctx)
+			if found = pattern.FindStringSubmatch(string(text)); err == nil && found == nil {
+				err = fmt.Errorf("it printed %q", text)
+			}
+			return err
+		}))
+		return found
+	}
+	for _, address := range printed(connectedLine)[1:] {
+		s.must(cluster.Eventually(t.Context(), "client reaches "+address, func(ctx context.Context) error {
+			_, err := s.c.Exec(ctx, client, "ping", address, "3")
+			return err
+		}))
+	}
+	printed(regexp.MustCompile(`m1: reply 6, \d+ bytes`))
 }
 
 // memif returns the addresses of a memif from the file in the pod.

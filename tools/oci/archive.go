@@ -110,6 +110,13 @@ func AddFile(w *tar.Writer, name string, mode int64, content []byte) error {
 	return err
 }
 
+// AddLink adds a symbolic link.
+func AddLink(w *tar.Writer, name, target string) error {
+	h := header(tar.TypeSymlink, name, 0o777)
+	h.Linkname = target
+	return w.WriteHeader(h)
+}
+
 // header returns a header without the time and the owner of the file.
 func header(kind byte, name string, mode int64) *tar.Header {
 	return &tar.Header{Typeflag: kind, Name: name, Mode: mode, ModTime: epoch, Format: tar.FormatUSTAR}

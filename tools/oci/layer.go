@@ -47,9 +47,7 @@ func Layer(dir, arch string) ([]byte, error) {
 		}
 	}
 	for _, l := range links {
-		h := header(tar.TypeSymlink, l.path, 0o777)
-		h.Linkname = l.target
-		if err := w.WriteHeader(h); err != nil {
+		if err := AddLink(w, l.path, l.target); err != nil {
 			return nil, fmt.Errorf("pack %s: %w", l.path, err)
 		}
 	}

@@ -11,6 +11,9 @@ import (
 	"github.com/weftnet/weft/tools/oci"
 )
 
+// links are names of weftctl by which kubectl finds its plugin and the completion of it.
+var links = []string{"kubectl-weft", "kubectl_complete-weft"}
+
 // programs returns an archive of the programs for an architecture.
 func (o options) programs(arch string) ([]byte, error) {
 	root := fmt.Sprintf("weft_%s_linux_%s/", o.version, arch)
@@ -21,6 +24,11 @@ func (o options) programs(arch string) ([]byte, error) {
 				return err
 			}
 			if err := oci.AddFile(w, root+name, 0o755, content); err != nil {
+				return err
+			}
+		}
+		for _, link := range links {
+			if err := oci.AddLink(w, root+link, "weftctl"); err != nil {
 				return err
 			}
 		}

@@ -91,7 +91,8 @@ func TestARelease(t *testing.T) {
 	t.Run("archives of programs", func(t *testing.T) {
 		root := "weft_" + version + "_linux_arm64/"
 		content, err := os.ReadFile(filepath.Join(from, "arm64", "weftctl"))
-		if got := unpacked(t, files["weft_"+version+"_linux_arm64.tar.gz"]); err != nil || len(got) != 5 || !bytes.Equal(got[root+"weftctl"], content) || len(got[root+"LICENSE"]) == 0 {
+		if got := unpacked(t, files["weft_"+version+"_linux_arm64.tar.gz"]); err != nil || len(got) != 7 || !bytes.Equal(got[root+"weftctl"], content) ||
+			string(got[root+"kubectl-weft"]) != "-> weftctl" || string(got[root+"kubectl_complete-weft"]) != "-> weftctl" || len(got[root+"LICENSE"]) == 0 {
 			t.Errorf("%d files (%v)", len(got), err)
 		}
 	})
@@ -281,6 +282,9 @@ func untar(t *testing.T, from io.Reader) map[string][]byte {
 		}
 		if files[h.Name], err = io.ReadAll(r); err != nil {
 			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeSymlink {
+			files[h.Name] = []byte("-> " + h.Linkname)
 		}
 	}
 }

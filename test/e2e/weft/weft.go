@@ -37,10 +37,10 @@ type Weft struct{}
 // Name returns the name in reports.
 func (Weft) Name() string { return "weft" }
 
-// Images returns the image of all containers, an example of a program in a pod, the image for upgrades of agents, and VPP's image if the
+// Images returns the image of all containers, with examples of programs in pods, the image for upgrades of agents, and VPP's image if the
 // nodes run on VPP.
 func (Weft) Images(ctx context.Context) ([]image.Image, error) {
-	files, err := find("weft-agent", "weft-cni", "weft-vswitch", "weftctl", "icmpresponder", "memiftap")
+	files, err := find("weft-agent", "weft-cni", "weft-vswitch", "weftctl", "icmpresponder", "memiftap", "pingcounter")
 	if err != nil {
 		return nil, err
 	}
