@@ -17,9 +17,10 @@ type Matches struct{ Packets, Bytes uint64 }
 // matchesPattern selects the counters of ACLs.
 const matchesPattern = "^/acl/[0-9]+/matches$"
 
-// countMatches makes the dataplane count matches by rule.
+// countMatches makes the dataplane count matches by rule. It waits for a ping after the message, as after a dump, because the reply of VPP has
+// the message id of acl_del_reply (vl_api_acl_stats_intf_counters_enable_t_handler in acl.c of 25.10 and 26.06). The message cannot fail.
 func (s *session) countMatches(ctx context.Context, limit time.Duration) error {
-	r := ask("acl_stats_intf_counters_enable", &acl.ACLStatsIntfCountersEnable{Enable: true}, &acl.ACLStatsIntfCountersEnableReply{})
+	r := askAll(&acl.ACLStatsIntfCountersEnable{Enable: true}, &acl.ACLStatsIntfCountersEnableReply{})
 	s.exchange(ctx, limit, []*request{r})
 	return r.fault()
 }
