@@ -72,8 +72,14 @@ func validateACL(name string, v wire.ACL) error {
 			return fmt.Errorf("rule %d: %w", n, err)
 		}
 	}
+	if n := len(byProtocol(v.Rules)); n > maxACLRules {
+		return fmt.Errorf("%d rules do not fit into a message: at most %d", n, maxACLRules)
+	}
 	return nil
 }
+
+// maxACLRules is the number of rules of 48 bytes that fit into a message for sure: see maxMessage.
+const maxACLRules = 80_000
 
 func validateACLRule(r wire.ACLRule) error {
 	isAny := r.Protocols == wire.Range{}

@@ -28,6 +28,16 @@ func aclOn(iface, label string) object {
 	return object{wire.InterfaceACLKey(iface), wire.InterfaceACL{Interface: iface, Input: []string{label}}}
 }
 
+// manyRules returns rules that differ.
+func manyRules(n int) []wire.ACLRule {
+	rules := make([]wire.ACLRule, n)
+	for i := range rules {
+		rules[i] = rule(true, uint16(i%0xffff), uint16(i%0xffff))
+		rules[i].Source = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
+	}
+	return rules
+}
+
 // plannedACL is the ACL of pods on layer 2 networks, as ipnet plans it.
 func plannedACL(t *testing.T) object {
 	t.Helper()
@@ -57,6 +67,7 @@ func TestACLsAreMadeReadBackChangedAndRemoved(t *testing.T) {
 	for name, trial := range map[string]trial{
 		"of rules":     {backendOf(aclDescriptor), aclOf("x", rule(false, 68, 68), any4), aclOf("x", any4, manyProtocols)},
 		"of all rules": {backendOf(aclDescriptor), plannedACL(t), object{}},
+		"of many":      {backendOf(aclDescriptor), aclOf("x", manyRules(10_000)...), aclOf("x", manyRules(maxACLRules)...)},
 	} {
 		t.Run(name, func(t *testing.T) { newLab(t).try([]object{loopback("a", wire.Interface{})}, trial) })
 	}
@@ -168,6 +179,7 @@ func TestACLThatVPPWouldRefuseIsRefused(t *testing.T) {
 	empty := rule(true, 2, 1)
 	for name, v := range map[string]wire.ACL{
 		"no rules":                 {Label: "x"},
+		"too many rules":           {Label: "x", Rules: manyRules(maxACLRules + 1)},
 		"another name":             {Label: "y", Rules: []wire.ACLRule{rule(true, 1, 2)}},
 		"no family":                {Label: "x", Rules: []wire.ACLRule{{Permit: true}}},
 		"ports of any protocol":    {Label: "x", Rules: []wire.ACLRule{{Family: wire.IP4, Sources: wire.Single(7)}}},

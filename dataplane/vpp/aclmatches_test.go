@@ -16,10 +16,12 @@ func TestMatchesByOriginSumsTheRulesOfAPolicy(t *testing.T) {
 	}}
 	matches := []Matches{{1000, 1000}, {1, 10}, {2, 20}, {3, 30}, {4, 40}, {5, 50}, {6, 60}}
 	want := []OriginMatches{{"a", true, Matches{11, 110}}, {"a", false, Matches{4, 40}}, {"b", false, Matches{6, 60}}}
-	if got, ok := MatchesByOrigin(v, matches); !ok || !slices.Equal(got, want) {
-		t.Errorf("got %+v, %t", got, ok)
+	for name, all := range map[string][]Matches{"weft-vswitch": matches, "VPP": append(slices.Clone(matches), Matches{}, Matches{9, 90})} {
+		if got, ok := MatchesByOrigin(v, all); !ok || !slices.Equal(got, want) {
+			t.Errorf("%s: got %+v, %t", name, got, ok)
+		}
 	}
-	for _, other := range [][]Matches{nil, matches[:6], append(slices.Clone(matches), Matches{})} {
+	for _, other := range [][]Matches{nil, matches[:6]} {
 		if got, ok := MatchesByOrigin(v, other); ok {
 			t.Errorf("counters of %d rules are accepted for an ACL with 7: %+v", len(other), got)
 		}

@@ -196,7 +196,7 @@ const (
 	frameHeader = 16
 	// minMessage is the size of a message id and a context.
 	minMessage = 6
-	// maxMessage bounds the memory for a garbled length; VPP's longest message is its table of messages, 82 KB.
+	// maxMessage bounds the memory for a garbled length. ACLs have the longest messages, 48 bytes a rule.
 	maxMessage = 4 << 20
 )
 

@@ -150,12 +150,12 @@ func (c *client) gather(like reflect.Type, asked, last uint32) ([]api.Message, e
 			continue
 		}
 		context := binary.BigEndian.Uint32(data[2:])
-		if context == asked {
-			m := reflect.New(like).Interface().(api.Message)
-			if binary.BigEndian.Uint16(data) != c.ids[messageKey(m)] {
-				wrong = true
-				continue
-			}
+		m := reflect.New(like).Interface().(api.Message)
+		switch {
+		case context != asked:
+		case binary.BigEndian.Uint16(data) != c.ids[messageKey(m)]:
+			wrong = true
+		default:
 			if err := codec.DecodeMsg(data, m); err != nil {
 				return nil, err
 			}

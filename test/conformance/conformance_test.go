@@ -37,7 +37,7 @@ type testCase struct {
 
 func allCases() []testCase {
 	var all []testCase
-	for _, group := range [][]testCase{protocolCases, interfaceCases, routeCases, bridgeCases, memifCases, linkCases, policyCases, puntCases, captureCases, packetCases} {
+	for _, group := range [][]testCase{protocolCases, interfaceCases, routeCases, bridgeCases, memifCases, linkCases, policyCases, puntCases, captureCases, statsCases, packetCases} {
 		all = append(all, group...)
 	}
 	return all

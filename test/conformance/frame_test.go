@@ -147,6 +147,8 @@ func describeLayer(layer gopacket.Layer) string {
 			return fmt.Sprintf("UDP to %d length=%d checksum=%t", l.DstPort, l.Length, l.Checksum != 0)
 		}
 		return fmt.Sprintf("UDP %d > %d length=%d", l.SrcPort, l.DstPort, l.Length)
+	case *layers.SCTP:
+		return fmt.Sprintf("SCTP %d > %d", l.SrcPort, l.DstPort)
 	case *layers.VXLAN:
 		return fmt.Sprintf("VNI %d valid=%t", l.VNI, l.ValidIDFlag)
 	case *layers.ICMPv6Echo:

@@ -77,6 +77,11 @@ func (r routed) answers(packet []gopacket.SerializableLayer) {
 	r.a.receives()
 }
 
+// sctp4 is a packet with the common header of SCTP (RFC 9260 3.1) and no chunk.
+func sctp4(from, to string, source, destination layers.SCTPPort) []gopacket.SerializableLayer {
+	return []gopacket.SerializableLayer{ip4(from, to, 64, layers.IPProtocolSCTP), &layers.SCTP{SrcPort: source, DstPort: destination}}
+}
+
 func aclMessage(list uint32, text string, rules ...acl_types.ACLRule) *acl.ACLAddReplace {
 	return &acl.ACLAddReplace{ACLIndex: list, Tag: text, Count: uint32(len(rules)), R: rules}
 }
@@ -181,6 +186,21 @@ var policyCases = []testCase{
 			r.answers(flow[1])
 		}
 		r.sends(echo4("10.0.1.2", "10.0.2.2", 64, 10)) // no rule permits it
+	}},
+	{name: "acl: ports of SCTP", run: func(l *lab) {
+		r := l.routed()
+		l.must(aclMessage(anyID, "in", aclRule(true, "10.0.1.0/24", 132, 0, 65535, 80, 80)))
+		l.must(setACLs(r.indexA, 1, 0))
+		r.sends(sctp4("10.0.1.2", "10.0.2.2", 1000, 80), sctp4("10.0.1.2", "10.0.2.2", 1000, 81))
+	}},
+	{name: "acl: sessions of SCTP", run: func(l *lab) {
+		r := l.routed()
+		l.must(aclMessage(anyID, "in", reflecting("10.0.1.0/24", 132)))
+		l.must(aclMessage(anyID, "out", aclRule(false, "0.0.0.0/0", 0)))
+		l.must(setACLs(r.indexA, 1, 0, 1))
+		r.sends(sctp4("10.0.1.2", "10.0.2.2", 1000, 80))
+		r.answers(sctp4("10.0.2.2", "10.0.1.2", 80, 1000)) // of the association
+		r.answers(sctp4("10.0.2.2", "10.0.1.2", 2000, 81)) // another one, which no rule permits
 	}},
 	{name: "proxy ARP: ranges", run: func(l *lab) {
 		l.must(tableMessage(7, false, true))

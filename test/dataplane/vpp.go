@@ -51,14 +51,29 @@ func (d *Dataplane) startupConfig() (string, error) {
 	return text.String(), err
 }
 
-// pluginDir finds the plugins of the installation, whose library directory depends on the distribution.
-func (d *Dataplane) pluginDir() (string, error) {
+func (d *Dataplane) pluginDir() (string, error) { return pluginDir(d.prefix) }
+
+// pluginDir finds the plugins of an installation, whose library directory depends on the distribution.
+func pluginDir(prefix string) (string, error) {
 	for _, pattern := range []string{"lib/*/vpp_plugins", "lib*/vpp_plugins"} {
-		if found, err := filepath.Glob(filepath.Join(d.prefix, pattern)); err == nil && len(found) > 0 {
+		if found, err := filepath.Glob(filepath.Join(prefix, pattern)); err == nil && len(found) > 0 {
 			return found[0], nil
 		}
 	}
-	return "", fmt.Errorf("%s=%s: no lib/*/vpp_plugins there: want the prefix of a VPP installation", PrefixVariable, d.prefix)
+	return "", fmt.Errorf("%s=%s: no lib/*/vpp_plugins there: want the prefix of a VPP installation", PrefixVariable, prefix)
+}
+
+// RequireVPP skips a test that needs an installed VPP. It returns the environment in which the commands vpp and vppctl run.
+func RequireVPP(t testing.TB) map[string]string {
+	t.Helper()
+	if Prefix() == "" {
+		t.Skip("needs " + PrefixVariable)
+	}
+	plugins, err := pluginDir(Prefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{"PATH": filepath.Join(Prefix(), "bin") + ":/usr/bin:/bin", "LD_LIBRARY_PATH": filepath.Dir(plugins)}
 }
 
 func (d *Dataplane) vppCommand() *exec.Cmd {

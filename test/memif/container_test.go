@@ -76,7 +76,8 @@ func (l *lab) enter(c kubelettest.Container, program string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
 	}
-	err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("run", "/run", "tmpfs", 0, "mode=0755"))
+	err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("run", "/run", "tmpfs", 0, "mode=0755"),
+		unix.Mount("shm", "/dev/shm", "tmpfs", 0, "mode=1777"))
 	for _, m := range c.Mounts {
 		err = errors.Join(err, os.MkdirAll(m.GetContainerPath(), 0o755), bind(m.GetHostPath(), m.GetContainerPath(), m.GetReadOnly()))
 	}

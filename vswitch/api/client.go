@@ -329,8 +329,8 @@ const (
 	frameHeader = 16
 	// minMessage is the length of the shortest message: message id and context.
 	minMessage = 6
-	// maxMessage bounds the memory for one message. The longest useful message, a route with 255 paths, has 38 KiB.
-	maxMessage = 256 << 10
+	// maxMessage bounds the memory for one message, as in the agent. ACLs have the longest ones, 48 bytes a rule.
+	maxMessage = 4 << 20
 )
 
 var errFrameLength = errors.New("message length out of range")
