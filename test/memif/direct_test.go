@@ -1,11 +1,13 @@
 package memif_test
 
 import (
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 )
 
@@ -41,4 +43,24 @@ func TestDirectNetworkConnectsTwoPods(t *testing.T) {
 	l.try(l.KillAgent())
 	l.try(l.StartAgent(t.Context()))
 	both(2)
+}
+
+// VPP in a pod is the server of a direct network, with the commands of docs/memif.md.
+func TestVPPIsTheServerOfADirectNetwork(t *testing.T) {
+	environment := dataplane.RequireVPP(t)
+	l := newLab(t, node.Options{Networks: directNetworks, Embedded: true})
+	a, containers := l.admit("a", "a1/memif/pair", `{"a1":{"role":"server"}}`, kubelettest.Container{Name: "vpp", Limit: 1})
+	l.add(a)
+	c := containers[0]
+	maps.Copy(c.Envs, environment)
+	vpp := l.start(a, c, "/bin/sh", "-c", "exec vpp unix { nodaemon cli-listen /run/vpp/cli.sock } buffers { page-size 4k } "+
+		"plugins { plugin default { disable } plugin memif_plugin.so { enable } plugin ping_plugin.so { enable } }")
+	l.eventually(func() error { return vpp.run("vppctl show version") })
+	l.try(vpp.run(`vppctl create memif socket id 2 filename abstract:weft/a1
+vppctl create interface memif id 1 socket-id 2 master secret $MEMIF_SECRET
+vppctl set interface state memif2/1 up
+vppctl set interface ip address memif2/1 10.9.0.1/24`))
+	b, ofB := l.direct("b", `{"b1":{"ips":["10.9.0.2/24"]}}`)
+	l.awaitOutput(ofB, "b1: connected")
+	l.reachBy(b, "b1", netip.MustParseAddr("10.9.0.1"))
 }
