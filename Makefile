@@ -116,10 +116,12 @@ format: go ## check the format of the sources
 lint: go ## check the rules of CONVENTIONS.md with golangci-lint
 	@echo "verify: lint"
 	@$(TOOL) golangci-lint run --allow-parallel-runners
+	@cd tools && $(GO) tool golangci-lint run --allow-parallel-runners
 
 vet: go ## run go vet
 	@echo "verify: vet"
 	@$(GO) vet ./...
+	@$(GO) vet -C tools ./...
 
 tidy: go ## check that go.mod and go.sum are tidy
 	@echo "verify: modules"

@@ -146,6 +146,9 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 		Loop: a.loop, Scheduler: a.scheduler, Pods: a.pods, Networks: a.network.Networks, Dataplane: a.dataplane, Counters: a.counters,
 		Quarantine: a.quarantine, Health: a.health, Queue: a.queue, Devices: a.devices, Member: a.member,
 	}
+	if a.explainer() != nil {
+		a.source.Policies = measure.NewPolicies(a.scheduler.View, a.dataplane.Client.ACLMatches)
+	}
 	return a, nil
 }
 

@@ -69,7 +69,8 @@ func planPodCommand(c *client) *cobra.Command {
 		Use:   "pod -f FILE|-",
 		Short: "Plans the ADD of a pod on this node",
 		Long: `Plans what the ADD of a pod with this manifest would create on this node: its interfaces with networks and addresses, the devices that it
-needs, and the operations in their order; or prints the error, with its code, that the ADD would return. The addresses are not reserved.`,
+needs, and the operations in their order; or prints the error, with its code, that the ADD would return. The addresses are not reserved. The file may also have the ResourceClaims,
+ResourceClaimTemplates and DeviceClasses of the pod's memifs.`,
 		Example: "  weftctl plan pod -f pod.yaml\n  kubectl get pod web -o yaml | weftctl plan pod -f -",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -87,7 +88,7 @@ needs, and the operations in their order; or prints the error, with its code, th
 			return showPlan(c, reply, "the ADD")
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "manifest of a Pod, YAML or JSON; - reads from stdin")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "manifest of a Pod, YAML or JSON, with its claims; - reads from stdin")
 	return cmd
 }
 

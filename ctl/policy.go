@@ -64,7 +64,11 @@ func printPolicy(p *printer, reply *operatorv1.PolicyReply) {
 		}
 	}
 	p.printGrid(g, "no policy restricts the pod")
-	if len(reply.Interfaces) > 0 {
+	switch {
+	case len(reply.Interfaces) == 0:
+	case reply.CountsError != "":
+		p.printf("\ncounters cannot be read: %s\n", oneLine(reply.CountsError))
+	default:
 		p.printf("\n")
 		p.printGrid(counts, "no packets counted")
 	}

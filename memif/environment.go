@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -87,6 +88,25 @@ func ReadEnvironment() (*Environment, error) {
 		e.Interfaces[i].Socket = e.Interfaces[i].socketIn(directory)
 	}
 	return e, nil
+}
+
+// Select returns the interfaces that a list of names, separated by commas, has, in the order of Interfaces; all of them for "". It rejects a
+// name that no interface has.
+func (e *Environment) Select(names string) ([]Description, error) {
+	if names == "" {
+		return slices.Clone(e.Interfaces), nil
+	}
+	var selected []Description
+	wanted := strings.Split(names, ",")
+	for _, d := range e.Interfaces {
+		if i := slices.Index(wanted, d.Name); i >= 0 {
+			selected, wanted = append(selected, d), slices.Delete(wanted, i, i+1)
+		}
+	}
+	if len(wanted) > 0 {
+		return nil, fmt.Errorf("%s has no interface %q", DescriptionFile, wanted[0])
+	}
+	return selected, nil
 }
 
 func readSecret(path string) (Secret, error) {

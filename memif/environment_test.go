@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -53,6 +54,29 @@ func TestReadEnvironmentOfAContainer(t *testing.T) {
 	t.Setenv(SecretVariable, "from the variable")
 	if e, err = ReadEnvironment(); err != nil || e.Secret != "from the variable" {
 		t.Errorf("with a variable: %v, %v", reflect.ValueOf(e.Secret), err)
+	}
+}
+
+func TestInterfacesAreSelectedByName(t *testing.T) {
+	e := &Environment{Interfaces: []Description{{Name: "m1"}, {Name: "m2"}, {Name: "m3"}}}
+	for names, want := range map[string]string{
+		"": "m1 m2 m3", "m3,m1": "m1 m3", "m2": "m2", "m2,m4": `interfaces.json has no interface "m4"`, "m1,m1": `interfaces.json has no interface "m1"`,
+	} {
+		selected, err := e.Select(names)
+		var got []string
+		for _, d := range selected {
+			got = append(got, d.Name)
+		}
+		if err != nil {
+			got = []string{err.Error()}
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("%q: %s, want %s", names, text, want)
+		}
+	}
+	all, _ := e.Select("")
+	if slices.Reverse(all); e.Interfaces[0].Name != "m1" {
+		t.Errorf("the caller's changes are in the environment: %v", e.Interfaces)
 	}
 }
 

@@ -25,6 +25,7 @@ const (
 	maxLinks      = 8
 	maxPeers      = 256
 	maxErrors     = 1024
+	maxPolicies   = 1024
 	maxStates     = 16
 
 	maxLabel = 253 // bytes of a label value: the longest name in Kubernetes

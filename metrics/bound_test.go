@@ -125,6 +125,7 @@ func hostileState(names []string) State {
 		s.Devices[name], s.Registrations[name], s.Links[name], s.Tunnels[name] = 1, 1, Traffic{}, Traffic{RxPackets: 1}
 		s.Interfaces = append(s.Interfaces, Interface{Namespace: name, Pod: name, Name: name, Type: "memif", Connected: &yes})
 		s.Errors = append(s.Errors, Error{name, name, 1})
+		s.Policies = append(s.Policies, PolicyCount{PolicySeries{name, name, name}, 1})
 	}
 	return s
 }

@@ -56,6 +56,7 @@ var names = []string{
 	`weft_link_tx_drops_total{link="host"} 6`,
 	`weft_tunnel_rx_packets_total{node="worker-2"} 7`,
 	`weft_tunnel_tx_drops_total{node="worker-2"} 12`,
+	`weft_policy_packets_total{action="deny",direction="ingress",policy="NetworkPolicy shop/db"} 4`,
 	`weft_series_dropped{metric="weft_condition"} 1`,
 }
 
@@ -70,6 +71,7 @@ func fullState() State {
 		Links:     map[string]Traffic{"host": {1, 2, 3, 4, 5, 6}},
 		Tunnels:   map[string]Traffic{"worker-2": {7, 8, 9, 10, 11, 12}},
 		Errors:    []Error{{Node: "ip4-input", Reason: "time_expired", Count: 9}},
+		Policies:  []PolicyCount{{PolicySeries{"NetworkPolicy shop/db", "ingress", "deny"}, 4}},
 		Devices:   map[string]int{"free": 5}, Registrations: map[string]uint64{"ok": 6}, EventsDropped: &dropped,
 		Interfaces: []Interface{
 			eth0, eth0, // two sandboxes of one pod
@@ -132,7 +134,7 @@ func TestAllMetricsAreServed(t *testing.T) {
 
 func TestNilFieldsHaveNoMetrics(t *testing.T) {
 	_, text := scrape(t, newMetrics(func(context.Context) State { return State{} }))
-	for _, name := range []string{"weft_delete_queue_length", "weft_pod_events", "weft_devices", "weft_kubelet", "weft_memif", "weft_interface", "weft_dataplane_errors"} {
+	for _, name := range []string{"weft_delete_queue_length", "weft_pod_events", "weft_devices", "weft_kubelet", "weft_memif", "weft_interface", "weft_dataplane_errors", "weft_policy"} {
 		if strings.Contains(text, name) {
 			t.Errorf("%s is served", name)
 		}

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,6 +29,7 @@ type State struct {
 	Links      map[string]Traffic // between the dataplane and the node: host, tunnel, uplink, punt
 	Tunnels    map[string]Traffic // by the name of the other node
 	Errors     []Error
+	Policies   []PolicyCount
 }
 
 // Traffic has the counters of an interface from the dataplane's perspective.
@@ -48,6 +50,15 @@ func (t Traffic) Add(o Traffic) Traffic {
 type Error struct {
 	Node, Reason string
 	Count        uint64
+}
+
+// PolicySeries is a policy in a direction of its pods, ingress or egress, with what its rules decide: allow or deny.
+type PolicySeries struct{ Policy, Direction, Action string }
+
+// PolicyCount counts the packets for which the rules of a policy decided.
+type PolicyCount struct {
+	PolicySeries
+	Packets uint64
 }
 
 // Addresses are the numbers of addresses of a pool by state.
@@ -86,6 +97,7 @@ var (
 	txBytes       = describe("interface_tx_bytes_total", "Bytes that a pod's interface sent.", ofInterface...)
 	txDrops       = describe("interface_tx_drops_total", "Packets from a pod's interface that the dataplane dropped.", ofInterface...)
 	graphErrors   = describe("dataplane_errors_total", "Packets that a graph node of the dataplane dropped or counted, by reason.", "node", "reason")
+	ofPolicies    = describe("policy_packets_total", "Packets for which the rules of a network policy decided.", "policy", "direction", "action")
 	ofLinks       = describeTraffic("link", "the link between the dataplane and the node", "link")
 	ofTunnels     = describeTraffic("tunnel", "the tunnels to another node", "node")
 	seriesDropped = describe("series_dropped", "Label sets that are not exported because a metric reached its bound.", "metric")
@@ -196,6 +208,7 @@ func (r reading) collectTraffic(out sink) {
 		out.traffic(ofTunnels, rest, Other)
 	}
 	r.collectErrors(out)
+	r.collectPolicies(out)
 }
 
 // collectErrors sends the error counters. Different counters may have the same labels once their names are cut.
@@ -208,6 +221,22 @@ func (r reading) collectErrors(out sink) {
 	out.dropped("weft_dataplane_errors_total", left)
 	for _, key := range keys {
 		out.counter(graphErrors, sums[key], key[0], key[1])
+	}
+}
+
+// collectPolicies sends the counters of policies.
+func (r reading) collectPolicies(out sink) {
+	sums := make(map[PolicySeries]uint64, len(r.Policies))
+	for _, c := range r.Policies {
+		c.Policy, c.Direction, c.Action = valid(c.Policy), valid(c.Direction), valid(c.Action)
+		sums[c.PolicySeries] += c.Packets
+	}
+	keys, left := first(sums, maxPolicies, func(a, b PolicySeries) int {
+		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Action, b.Action))
+	})
+	out.dropped("weft_policy_packets_total", left)
+	for _, key := range keys {
+		out.counter(ofPolicies, sums[key], key.Policy, key.Direction, key.Action)
 	}
 }
 

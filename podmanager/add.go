@@ -309,6 +309,11 @@ func (m *Manager) claimed(ctx context.Context, ev *pod.AddPod) error {
 	if err != nil {
 		return withCode(err, pod.CodeTryAgain, "%s: get the devices of its claims", ev)
 	}
+	return addClaimed(ev, grants)
+}
+
+// addClaimed adds devices of claims to the interfaces of an ADD.
+func addClaimed(ev *pod.AddPod, grants []pod.Grant) error {
 	for _, g := range grants {
 		r, err := g.Allocation.Claim.Parameters.Request()
 		if err != nil {

@@ -3,6 +3,7 @@ package podmanager
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
@@ -22,13 +23,18 @@ const plannedContainer = "planned"
 var plannedNetns = pod.Netns{Path: "/run/netns/" + plannedContainer, Inode: 1}
 
 // Plan decides what an ADD of a pod would create, and changes nothing. Of the inputs of an ADD it does not have a sandbox, and kubelet has
-// chosen no devices: grants stand for these. The devices of kubelet are opened by devicemanager, which is left out.
+// chosen no devices: grants, those of claims among them, stand for these. The devices of kubelet are opened by devicemanager, which is left out.
 func (m *Manager) Plan(ctx context.Context, id pod.ID, annotations map[string]string, grants []pod.Grant) (*Planned, error) {
 	ev := &pod.AddPod{
 		Key:  pod.Key{Network: plannedContainer, ContainerID: plannedContainer, IfName: "eth0"},
 		ID:   id,
-		Mode: pod.ModePrimary, Netns: plannedNetns, Annotations: annotations, AnnotationsFrom: "manifest", Grants: grants,
+		Mode: pod.ModePrimary, Netns: plannedNetns, Annotations: annotations, AnnotationsFrom: "manifest",
 	}
+	isClaimed := func(g pod.Grant) bool { return g.Allocation.Claim != nil }
+	if err := addClaimed(ev, slices.DeleteFunc(slices.Clone(grants), func(g pod.Grant) bool { return !isClaimed(g) })); err != nil {
+		return nil, err
+	}
+	ev.Grants = append(ev.Grants, slices.DeleteFunc(slices.Clone(grants), isClaimed)...)
 	if ats := m.Attachments(); len(ats) > 0 {
 		ev.Key.Network = ats[0].Key.Network // the name of the CNI configuration
 	}

@@ -131,6 +131,7 @@ type Source struct {
 	Queue      *deletequeue.Queue
 	Devices    *devicemanager.Manager // nil without devices
 	Member     *cluster.Member        // nil without a cluster
+	Policies   *Policies              // nil: policies are not enforced
 }
 
 // Read returns the state.
@@ -181,6 +182,9 @@ func (src Source) readCounters(ctx context.Context, s *metrics.State) {
 		})
 	}
 	src.addLinks(s, c)
+	if src.Policies != nil {
+		s.Policies, _ = src.Policies.Read(ctx) // as above
+	}
 	for _, e := range c.Errors {
 		s.Errors = append(s.Errors, metrics.Error{Node: e.Node, Reason: e.Reason, Count: e.Count})
 	}

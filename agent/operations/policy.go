@@ -35,7 +35,7 @@ func (o *Server) Policy(ctx context.Context, req *operatorv1.PolicyRequest) (*op
 	known := false
 	matches, err := o.config.Dataplane.ACLMatches(ctx)
 	if err != nil { // the rules are known nevertheless
-		matches = nil
+		matches, reply.CountsError = nil, err.Error()
 	}
 	objects := map[string]string{} // of the pod, by interface
 	for _, a := range o.config.Pods.Attachments() {

@@ -2,12 +2,15 @@ package planning
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 
-	"sigs.k8s.io/yaml"
+	corev1 "k8s.io/api/core/v1"
 
+	"github.com/weftnet/weft/internal/yamltext"
+	"github.com/weftnet/weft/k8s/dra"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -32,7 +35,11 @@ type manifest struct {
 		InitContainers []container `json:"initContainers"`
 		Containers     []container `json:"containers"`
 		HostNetwork    bool        `json:"hostNetwork"`
+
+		ResourceClaims []corev1.PodResourceClaim `json:"resourceClaims"`
 	} `json:"spec"`
+
+	others dra.Manifests // of the same file
 }
 
 type container struct {
@@ -42,13 +49,13 @@ type container struct {
 	} `json:"resources"`
 }
 
-// parseManifest reads the manifest of one Pod, YAML or JSON.
+// parseManifest reads the manifest of one Pod, YAML or JSON, with the claims, templates and DeviceClasses beside it.
 func parseManifest(document []byte) (*manifest, error) {
 	if len(document) > maxManifest {
 		return nil, fmt.Errorf("manifest: it has %d bytes, at most %d are possible", len(document), maxManifest)
 	}
-	m := &manifest{}
-	if err := yaml.Unmarshal(document, m); err != nil {
+	m, err := readManifest(document)
+	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
 	switch {
@@ -63,6 +70,42 @@ func parseManifest(document []byte) (*manifest, error) {
 	return m, nil
 }
 
+// readManifest returns the first Pod of a file, or its last object if there is none.
+func readManifest(file []byte) (*manifest, error) {
+	found := &manifest{}
+	var others dra.Manifests
+	pods := 0
+	for _, d := range yamltext.Documents(file) {
+		content, err := d.Decode()
+		if err != nil {
+			return nil, err
+		}
+		object, err := json.Marshal(content)
+		if err != nil {
+			return nil, err
+		}
+		m := &manifest{}
+		if err := json.Unmarshal(object, m); err != nil {
+			return nil, err
+		}
+		if err := others.Add(m.APIVersion, m.Kind, object); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", m.Kind, m.Metadata.Name, err)
+		}
+		isPod := m.APIVersion == "v1" && m.Kind == "Pod"
+		if isPod {
+			pods++
+		}
+		if isPod || pods == 0 {
+			found = m
+		}
+	}
+	if pods > 1 {
+		return nil, fmt.Errorf("it has %d Pods: give one", pods)
+	}
+	found.others = others
+	return found, nil
+}
+
 // id returns the pod. A name that the API server would generate ends in "planned".
 func (m *manifest) id() pod.ID {
 	return pod.ID{
@@ -70,6 +113,24 @@ func (m *manifest) id() pod.ID {
 		Name:      cmp.Or(m.Metadata.Name, m.Metadata.GenerateName+"planned"),
 		UID:       m.Metadata.UID,
 	}
+}
+
+// claimed returns a device for each memif of the pod's claims, and a note for each claim that the file does not have.
+func (m *manifest) claimed() (grants []pod.Grant, notes []string, _ error) {
+	devices, missing, err := m.others.Devices(m.id(), m.Spec.ResourceClaims)
+	if err != nil {
+		return nil, nil, fmt.Errorf("manifest: %w", err)
+	}
+	for i, d := range devices {
+		name := fmt.Sprint("planned-claim-", i+1)
+		grants = append(grants, pod.Grant{GID: pod.UnknownGroup, Allocation: pod.Allocation{
+			ID: name, Directory: "/planned/" + name, Devices: []string{d.Device}, Claim: &d,
+		}})
+	}
+	for _, claim := range missing {
+		notes = append(notes, claim+" is not in the file: its memifs are not in the plan")
+	}
+	return grants, notes, nil
 }
 
 // grants returns devices as kubelet would grant them by the limits of the containers, in the order of the containers.

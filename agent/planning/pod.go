@@ -23,7 +23,14 @@ func (s *Server) PlanPod(ctx context.Context, req *operatorv1.PlanPodRequest) (*
 	if err != nil {
 		return &operatorv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // as above
 	}
-	reply := &operatorv1.PlanReply{}
+	claimed, notes, err := m.claimed()
+	if err != nil {
+		return &operatorv1.PlanReply{Error: err.Error()}, nil //nolint:nilerr // as above
+	}
+	if len(claimed) > 0 {
+		notes = append(notes, "the scheduler chooses the devices of claims: those of the plan are placeholders, of alternatives the first, and one for all devices of a node")
+	}
+	reply := &operatorv1.PlanReply{Notes: notes}
 	isStarting, refusal := s.config.Served()
 	if refusal != nil {
 		refuse(reply, refusal, false)
@@ -31,7 +38,7 @@ func (s *Server) PlanPod(ctx context.Context, req *operatorv1.PlanPodRequest) (*
 	if isStarting {
 		return reply, nil
 	}
-	planned, err := s.config.PlanPod(ctx, m.id(), m.Metadata.Annotations, grants)
+	planned, err := s.config.PlanPod(ctx, m.id(), m.Metadata.Annotations, append(claimed, grants...))
 	s.noteDown(reply)
 	if err != nil {
 		refuse(reply, err, false)
@@ -67,7 +74,7 @@ func describe(reply *operatorv1.PlanReply, a *pod.Attachment) {
 			row.Addresses = append(row.Addresses, p.String())
 		}
 		reply.Interfaces = append(reply.Interfaces, row)
-		if i.Memif == nil {
+		if i.Memif == nil || i.Memif.Container == "" { // that of a claim
 			continue
 		}
 		if devices[i.Memif.Container]++; devices[i.Memif.Container] == 1 {

@@ -37,6 +37,8 @@ func TestManifestIsOnePodWithDevicesByItsLimits(t *testing.T) {
 		"apiVersion: v1\nkind: Pod":                                    "metadata.name is missing",
 		manifestHead + "spec: {hostNetwork: true}":                     "hostNetwork",
 		strings.Repeat("#", maxManifest+1):                             "at most",
+		manifestHead + "---\n" + manifestHead:                          "it has 2 Pods: give one",
+		manifestHead + "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: 7}": "ResourceClaim c: ",
 	} {
 		if _, err := parseManifest([]byte(document)); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%.40q: %v", document, err)
@@ -55,6 +57,8 @@ func TestManifestIsOnePodWithDevicesByItsLimits(t *testing.T) {
 
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(manifestHead))
+	f.Add([]byte(manifestHead + "spec: {resourceClaims: [{name: c, resourceClaimName: c}]}\n---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\n" +
+		"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: memif.contivpp.io, count: 99}}]}}"))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"resources":{"limits":{"contivpp.io/memif":3}}}]}}`))
 	f.Fuzz(func(t *testing.T, document []byte) {
 		m, err := parseManifest(document)
@@ -65,6 +69,12 @@ func FuzzManifest(f *testing.F) {
 		for _, g := range grants {
 			if len(g.Allocation.Devices) == 0 || len(g.Allocation.Devices) > maxDevices {
 				t.Errorf("%d devices", len(g.Allocation.Devices))
+			}
+		}
+		claimed, _, _ := m.claimed()
+		for _, g := range claimed {
+			if _, err := g.Allocation.Claim.Parameters.Request(); err != nil {
+				t.Errorf("%+v: %v", g.Allocation.Claim, err)
 			}
 		}
 		if id := m.id(); err == nil && (id.Name == "" || id.Namespace == "") {

@@ -41,19 +41,21 @@ func (c *Client) ACLMatches(ctx context.Context) (map[ACLIndex][]Matches, error)
 		if _, err := fmt.Sscanf(string(e.Name), "/acl/%d/matches", &index); err != nil || !is {
 			continue
 		}
-		for _, thread := range data {
-			sums := all[index]
-			for rule, n := range thread {
-				if rule == len(sums) {
-					sums = append(sums, Matches{})
-				}
-				sums[rule].Packets += n.Packets()
-				sums[rule].Bytes += n.Bytes()
-			}
-			all[index] = sums
-		}
+		all[index] = sumOfThreads(data)
 	}
 	return all, nil
+}
+
+// sumOfThreads returns the matches of the rules of an ACL, which each thread of the dataplane counts for itself.
+func sumOfThreads(threads adapter.CombinedCounterStat) (sums []Matches) {
+	for _, thread := range threads {
+		sums = append(sums, make([]Matches, max(0, len(thread)-len(sums)))...)
+		for rule, n := range thread {
+			sums[rule].Packets += n.Packets()
+			sums[rule].Bytes += n.Bytes()
+		}
+	}
+	return sums
 }
 
 // OriginMatches are the matches of the rules with the same origin and decision.

@@ -171,6 +171,7 @@ func TestRolesOfOperatorsAreOptional(t *testing.T) {
 func TestPoliciesForPodsAreOptional(t *testing.T) {
 	for _, tt := range []struct{ value, file, name string }{
 		{"admission.validatePods", "pods.yaml", "policyName: weft-pods\n"},
+		{"admission.validateClaims", "claim-parameters.yaml", "policyName: weft-claim-parameters\n"},
 		{"admission.setMemifLimits", "memif-limits.yaml", "policyName: weft-memif-limits\n"},
 	} {
 		for _, is := range []bool{false, true} {

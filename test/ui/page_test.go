@@ -32,7 +32,7 @@ var views = []struct {
 }{
 	{"topology", `document.querySelectorAll('.edge.busy').length >= 3 && document.querySelectorAll('.box.pod').length >= 2 && /shop\/cart/.test(document.querySelector('.topology').textContent) && /Mbit|kbit/.test((document.querySelector('.rate') || document.body).textContent)`, ""},
 	{"events", `document.querySelector('.live.on') && /shop\/cart/.test(document.body.innerText) && document.querySelector('.tag.bad')`, ""},
-	{"event", `document.querySelectorAll('.bar.operation').length > 5 && document.querySelectorAll('.bar.handler').length > 1 && document.querySelector('h2.undo') && document.querySelectorAll('.bar.undone').length > 5`, ""},
+	{"event", `document.querySelectorAll('.bar.operation').length > 5 && document.querySelectorAll('.bar.handler').length > 1 && document.querySelector('h2.undo') && document.querySelectorAll('.bar.undone').length > 5 && [...document.querySelectorAll('.bar.operation .name')].some(n => n.textContent.includes('…')) && [...document.querySelectorAll('.bar.operation .name')].every(n => !n.textContent.endsWith('…'))`, ""},
 	{"objects", `document.querySelectorAll('.list-pane tbody tr').length > 20`, `[...document.querySelectorAll('.list-pane button')].find(b => b.textContent.startsWith('vpp.interface/')).click()`},
 	{"addresses", `document.querySelectorAll('.cell.used').length >= 4 && document.querySelectorAll('.cell.cooling').length >= 1`, `document.querySelector('.cell.used').click()`},
 	{"drops", `document.querySelectorAll('.stat').length === 4 && document.querySelectorAll('main tbody tr').length > 2 && !document.querySelector('main').textContent.includes('…')`, ""},

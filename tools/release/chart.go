@@ -39,7 +39,7 @@ func packChart(dir, version, repository string) (chart, error) {
 		return c, err
 	}
 	if err := yaml.UnmarshalStrict(raw, &c.about); err != nil {
-		return c, fmt.Errorf("Chart.yaml: %w", err)
+		return c, fmt.Errorf("file Chart.yaml: %w", err)
 	}
 	c.about["version"], c.about["appVersion"] = c.version, version
 	c.archive, err = compressed(func(w *tar.Writer) error { return c.addFiles(w, dir, repository) })

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -194,7 +194,7 @@ func TestRegistriesAcceptTheChart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	server := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
 	defer server.Close()
 	tag, err := name.NewTag(strings.TrimPrefix(server.URL, "http://")+"/charts/weft:"+m.Manifests[0].Annotations["org.opencontainers.image.ref.name"], name.Insecure)
 	if err != nil {

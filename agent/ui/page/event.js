@@ -1,6 +1,6 @@
 import { h, s, table } from './dom.js';
 import { read } from './api.js';
-import { nanos, time, plural } from './format.js';
+import { nanos, time, plural, cut } from './format.js';
 import { outcome } from './events.js';
 
 class Event extends HTMLElement {
@@ -86,11 +86,10 @@ function drawing(bars, total, title) {
       s('text', { class: 'axis', x: left + t * total * scale, y: 13, 'text-anchor': t === 1 ? 'end' : t === 0 ? 'start' : 'middle' }, nanos(Math.round(t * total)))]),
     shown.map((b, i) => {
       const y = 24 + i * rowHeight, x = left + b.at * scale, w = Math.max(2, b.took * scale);
-      const name = b.name.length > 59 - b.depth * 4 ? b.name.slice(0, 58 - b.depth * 4) + '…' : b.name;
       const tone = b.error ? 'bad' : b.undo ? 'undone' : b.kind;
       return s('g', { class: 'bar ' + tone }, s('title', {}, `${b.name}\nat ${nanos(Math.round(b.at))}, took ${nanos(b.took)}${b.level === undefined ? '' : `, level ${b.level}`}${b.why ? `, because: ${b.why}` : ''}${b.error ? '\n' + b.error : ''}`),
         i % 2 ? null : s('rect', { class: 'stripe', x: 0, y, width, height: rowHeight }),
-        s('text', { class: 'name', x: 6 + b.depth * 16, y: y + 15 }, (b.error ? '✕ ' : '') + name),
+        s('text', { class: 'name', x: 6 + b.depth * 16, y: y + 15 }, (b.error ? '✕ ' : '') + cut(b.name, 59 - b.depth * 4)),
         b.level !== undefined && (i === 0 || shown[i - 1].level !== b.level) ? s('text', { class: 'level', x: left - 10, y: y + 15, 'text-anchor': 'end' }, 'level ' + b.level) : null,
         s('rect', { class: 'time', x: Math.min(x, width - right - 2), y: y + 5, width: w, height: rowHeight - 10, rx: 2 }),
         s('text', { class: 'took', x: Math.min(x + w + 6, width - right + 6), y: y + 15 }, nanos(b.took)));

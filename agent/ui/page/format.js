@@ -40,3 +40,5 @@ export function age(text) {
 }
 export const plural = (n, noun) => `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
 export const podOf = (p) => (p && p.name ? `${p.namespace}/${p.name}` : '');
+// cut shortens a text to n characters in its middle: names of objects and pods differ at their ends.
+export const cut = (text, n) => (text.length > n ? `${text.slice(0, Math.ceil((n - 1) / 2))}…${text.slice(text.length - Math.floor((n - 1) / 2))}` : text);

@@ -1,6 +1,6 @@
 import { h, s, table, stat } from './dom.js';
 import { read, every, Rates, keyOf } from './api.js';
-import { bits, packets, podOf, plural, count } from './format.js';
+import { bits, packets, podOf, plural, count, cut } from './format.js';
 
 const bound = 24; // pods drawn one by one; above it, pods are drawn as one box for each network
 
@@ -73,7 +73,6 @@ class Topology extends HTMLElement {
   }
 }
 const sum = (list, field) => list.reduce((a, i) => a + (i[field] || 0), 0);
-const cut = (text, n) => (text.length > n ? text.slice(0, n - 1) + '…' : text);
 
 const column = { pod: 16, network: 486, node: 846 }, wide = { pod: 250, network: 170, node: 218 };
 function draw(pods, networks, links) {

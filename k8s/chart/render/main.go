@@ -32,17 +32,18 @@ type manifest struct {
 var daemons = []string{"config.yaml", "vswitch.yaml", "vpp.yaml", "agent.yaml", "controller.yaml"}
 
 var manifests = map[string]manifest{
-	"weft.yaml":         {nil, daemons},
-	"weft-vpp.yaml":     {map[string]any{"config": map[string]any{"dataplane": map[string]any{"type": "vpp"}}}, daemons},
-	"rbac.yaml":         {map[string]any{"namespace": map[string]any{"create": true}}, []string{"namespace.yaml", "rbac.yaml"}},
-	"admission.yaml":    {nil, []string{"admission.yaml"}},
-	"annotate.yaml":     {nil, []string{"annotate.yaml"}},
-	"pods.yaml":         {nil, []string{"pods.yaml"}},
-	"memif-limits.yaml": {map[string]any{"admission": map[string]any{"setMemifLimits": true}}, []string{"memif-limits.yaml"}},
-	"claims.yaml":       {map[string]any{"claims": true}, []string{"claims.yaml"}},
-	"operator.yaml":     {map[string]any{"operatorRoles": true}, []string{"operator.yaml"}},
-	"taint.yaml":        {map[string]any{"controller": map[string]any{"untaintNodes": true}}, []string{"taint.yaml"}},
-	"endpoints.yaml":    {map[string]any{"controller": map[string]any{"serviceEndpoints": true}}, []string{"endpoints.yaml"}},
+	"weft.yaml":             {nil, daemons},
+	"weft-vpp.yaml":         {map[string]any{"config": map[string]any{"dataplane": map[string]any{"type": "vpp"}}}, daemons},
+	"rbac.yaml":             {map[string]any{"namespace": map[string]any{"create": true}}, []string{"namespace.yaml", "rbac.yaml"}},
+	"admission.yaml":        {nil, []string{"admission.yaml"}},
+	"annotate.yaml":         {nil, []string{"annotate.yaml"}},
+	"pods.yaml":             {nil, []string{"pods.yaml"}},
+	"memif-limits.yaml":     {map[string]any{"admission": map[string]any{"setMemifLimits": true}}, []string{"memif-limits.yaml"}},
+	"claim-parameters.yaml": {nil, []string{"claim-parameters.yaml"}},
+	"claims.yaml":           {map[string]any{"claims": true}, []string{"claims.yaml"}},
+	"operator.yaml":         {map[string]any{"operatorRoles": true}, []string{"operator.yaml"}},
+	"taint.yaml":            {map[string]any{"controller": map[string]any{"untaintNodes": true}}, []string{"taint.yaml"}},
+	"endpoints.yaml":        {map[string]any{"controller": map[string]any{"serviceEndpoints": true}}, []string{"endpoints.yaml"}},
 }
 
 func main() {
@@ -86,7 +87,7 @@ func write(crds, out string) error {
 }
 
 // installed are the manifests of an installation with the default values.
-var installed = []string{"rbac.yaml", "admission.yaml", "annotate.yaml", "pods.yaml", "weft.yaml"}
+var installed = []string{"rbac.yaml", "admission.yaml", "annotate.yaml", "pods.yaml", "claim-parameters.yaml", "weft.yaml"}
 
 // kustomization returns the base of kustomize: the installation, with the name of the image to replace.
 func kustomization(files []string) []byte {

@@ -9,8 +9,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -55,9 +53,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	chosen := slices.DeleteFunc(e.Interfaces, func(d memif.Description) bool {
-		return *only != "" && !slices.Contains(strings.Split(*only, ","), d.Name)
-	})
+	chosen, err := e.Select(*only)
+	if err != nil {
+		return err
+	}
 	if len(chosen) == 0 {
 		return errors.New("no memif to connect to in interfaces.json")
 	}

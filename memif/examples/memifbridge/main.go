@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -54,10 +53,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	chosen := slices.DeleteFunc(e.Interfaces, func(d memif.Description) bool {
-		return d.Mode != memif.Ethernet ||
-			*only != "" && !slices.Contains(strings.Split(*only, ","), d.Name)
-	})
+	selected, err := e.Select(*only)
+	if err != nil {
+		return err
+	}
+	chosen := slices.DeleteFunc(selected, func(d memif.Description) bool { return d.Mode != memif.Ethernet })
 	if len(chosen) < 2 {
 		return fmt.Errorf("%d Ethernet memifs in interfaces.json, need two", len(chosen))
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -56,10 +55,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	chosen := slices.DeleteFunc(e.Interfaces, func(d memif.Description) bool {
-		return d.Mode != memif.Ethernet ||
-			*only != "" && !slices.Contains(strings.Split(*only, ","), d.Name)
-	})
+	selected, err := e.Select(*only)
+	if err != nil {
+		return err
+	}
+	chosen := slices.DeleteFunc(selected, func(d memif.Description) bool { return d.Mode != memif.Ethernet })
 	if len(chosen) == 0 {
 		return errors.New("no Ethernet memif to connect to in interfaces.json")
 	}
