@@ -104,7 +104,7 @@ func TestSharedACLsCountOnceAndTotalsOnlyGrow(t *testing.T) {
 	n.counts(5, 3)
 	checkTotals(t, p, "an ACL less", map[string]uint64{ofA: 11, ofAll: 6})
 	n.counts(5, 1)
-	checkTotals(t, p, "a dataplane that counts anew", map[string]uint64{ofA: 12, ofAll: 6})
+	checkTotals(t, p, "a restarted dataplane", map[string]uint64{ofA: 12, ofAll: 6})
 	n.interfaces["i1"] = wire.InterfaceACL{Output: []string{"x"}}
 	n.counts(4, 1, 0, 0, 0)
 	checkTotals(t, p, "the first ACL again", map[string]uint64{ofA: 13, ofAll: 6})

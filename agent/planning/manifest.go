@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/weftnet/weft/internal/yamltext"
 	"github.com/weftnet/weft/k8s/dra"
 	"github.com/weftnet/weft/pod"
@@ -36,7 +34,7 @@ type manifest struct {
 		Containers     []container `json:"containers"`
 		HostNetwork    bool        `json:"hostNetwork"`
 
-		ResourceClaims []corev1.PodResourceClaim `json:"resourceClaims"`
+		ResourceClaims []dra.PodClaim `json:"resourceClaims"`
 	} `json:"spec"`
 
 	others dra.Manifests // of the same file

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/weftnet/weft/pod"
@@ -48,19 +47,26 @@ func keyOf(kind, namespace, name string) string {
 	return kind + " " + cmp.Or(namespace, "default") + "/" + name
 }
 
+// PodClaim is a claim in the spec of a pod: of one of the two names.
+type PodClaim struct {
+	Name                      string `json:"name"`
+	ResourceClaimName         string `json:"resourceClaimName"`
+	ResourceClaimTemplateName string `json:"resourceClaimTemplateName"`
+}
+
 // Devices returns the memifs of a pod's claims, as the driver prepares them when the scheduler has allocated the claims. missing names the claims
 // that are not in the manifests.
-func (m *Manifests) Devices(id pod.ID, claims []corev1.PodResourceClaim) (devices []pod.ClaimedDevice, missing []string, _ error) {
+func (m *Manifests) Devices(id pod.ID, claims []PodClaim) (devices []pod.ClaimedDevice, missing []string, _ error) {
 	for _, c := range claims {
 		claim := &resourceapi.ResourceClaim{}
 		claim.Namespace, claim.Name = id.Namespace, id.Name+"-"+c.Name
-		key := ""
+		var key string
 		switch {
-		case c.ResourceClaimName != nil:
-			claim.Name = *c.ResourceClaimName
+		case c.ResourceClaimName != "":
+			claim.Name = c.ResourceClaimName
 			key = keyOf("ResourceClaim", id.Namespace, claim.Name)
-		case c.ResourceClaimTemplateName != nil:
-			key = keyOf("ResourceClaimTemplate", id.Namespace, *c.ResourceClaimTemplateName)
+		default:
+			key = keyOf("ResourceClaimTemplate", id.Namespace, c.ResourceClaimTemplateName)
 		}
 		spec := m.specs[key]
 		if spec == nil {
