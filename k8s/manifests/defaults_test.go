@@ -1,6 +1,7 @@
 package manifests_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The API server sets these defaults within an atomic field. If a manifest lacks them, each kubectl apply reports a change, tools for GitOps report
-// drift, and Helm conflicts with kubectl although nothing differs.
+// The API server sets these defaults within atomic fields. If a manifest lacks them, each kubectl apply reports a change, tools for GitOps report
+// drift, and Helm conflicts with weftctl although nothing differs.
 func TestPoliciesHaveTheDefaultsOfTheAPIServer(t *testing.T) {
 	files, err := filepath.Glob("*.yaml")
 	if err != nil {
@@ -54,4 +55,17 @@ func hasDefaults(m *admission.MatchResources) bool {
 		}
 	}
 	return m.MatchPolicy != nil && *m.MatchPolicy == admission.Equivalent && m.NamespaceSelector != nil && m.ObjectSelector != nil
+}
+
+func TestReferencesToFieldsHaveTheDefaultOfTheAPIServer(t *testing.T) {
+	for _, file := range []string{"weft.yaml", "weft-vpp.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, complete := strings.Count(string(text), "fieldRef:"), strings.Count(string(text), "fieldRef: {apiVersion: v1, ")
+		if all == 0 || all != complete {
+			t.Errorf("%s: %d of %d references have apiVersion", file, complete, all)
+		}
+	}
 }
