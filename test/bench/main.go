@@ -89,7 +89,7 @@ func (b *bench) runParts(ctx context.Context, programs string, chosen []string) 
 		}
 	}
 	if slices.Contains(chosen, "policy") {
-		if err := measurePolicy(ctx, b.out); err != nil {
+		if err := measurePolicy(ctx, b.out, programs); err != nil {
 			return fmt.Errorf("policy: %w", err)
 		}
 	}

@@ -6,11 +6,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"time"
+
+	"github.com/weftnet/weft/test/bench/packets"
 )
 
-// measurePolicy measures what ACLs add to a packet on weft-vswitch's packet path: of a session, and the first packet of a flow, with
-// different numbers of rules; then what policies cost the agent: from the API server to packets, ADDs, and memory.
-func measurePolicy(ctx context.Context, out io.Writer) error {
+// measurePolicy measures what policies cost the agent: from the API server to packets, ADDs, and memory; what ACLs add to a packet on
+// weft-vswitch's packet path: of a session, and the first packet of a flow, with different numbers of rules; and the same between memifs,
+// beside the VPP that WEFT_VPP names.
+func measurePolicy(ctx context.Context, out io.Writer, programs string) error {
 	figures := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=30m", "-run", "^TestPolicyFigures$", "-policy-figures")
 	figures.Dir = "agent" // go test hides the output of a package that an argument names
 	figures.Stdout, figures.Stderr = out, os.Stderr
@@ -22,5 +26,5 @@ func measurePolicy(ctx context.Context, out io.Writer) error {
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("benchmarks of the packet path: %w", err)
 	}
-	return nil
+	return packets.Run(ctx, packets.Config{Out: out, Programs: programs, Rounds: 1, Duration: time.Second, OnlyPolicy: true})
 }

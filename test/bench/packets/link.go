@@ -29,8 +29,10 @@ func (l *link) close() {
 	}
 }
 
-// flows is the number of destinations of frames.
-const flows = 256
+const (
+	flows      = 256 // destinations of frames
+	clientPort = 1001
+)
 
 // frame builds a frame of a flow, from the i-th client.
 func (w memifPair) frame(i, flow, size int) ([]byte, error) {
@@ -39,7 +41,7 @@ func (w memifPair) frame(i, flow, size int) ([]byte, error) {
 	binary.BigEndian.PutUint16(address[2:], uint16(flow))
 	ethernet := &layers.Ethernet{SrcMAC: net.HardwareAddr(from[:]), DstMAC: net.HardwareAddr(to[:]), EthernetType: layers.EthernetTypeIPv4}
 	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: net.IPv4(10, 254, 0, 1), DstIP: netip.AddrFrom4(address).AsSlice()}
-	udp := &layers.UDP{SrcPort: 1000, DstPort: 1001}
+	udp := &layers.UDP{SrcPort: 1000, DstPort: clientPort}
 	if err := udp.SetNetworkLayerForChecksum(ip); err != nil {
 		return nil, err
 	}

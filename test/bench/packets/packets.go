@@ -23,6 +23,7 @@ type Config struct {
 	Rounds   int           // measurements per figure
 
 	OnlyVersus bool // measure only weft-vswitch beside VPP
+	OnlyPolicy bool // measure only ACLs, on weft-vswitch beside VPP
 }
 
 // Threads are pinned: the dataplane's worker to one processor, the load generator to another.
@@ -53,8 +54,11 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	r := &run{Config: c, dir: dir}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if c.OnlyVersus {
-		return errors.Join(r.versus(ctx), r.verdicts.report(c.Out))
+	switch {
+	case c.OnlyVersus:
+		return errors.Join(r.versus(ctx, scenarios()), r.verdicts.report(c.Out))
+	case c.OnlyPolicy:
+		return errors.Join(r.versus(ctx, policyScenarios()), r.verdicts.report(c.Out))
 	}
 	load, _ := os.ReadFile("/proc/loadavg") // optional
 	fmt.Fprintf(c.Out, method, splits*c.Rounds, c.Duration/splits, load)
@@ -67,10 +71,13 @@ func Run(ctx context.Context, c Config) (err error) {
 	} else if err := r.compare(ctx); err != nil {
 		return err
 	}
-	for _, measure := range []func(context.Context) error{r.cost, r.latency, r.gaps, r.idle, r.versus} {
+	for _, measure := range []func(context.Context) error{r.cost, r.latency, r.gaps, r.idle} {
 		if err := measure(ctx); err != nil {
 			return err
 		}
+	}
+	if err := r.versus(ctx, scenarios()); err != nil {
+		return err
 	}
 	return r.verdicts.report(c.Out)
 }

@@ -15,7 +15,8 @@ const versusMethod = `
 The same scenarios on each dataplane, on one core, in turn: pairs of memifs in one bridge domain (L2) or with a table each (L3), all
 loaded both ways by clients of this process, which the dataplane limits if "ring full" is near 1. ns/packet is the time of the
 dataplane's thread by the packets that arrived, the least of up to %d rounds of %s. Latency is that of bursts of %d packets, sent until the
-last has arrived, at half the lower top rate of both dataplanes.
+last has arrived, at half the lower top rate of both dataplanes. With rules each memif has an ACL for the packets that it receives, and the
+last rule permits them; with sessions only the first packet of a flow is compared with the rules, otherwise each one.
 `
 
 // Numbers of starts of each dataplane per scenario, and parameters of the measurements per start.
@@ -32,6 +33,8 @@ const (
 type scenario struct {
 	routed       bool
 	size, memifs int
+	rules        int // of an ACL of each memif; 0 = no ACL
+	sessions     bool
 }
 
 // String returns the scenario's name in the table.
@@ -40,13 +43,35 @@ func (s scenario) String() string {
 	if s.routed {
 		layer = "L3"
 	}
-	return fmt.Sprintf("%s %d B, %d memifs", layer, s.size, s.memifs)
+	name := fmt.Sprintf("%s %d B, %d memifs", layer, s.size, s.memifs)
+	switch {
+	case s.rules == 0:
+		return name
+	case s.sessions:
+		return fmt.Sprintf("%s, %d rules, sessions", name, s.rules)
+	default:
+		return fmt.Sprintf("%s, %d rules", name, s.rules)
+	}
 }
 
 // scenarios have at least two memifs: packets from one arrive on another.
 func scenarios() (all []scenario) {
 	for _, memifs := range []int{2, 10, 100} {
-		all = append(all, scenario{false, 64, memifs}, scenario{true, 64, memifs}, scenario{false, 1500, memifs})
+		all = append(all, scenario{size: 64, memifs: memifs}, scenario{routed: true, size: 64, memifs: memifs}, scenario{size: 1500, memifs: memifs})
+	}
+	return all
+}
+
+// policyScenarios have ACLs as network policies have them.
+func policyScenarios() []scenario {
+	routed := scenario{routed: true, size: 64, memifs: 2}
+	all := []scenario{routed}
+	for _, sessions := range []bool{true, false} {
+		for _, rules := range []int{10, 1000, 10000} {
+			s := routed
+			s.rules, s.sessions = rules, sessions
+			all = append(all, s)
+		}
 	}
 	return all
 }
@@ -75,16 +100,16 @@ func (r *run) contestants() []*contestant {
 	return all
 }
 
-// versus compares the dataplanes.
-func (r *run) versus(ctx context.Context) error {
+// versus compares the dataplanes in scenarios.
+func (r *run) versus(ctx context.Context, scenarios []scenario) error {
 	all := r.contestants()
 	fmt.Fprintf(r.Out, versusMethod, versusStarts*versusRounds, versusRound, paceBurst)
 	if len(all) == 1 {
 		fmt.Fprintf(r.Out, "bench: no VPP to compare with: %s is not set\n", vpptest.PrefixVariable)
 	}
-	fmt.Fprintf(r.Out, "%-24s %-9s %9s %7s %9s %8s %8s %9s %7s %13s %7s\n",
+	fmt.Fprintf(r.Out, "%-42s %-9s %9s %7s %9s %8s %8s %9s %7s %13s %7s\n",
 		"scenario", "dataplane", "ns/packet", "Mpps", "ring full", "at Mpps", "p50 us", "p99 us", "lost", "ratio of cost", "of p50")
-	for _, s := range scenarios() {
+	for _, s := range scenarios {
 		outcomes, err := r.contest(ctx, s, all)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s, err)
@@ -130,7 +155,7 @@ func (r *run) contest(ctx context.Context, s scenario, all []*contestant) ([]out
 func (r *run) reportContest(s scenario, all []*contestant, outcomes []outcome) {
 	for i, o := range outcomes {
 		d := o.delays
-		fmt.Fprintf(r.Out, "%-24s %-9s %9.1f %7.2f %9.2f %8.2f %8.2f %9.2f %7d ", s, all[i].name, o.top.cost(), o.top.rate().packets/1e6, o.top.full(),
+		fmt.Fprintf(r.Out, "%-42s %-9s %9.1f %7.2f %9.2f %8.2f %8.2f %9.2f %7d ", s, all[i].name, o.top.cost(), o.top.rate().packets/1e6, o.top.full(),
 			float64(d.sent)/d.took.Seconds()/1e6, micro(d.share(50)), micro(d.share(99)), d.lost())
 		if i == 0 {
 			fmt.Fprintln(r.Out)
@@ -160,6 +185,9 @@ func (r *run) session(ctx context.Context, c *contestant, s scenario, measure fu
 	defer f.close()
 	for i := range s.memifs / 2 {
 		w, err := d.addMemifPair(ctx, "", uint32(2*i), s.routed)
+		if err == nil && s.rules > 0 {
+			err = d.restrict(ctx, w, s)
+		}
 		if err != nil {
 			return err
 		}

@@ -96,8 +96,7 @@ func (d *dataplane) route(ctx context.Context, w memifPair, i int) error {
 func (d *dataplane) addRoute(ctx context.Context, w memifPair, i int) error {
 	other := w.ids[1-i]
 	via := ip_types.NewAddress([]byte{10, 0, byte(other), 2})
-	to := ip_types.Prefix{Address: ip_types.NewAddress(destinations.Addr().AsSlice()), Len: uint8(destinations.Bits())}
-	route := ip.IPRoute{TableID: w.ids[i] + 1, Prefix: to, NPaths: 1, Paths: []fib_types.FibPath{{
+	route := ip.IPRoute{TableID: w.ids[i] + 1, Prefix: prefixOf(destinations), NPaths: 1, Paths: []fib_types.FibPath{{
 		SwIfIndex: uint32(w.indexes[1-i]), Weight: 1, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4, Nh: fib_types.FibPathNh{Address: via.Un},
 	}}}
 	if _, err := ip.NewServiceClient(d.conn).IPRouteAddDel(ctx, &ip.IPRouteAddDel{IsAdd: true, Route: route}); err != nil {
