@@ -81,7 +81,7 @@ func (ch *change) wanted() map[string]pod.Network {
 
 // validate checks the specification of a network for this node.
 func (ch *change) validate(w pod.Network) error {
-	if err := validate(w); err != nil || w.VNI == 0 {
+	if err := validate(w); err != nil || w.VNI == 0 || w.Direct {
 		return err
 	}
 	return ch.Config.carries("network "+w.Name, w.MTU)
