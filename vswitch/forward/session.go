@@ -281,6 +281,21 @@ func (s *session) update(u *upperLayer, fromOpener bool, now uint32) {
 	}
 }
 
+// news reports whether a packet may change what is noted of a session, beside its time. Most packets do not.
+func (s *session) news(u *upperLayer, fromOpener bool) bool {
+	known := ackOpener
+	if !fromOpener {
+		known = answered
+	}
+	switch {
+	case s.protocol != frame.ProtocolTCP || s.kind&ofFragments != 0:
+		return !fromOpener && s.flags&answered == 0
+	case u.flags&(tcpSYN|tcpFIN|tcpRST) != 0:
+		return true
+	}
+	return u.flags&tcpACK != 0 && s.flags&known == 0
+}
+
 // hash returns the hash of a key: its high bits select the shard.
 func (t *sessionTable) hash(k *sessionKey) uint64 {
 	h := mix(t.seed, k.aLow)
@@ -333,7 +348,7 @@ func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) membership
 	e := &s.sessions[n-1]
 	fromOpener := fromB == (e.flags&openedByB != 0)
 	switch {
-	case e.expired(now), !e.permitted(a) && !p.staysDenied(fromOpener):
+	case e.seen != now && e.expired(now), !e.permitted(a) && !p.staysDenied(fromOpener):
 		s.remove(h, n)
 		t.unlock(s)
 		return ofNoSession
@@ -342,7 +357,9 @@ func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) membership
 		t.unlock(s)
 		return ofDeniedSession
 	}
-	s.update(n, &p.upper, fromOpener, now)
+	if e.seen != now || e.news(&p.upper, fromOpener) {
+		s.update(n, &p.upper, fromOpener, now)
+	}
 	opened := e.direction()
 	t.unlock(s)
 	if p.upper.first {
