@@ -146,6 +146,7 @@ var words = map[string]string{
 	wire.KindPuntRedirect:   "the redirection of the node's own packets to its kernel",
 	wire.KindUplink:         "the node's network card in the dataplane",
 	wire.KindFile:           "a file for the pod",
+	wire.KindMemifSplice:    "the connection of its direct memif",
 }
 
 // Unknown writes an Event for each annotation of an added pod without effect: unknown annotations contivpp.io/..., and bandwidth limits of a
