@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -241,4 +242,44 @@ func TestSpliceBoundsItsClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = await(t, s.connected, "connection of the other Splice")
+}
+
+// What a server does not read stays in the kernel, as memory of the broker process, also when the client has left. Few clients may cause that.
+func TestSpliceBoundsWhatItsServerDoesNotRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	splice := spliceTo(t, newBroker(t), path)
+	const clients = 3 * maxSpliced
+	for range clients {
+		liar := newLiar(t, splice.Config().Path)
+		liar.say(newMessage(ackMessage), -1)
+		_ = liar.socket.Close()
+	}
+	accept := func(most int, wait time.Duration) (held []*net.UnixConn) {
+		_ = listener.SetDeadline(time.Now().Add(wait))
+		for len(held) < most {
+			socket, err := listener.AcceptUnix()
+			if err != nil {
+				return held
+			}
+			held = append(held, socket)
+		}
+		return held
+	}
+	held := accept(clients, time.Second)
+	if len(held) != maxSpliced {
+		t.Errorf("the server has %d clients whose messages it does not read, want %d", len(held), maxSpliced)
+	}
+	for _, socket := range held {
+		_ = socket.Close()
+	}
+	for range clients - len(held) {
+		for _, socket := range accept(1, timeout) {
+			_ = socket.Close()
+		}
+	}
 }
