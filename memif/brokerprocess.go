@@ -27,6 +27,12 @@ const (
 	acceptBurst = 512
 )
 
+// The messages of a Splice are passed at a bounded rate: client and server could agree to keep the process busy. A handshake has some dozens.
+const (
+	passRate  = 1000 // a second
+	passBurst = 4 * maxUnread
+)
+
 // ServeBroker is the process of a Broker: a program's main function calls it when it was started with the command of StartBroker. It
 // returns when the Broker's process has ended. Before it serves clients it calls confine, unless that is nil: from there on it opens
 // no files, executes no programs, and needs no capabilities.
@@ -82,6 +88,8 @@ type acceptor struct {
 	most    int
 
 	splices bool // it is the socket of a Splice
+	passes  *rate.Limiter
+	ctx     context.Context // ends by stop
 	spliced map[*splicedClient]bool
 }
 
@@ -162,7 +170,8 @@ func (p *brokerProcess) listen(n note, fd int) {
 	socket.SetUnlinkOnClose(false)
 	ctx, stop := context.WithCancel(context.Background())
 	d := &acceptor{process: p, number: n.listener, socket: socket, rate: rate.NewLimiter(acceptRate, acceptBurst), stop: stop,
-		ended: make(chan struct{}), most: max(int(n.pending), 1), splices: n.kind == noteListenSplice, spliced: map[*splicedClient]bool{}}
+		ended: make(chan struct{}), most: max(int(n.pending), 1), splices: n.kind == noteListenSplice,
+		passes: rate.NewLimiter(passRate, passBurst), ctx: ctx, spliced: map[*splicedClient]bool{}}
 	d.changed.L = &d.mu
 	p.listeners[n.listener] = d
 	go d.accept(ctx)

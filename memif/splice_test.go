@@ -283,3 +283,24 @@ func TestSpliceBoundsWhatItsServerDoesNotRead(t *testing.T) {
 		}
 	}
 }
+
+// Client and server may agree to send messages without end: they are passed at a bounded rate.
+func TestSpliceBoundsTheRateOfMessages(t *testing.T) {
+	client, server := rawSplice(t)
+	go func() {
+		for client.send(newMessage(ackMessage), -1) == nil {
+		}
+	}()
+	const second = 1
+	passed := 0
+	_ = server.socket.SetReadDeadline(time.Now().Add(second * time.Second))
+	for {
+		if _, _, err := server.receive(); err != nil {
+			break
+		}
+		passed++
+	}
+	if most := passBurst + (second+1)*passRate; passed > most {
+		t.Errorf("%d messages in %d s, want at most %d", passed, second, most)
+	}
+}

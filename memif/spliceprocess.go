@@ -132,7 +132,7 @@ func (c *splicedClient) part() {
 // toServer passes on what the client sends, and translates INIT.
 func (c *splicedClient) toServer() {
 	peer := control{socket: c.socket}
-	for {
+	for c.acceptor.passes.Wait(c.acceptor.ctx) == nil {
 		m, fd, err := peer.receive()
 		if err != nil {
 			return
@@ -169,7 +169,7 @@ func (c *splicedClient) translate(m *message) (reason string) {
 // toClient passes on what the server sends, without descriptors: a server sends none.
 func (c *splicedClient) toClient() {
 	server, peer := control{socket: c.server}, control{socket: c.socket}
-	for {
+	for c.acceptor.passes.Wait(c.acceptor.ctx) == nil {
 		m, fd, err := server.receive()
 		if err != nil {
 			return
