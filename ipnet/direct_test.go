@@ -186,3 +186,29 @@ func TestDirectIsNotChangedWhilePodsUseTheNetwork(t *testing.T) {
 		t.Errorf("refused: %q", why)
 	}
 }
+
+// Addresses of another plugin come later than their ADD: a policy that selects the pod since then disconnects its memif, too.
+func TestAddressesOfAMemberBringItsPolicies(t *testing.T) {
+	r := newRuler()
+	n := directNode(t, r)
+	pair := custom("pair", pod.L2)
+	pair.Direct = true
+	n.set(t, pair, lan(false))
+	n.add(t, direct("a", server))
+	n.add(t, direct("b", ""))
+	second := awaiting("a", pod.TypeTap, "lan")
+	second.ID, second.Netns = direct("a", server).ID, direct("a", server).Netns
+	a := n.add(t, second)
+	splice := wire.MemifSpliceKey("/run/weft/memif/allocation-of-b/d1.sock")
+	if n.committer.Values()[splice] == nil {
+		t.Fatal("the members are not connected")
+	}
+	r.set("a", listsFrom("x", "10.0.0.1/32"), "m1")
+	if _, err := n.loop.Do(t.Context(), addressed(a, "10.9.0.2/24", "10.9.0.1")); err != nil {
+		t.Fatal(err)
+	}
+	n.changePolicies(t)
+	if n.committer.Values()[splice] != nil {
+		t.Error("a policy selects a member, and they are connected")
+	}
+}

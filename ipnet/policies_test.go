@@ -232,3 +232,30 @@ func TestPodsOfALostStateFileAreClosedUntilTheClusterIsKnown(t *testing.T) {
 		t.Errorf("ACLs %v", again.policyACLs())
 	}
 }
+
+// The rules that an event learns of are those of the pod, which may have other attachments: their interfaces get them too, because no later
+// event sees a change.
+func TestRulesOfAnEventAreThoseOfAllAttachments(t *testing.T) {
+	r := newRuler()
+	n := policedNode(t, r).run(t)
+	n.set(t, append(networksOf(n), lan(false), custom("red", pod.L2, "10.6.0.0/24"))...)
+	a := n.add(t, onPod("a", ""))
+	output := func() string {
+		v, _ := n.committer.Values()[wire.InterfaceACLKey(a.Interfaces[0].Object)].(wire.InterfaceACL)
+		return strings.Join(v.Output, " ")
+	}
+	second := awaiting("a", pod.TypeTap, "lan")
+	second.ID, second.Netns = onPod("a", "").ID, onPod("a", "").Netns
+	r.set("a", listsFrom("x", "10.1.0.9/32"), "eth0")
+	b := n.add(t, second)
+	if got := output(); got != "weft:ingress:x" {
+		t.Errorf("after an ADD the first attachment has %q", got)
+	}
+	r.set("a", listsFrom("y", "10.1.0.8/32"), "eth0")
+	if _, err := n.loop.Do(t.Context(), addressed(b, "10.9.0.2/24", "10.9.0.1")); err != nil {
+		t.Fatal(err)
+	}
+	if got := output(); got != "weft:ingress:y" {
+		t.Errorf("after the addresses of the second attachment the first one has %q", got)
+	}
+}

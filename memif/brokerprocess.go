@@ -27,6 +27,12 @@ const (
 	acceptBurst = 512
 )
 
+// The messages of a Splice are passed at a bounded rate: client and server could agree to keep the process busy. A handshake has some dozens.
+const (
+	passRate  = 1000 // a second
+	passBurst = 4 * maxUnread
+)
+
 // ServeBroker is the process of a Broker: a program's main function calls it when it was started with the command of StartBroker. It
 // returns when the Broker's process has ended. Before it serves clients it calls confine, unless that is nil: from there on it opens
 // no files, executes no programs, and needs no capabilities.
@@ -49,10 +55,22 @@ func ServeBroker(confine func()) error {
 	for {
 		n, fds, err := receiveNote(channel)
 		if err != nil {
+			p.end()
 			return nil //nolint:nilerr // the Broker is gone, which is the usual end
 		}
 		p.handle(n, fds)
 	}
+}
+
+// end ends the connections of Splices. They end with the process, but a client may have blocked one of its threads in a close that no signal
+// ends, and then the process keeps all sockets: pods would stay connected without anybody who can disconnect them.
+func (p *brokerProcess) end() {
+	for _, d := range p.listeners {
+		if d.splices {
+			p.closing.Go(d.close)
+		}
+	}
+	p.closing.Wait()
 }
 
 // brokerProcess is the state of the broker process.
@@ -60,6 +78,7 @@ type brokerProcess struct {
 	channel   *net.UnixConn
 	null      int // replaces a descriptor that is neither memory nor an eventfd
 	listeners map[uint32]*acceptor
+	closing   sync.WaitGroup // of listeners
 
 	mu      sync.Mutex
 	last    uint64                  // number of a client
@@ -82,6 +101,8 @@ type acceptor struct {
 	most    int
 
 	splices bool // it is the socket of a Splice
+	passes  *rate.Limiter
+	ctx     context.Context // ends by stop
 	spliced map[*splicedClient]bool
 }
 
@@ -119,7 +140,7 @@ func (p *brokerProcess) handle(n note, fds []int) {
 	case n.kind == noteUnlisten && p.listeners[n.listener] != nil:
 		d := p.listeners[n.listener]
 		delete(p.listeners, n.listener)
-		go d.close()
+		p.closing.Go(d.close)
 	case n.kind == noteResume && len(fds) == 2:
 		p.resume(n, fds[0], fds[1])
 	case n.kind == noteDispose && len(fds) == 1:
@@ -162,7 +183,8 @@ func (p *brokerProcess) listen(n note, fd int) {
 	socket.SetUnlinkOnClose(false)
 	ctx, stop := context.WithCancel(context.Background())
 	d := &acceptor{process: p, number: n.listener, socket: socket, rate: rate.NewLimiter(acceptRate, acceptBurst), stop: stop,
-		ended: make(chan struct{}), most: max(int(n.pending), 1), splices: n.kind == noteListenSplice, spliced: map[*splicedClient]bool{}}
+		ended: make(chan struct{}), most: max(int(n.pending), 1), splices: n.kind == noteListenSplice,
+		passes: rate.NewLimiter(passRate, passBurst), ctx: ctx, spliced: map[*splicedClient]bool{}}
 	d.changed.L = &d.mu
 	p.listeners[n.listener] = d
 	go d.accept(ctx)

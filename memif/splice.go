@@ -47,6 +47,10 @@ type Splice struct {
 // maxSpliced bounds the clients of a Splice: the one that is connected, and those whose end takes time.
 const maxSpliced = 4
 
+// unreadSize bounds what a server does not read, bytes: some messages. The kernel counts their descriptors, and has no more than
+// a limit on their way for all clients of the broker process.
+const unreadSize = 8192
+
 // Splice binds the client's socket and serves it until Close.
 func (b *Broker) Splice(c SpliceConfig) (*Splice, error) {
 	if max(len(c.ClientSecret), len(c.ServerSecret)) > secretSize {
@@ -127,6 +131,7 @@ func (s *Splice) dial(n note) {
 		s.broker.answer(answer)
 		return
 	}
+	_ = server.SetWriteBuffer(unreadSize)
 	if raw, err := server.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { s.broker.answer(answer, int(fd)) })
 	}

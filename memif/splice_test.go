@@ -3,11 +3,13 @@ package memif
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -241,4 +243,120 @@ func TestSpliceBoundsItsClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = await(t, s.connected, "connection of the other Splice")
+}
+
+// What a server does not read stays in the kernel, as memory of the broker process, also when the client has left. Few clients may cause that.
+func TestSpliceBoundsWhatItsServerDoesNotRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	splice := spliceTo(t, newBroker(t), path)
+	const clients = 3 * maxSpliced
+	for range clients {
+		liar := newLiar(t, splice.Config().Path)
+		liar.say(newMessage(ackMessage), -1)
+		_ = liar.socket.Close()
+	}
+	accept := func(most int, wait time.Duration) (held []*net.UnixConn) {
+		_ = listener.SetDeadline(time.Now().Add(wait))
+		for len(held) < most {
+			socket, err := listener.AcceptUnix()
+			if err != nil {
+				return held
+			}
+			held = append(held, socket)
+		}
+		return held
+	}
+	held := accept(clients, time.Second)
+	if len(held) != maxSpliced {
+		t.Errorf("the server has %d clients whose messages it does not read, want %d", len(held), maxSpliced)
+	}
+	for _, socket := range held {
+		_ = socket.Close()
+	}
+	for range clients - len(held) {
+		for _, socket := range accept(1, timeout) {
+			_ = socket.Close()
+		}
+	}
+}
+
+// Client and server may agree to send messages without end: they are passed at a bounded rate.
+func TestSpliceBoundsTheRateOfMessages(t *testing.T) {
+	client, server := rawSplice(t)
+	go func() {
+		for client.send(newMessage(ackMessage), -1) == nil {
+		}
+	}()
+	const second = 1
+	passed := 0
+	_ = server.socket.SetReadDeadline(time.Now().Add(second * time.Second))
+	for {
+		if _, _, err := server.receive(); err != nil {
+			break
+		}
+		passed++
+	}
+	if most := passBurst + (second+1)*passRate; passed > most {
+		t.Errorf("%d messages in %d s, want at most %d", passed, second, most)
+	}
+}
+
+// A client can keep the broker process in a close that no signal ends, and the process then keeps its sockets: here the test does. The
+// connection ends all the same, and the next process can listen on the socket.
+func TestSpliceEndsWithABrokerWhoseSocketsStay(t *testing.T) {
+	b := newBroker(t)
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	kept := make(chan *os.File, 2)
+	splice, err := b.Splice(SpliceConfig{
+		Path: filepath.Join(t.TempDir(), "c"), ClientID: 7,
+		Dial: func(context.Context) (*net.UnixConn, error) {
+			socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+			if err != nil {
+				return nil, err
+			}
+			file, err := socket.File()
+			kept <- file
+			return socket, err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := splice.socket.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	client := newLiar(t, splice.Config().Path)
+	client.say(newMessage(ackMessage), -1)
+	server, err := listener.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	defer func() { _ = (<-kept).Close() }()
+	peer := control{socket: server}
+	if _, _, err := peer.receive(); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	_ = server.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, _, err := peer.receive(); !errors.Is(err, io.EOF) {
+		t.Errorf("the server got %v, want the end", err)
+	}
+	again, err := bind(splice.Config().Path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = again.Close()
 }

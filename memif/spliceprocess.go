@@ -3,6 +3,7 @@ package memif
 import (
 	"crypto/subtle"
 	"net"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,6 +50,7 @@ type splicedClient struct {
 // run passes messages until an end hangs up, or the Splice is closed. The client is counted until both sockets are closed.
 func (c *splicedClient) run() {
 	defer c.relayed.dispose()
+	defer c.settle()
 	c.reached = c.dial()
 	if c.server == nil {
 		c.refuse("the server of this interface does not listen")
@@ -56,6 +58,7 @@ func (c *splicedClient) run() {
 	}
 	end := &relayed{process: c.process, socket: c.server}
 	defer end.dispose()
+	defer end.settle()
 	if !c.acceptor.join(c) {
 		return
 	}
@@ -69,6 +72,26 @@ func (c *splicedClient) run() {
 	c.toClient()
 	c.part()
 	<-done
+}
+
+// settlePause is the time between two looks at a socket that has unread messages.
+const settlePause = 50 * time.Millisecond
+
+// settle waits until the other end has read all, or hung up: what a pod does not read counts as memory and descriptors of this process.
+func (c *relayed) settle() {
+	c.shutdown()
+	for unread(c.socket) {
+		time.Sleep(settlePause)
+	}
+}
+
+// unread reports whether the other end has not read all.
+func unread(socket *net.UnixConn) bool {
+	size := 0
+	if raw, err := socket.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { size, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	}
+	return size > 0
 }
 
 // dial asks the Broker for the server.
@@ -109,7 +132,7 @@ func (c *splicedClient) part() {
 // toServer passes on what the client sends, and translates INIT.
 func (c *splicedClient) toServer() {
 	peer := control{socket: c.socket}
-	for {
+	for c.acceptor.passes.Wait(c.acceptor.ctx) == nil {
 		m, fd, err := peer.receive()
 		if err != nil {
 			return
@@ -146,7 +169,7 @@ func (c *splicedClient) translate(m *message) (reason string) {
 // toClient passes on what the server sends, without descriptors: a server sends none.
 func (c *splicedClient) toClient() {
 	server, peer := control{socket: c.server}, control{socket: c.socket}
-	for {
+	for c.acceptor.passes.Wait(c.acceptor.ctx) == nil {
 		m, fd, err := server.receive()
 		if err != nil {
 			return

@@ -137,7 +137,7 @@ func (ps *Pods) Address(ev *pod.AddressPod, t *eventloop.Txn) error {
 	if err := unambiguous(ev, ev.Attachment.Interfaces); err != nil {
 		return err
 	}
-	defer ps.replaceACLs(t)()
+	defer ps.replaceCommon(t)()
 	before := ps.podValues(c.Attachment)
 	ps.admit(ev.Attachment, t)
 	ps.remember(ev.Attachment, t)

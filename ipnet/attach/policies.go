@@ -140,7 +140,8 @@ func (ps *Pods) nodePrefixes() []netip.Prefix {
 	return slices.Compact(list)
 }
 
-// admit gives the rules to a pod before its interfaces are connected.
+// admit gives the rules to a pod before its interfaces are connected. Its other attachments get them too: Policies does not return these
+// rules as changed any more.
 func (ps *Pods) admit(a *pod.Attachment, t *eventloop.Txn) {
 	if ps.config.Policies == nil || a.Pod.IsZero() {
 		return
@@ -153,7 +154,24 @@ func (ps *Pods) admit(a *pod.Attachment, t *eventloop.Txn) {
 		}
 		return nil
 	})
+	replace := ps.replaceOthers(a, t)
 	ps.setRules(map[string]Rules{a.Pod.String(): rules}, t)
+	replace()
+}
+
+// replaceOthers returns a function that adds the difference between the values of then and now of the other attachments of a pod.
+func (ps *Pods) replaceOthers(a *pod.Attachment, t *eventloop.Txn) func() {
+	values := func() desired.Values {
+		var v desired.Values
+		for _, c := range ps.inOrder() {
+			if c.Pod.String() == a.Pod.String() && c.Key != a.Key && !c.displaced {
+				v = append(v, ps.podValues(c.Attachment)...)
+			}
+		}
+		return v
+	}
+	before := values()
+	return func() { desired.Replace(t, before, values()) }
 }
 
 // dismiss forgets the rules of a deleted attachment, unless its pod has others.
