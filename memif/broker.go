@@ -199,7 +199,6 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *net.Unix
 	b.channel, b.process = nil, nil
 	b.mu.Unlock()
 	_ = channel.Close()
-	_ = process.Process.Kill()
 	go func() {
 		err := process.Wait() // a thread that cannot be killed keeps it
 		close(reaped)
@@ -207,6 +206,13 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *net.Unix
 			b.log.Warn("memif broker ended", "pid", process.Process.Pid, "err", err)
 		}
 	}()
+	if ctx.Err() != nil { // it ends its Splices
+		select {
+		case <-reaped:
+		case <-time.After(yieldTimeout):
+		}
+	}
+	_ = process.Process.Kill()
 }
 
 // adopt makes process the current one and sends it all sockets.

@@ -55,10 +55,22 @@ func ServeBroker(confine func()) error {
 	for {
 		n, fds, err := receiveNote(channel)
 		if err != nil {
+			p.end()
 			return nil //nolint:nilerr // the Broker is gone, which is the usual end
 		}
 		p.handle(n, fds)
 	}
+}
+
+// end ends the connections of Splices. They end with the process, but a client may have blocked one of its threads in a close that no signal
+// ends, and then the process keeps all sockets: pods would stay connected without anybody who can disconnect them.
+func (p *brokerProcess) end() {
+	for _, d := range p.listeners {
+		if d.splices {
+			p.closing.Go(d.close)
+		}
+	}
+	p.closing.Wait()
 }
 
 // brokerProcess is the state of the broker process.
@@ -66,6 +78,7 @@ type brokerProcess struct {
 	channel   *net.UnixConn
 	null      int // replaces a descriptor that is neither memory nor an eventfd
 	listeners map[uint32]*acceptor
+	closing   sync.WaitGroup // of listeners
 
 	mu      sync.Mutex
 	last    uint64                  // number of a client
@@ -127,7 +140,7 @@ func (p *brokerProcess) handle(n note, fds []int) {
 	case n.kind == noteUnlisten && p.listeners[n.listener] != nil:
 		d := p.listeners[n.listener]
 		delete(p.listeners, n.listener)
-		go d.close()
+		p.closing.Go(d.close)
 	case n.kind == noteResume && len(fds) == 2:
 		p.resume(n, fds[0], fds[1])
 	case n.kind == noteDispose && len(fds) == 1:

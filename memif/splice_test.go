@@ -3,6 +3,7 @@ package memif
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -303,4 +304,59 @@ func TestSpliceBoundsTheRateOfMessages(t *testing.T) {
 	if most := passBurst + (second+1)*passRate; passed > most {
 		t.Errorf("%d messages in %d s, want at most %d", passed, second, most)
 	}
+}
+
+// A client can keep the broker process in a close that no signal ends, and the process then keeps its sockets: here the test does. The
+// connection ends all the same, and the next process can listen on the socket.
+func TestSpliceEndsWithABrokerWhoseSocketsStay(t *testing.T) {
+	b := newBroker(t)
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	kept := make(chan *os.File, 2)
+	splice, err := b.Splice(SpliceConfig{
+		Path: filepath.Join(t.TempDir(), "c"), ClientID: 7,
+		Dial: func(context.Context) (*net.UnixConn, error) {
+			socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+			if err != nil {
+				return nil, err
+			}
+			file, err := socket.File()
+			kept <- file
+			return socket, err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := splice.socket.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	client := newLiar(t, splice.Config().Path)
+	client.say(newMessage(ackMessage), -1)
+	server, err := listener.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	defer func() { _ = (<-kept).Close() }()
+	peer := control{socket: server}
+	if _, _, err := peer.receive(); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	_ = server.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, _, err := peer.receive(); !errors.Is(err, io.EOF) {
+		t.Errorf("the server got %v, want the end", err)
+	}
+	again, err := bind(splice.Config().Path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = again.Close()
 }
