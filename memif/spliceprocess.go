@@ -81,7 +81,7 @@ const settlePause = 50 * time.Millisecond
 func (c *relayed) settle() {
 	c.shutdown()
 	for unread(c.socket) {
-		time.Sleep(settlePause)
+		<-time.After(settlePause)
 	}
 }
 
