@@ -62,7 +62,6 @@ func (c *splicedClient) run() {
 	if !c.acceptor.join(c) {
 		return
 	}
-	defer c.acceptor.leave(c)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -71,6 +70,7 @@ func (c *splicedClient) run() {
 	}()
 	c.toClient()
 	c.part()
+	c.acceptor.leave(c)
 	<-done
 }
 

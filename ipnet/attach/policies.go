@@ -149,8 +149,10 @@ func (ps *Pods) admit(a *pod.Attachment, t *eventloop.Txn) {
 	rules := ps.config.Policies.Admit(a, ps.nodePrefixes())
 	before := ps.wired[a.Key]
 	t.OnRollback(func() error {
-		if ps.config.Policies.Dismiss(a); before != nil {
+		if before != nil {
 			ps.config.Policies.Admit(before.Attachment, ps.nodePrefixes())
+		} else {
+			ps.config.Policies.Dismiss(a)
 		}
 		return nil
 	})

@@ -225,12 +225,14 @@ func (p *Policies) Forget(id pod.ID) {
 	}
 }
 
-// Admit adds an attachment, or replaces it, and returns the rules of its pod by interface.
+// Admit adds an attachment, or replaces it, and returns the rules of its pod by interface. Rules of a pod that had an attachment before are
+// still returned by Changed: the event that calls Admit may fail.
 func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) map[string]policy.Lists {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id := policy.ID{Namespace: a.Pod.Namespace, Name: a.Pod.Name}
-	if p.attached[id] == nil {
+	isNew := p.attached[id] == nil
+	if isNew {
 		p.attached[id] = make(map[pod.Key]*pod.Attachment)
 	}
 	own := *a
@@ -239,7 +241,9 @@ func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) map[string]poli
 	p.setNode(node)
 	p.refresh(id)
 	p.compile()
-	delete(p.pending, id)
+	if isNew {
+		delete(p.pending, id)
+	}
 	if len(p.pending) > 0 { // other pods have rules with this pod as a peer
 		p.poke()
 	}

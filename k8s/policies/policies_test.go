@@ -159,6 +159,20 @@ func TestPodHasItsRulesWhenItIsAdmitted(t *testing.T) {
 	}
 }
 
+// The event that admits another attachment of a pod may fail after that: the change that it has learned of is not lost.
+func TestChangeThatAnAdmissionSeesIsStillReported(t *testing.T) {
+	l := newLab(t, nil)
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.run()
+	a := attachment("db", "eth0 default 10.1.0.5")
+	l.admit(a)
+	l.policy("p", onlyFrom("db", "web"))
+	l.eventually("an admission returns the new rules", func() bool { return l.Admit(a, nodeLink)["eth0"][policy.Ingress] != nil })
+	if l.permits("db", "eth0", policy.Ingress, "10.1.1.5", 80) {
+		t.Error("the change is lost")
+	}
+}
+
 func TestRulesFollowPodsAndPoliciesOfAllNodes(t *testing.T) {
 	l := newLab(t, nil).run()
 	l.pod("db", "n1", "10.1.0.5", nil)
