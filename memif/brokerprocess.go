@@ -63,7 +63,7 @@ func ServeBroker(confine func()) error {
 }
 
 // end ends the connections of Splices. They end with the process, but a client may have blocked one of its threads in a close that no signal
-// ends, and then the process keeps all sockets: pods would stay connected without anybody who can disconnect them.
+// ends, and then the process keeps all sockets: pods would stay connected although nothing could disconnect them.
 func (p *brokerProcess) end() {
 	for _, d := range p.listeners {
 		if d.splices {
