@@ -197,6 +197,11 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *net.Unix
 	}
 	b.mu.Lock()
 	b.channel, b.process = nil, nil
+	for _, d := range b.listeners {
+		if d.splice != nil {
+			d.splice.parted()
+		}
+	}
 	b.mu.Unlock()
 	_ = channel.Close()
 	go func() {
@@ -328,7 +333,6 @@ func (b *Broker) open(number uint32, d *brokeredListener) {
 	kind := noteListen
 	if d.splice != nil {
 		kind = noteListenSplice
-		d.splice.parted() // of an earlier process
 	}
 	_ = raw.Control(func(fd uintptr) {
 		b.tell(note{kind: kind, listener: number, pending: uint32(d.pending)}, int(fd))

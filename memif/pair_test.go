@@ -1,6 +1,7 @@
 package memif
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -104,10 +105,10 @@ func await[T any](t *testing.T, from <-chan T, what string) T {
 	}
 }
 
-// connectPair makes both ends of a connection, which lasts until the test ends.
+// connectPair makes both ends of a connection, which lasts until the test ends; without a socket the client connects to the lab's.
 func connectPair(t *testing.T, l *lab, c ClientConfig) (server, client *Conn) {
 	t.Helper()
-	c.Socket = l.Path()
+	c.Socket = cmp.Or(c.Socket, l.Path())
 	client, err := Connect(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)

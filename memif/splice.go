@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"time"
 )
 
 // SpliceConfig configures a Splice.
@@ -18,10 +17,8 @@ type SpliceConfig struct {
 	// ClientID and ClientSecret are what the client must send. The server gets ServerID and ServerSecret instead.
 	ClientID, ServerID         uint32
 	ClientSecret, ServerSecret Secret
-	// Dial connects to the server's socket. Nothing may have been read from the connection.
+	// Dial connects to the server's socket, until the context ends with the Splice. Nothing may have been read from the connection.
 	Dial func(context.Context) (*net.UnixConn, error)
-	// Timeout bounds Dial; default 2 s.
-	Timeout time.Duration
 }
 
 // Splice connects a client with a server whose socket the client cannot reach, or may reach only as long as the Splice is there: it passes
@@ -56,9 +53,6 @@ func (b *Broker) Splice(c SpliceConfig) (*Splice, error) {
 	if max(len(c.ClientSecret), len(c.ServerSecret)) > secretSize {
 		return nil, fmt.Errorf("memif splice %s: secret longer than %d bytes", c.Path, secretSize)
 	}
-	if c.Timeout == 0 {
-		c.Timeout = 2 * time.Second
-	}
 	socket, err := bind(c.Path, c.Mode)
 	if err != nil {
 		return nil, fmt.Errorf("memif splice %s: %w", c.Path, err)
@@ -72,8 +66,8 @@ func (b *Broker) Splice(c SpliceConfig) (*Splice, error) {
 	return s, nil
 }
 
-// Config returns the configuration.
-func (s *Splice) Config() SpliceConfig { return s.config }
+// Path returns the path of the client's socket.
+func (s *Splice) Path() string { return s.config.Path }
 
 // State reports whether client and server are connected, or else why the server was not reached for the last client.
 func (s *Splice) State() (connected bool, err error) {
@@ -107,7 +101,7 @@ func (s *Splice) handle(n note) {
 	}
 }
 
-// parted forgets the connections of an earlier broker process.
+// parted forgets the connections of a broker process that has ended.
 func (s *Splice) parted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,9 +110,7 @@ func (s *Splice) parted() {
 
 // dial connects to the server for a client and passes the connection on.
 func (s *Splice) dial(n note) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.config.Timeout)
-	defer cancel()
-	server, err := s.config.Dial(ctx)
+	server, err := s.config.Dial(s.ctx)
 	s.mu.Lock()
 	s.err = err
 	s.mu.Unlock()

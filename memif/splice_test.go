@@ -51,24 +51,13 @@ func spliceTo(t *testing.T, b *Broker, path string) *Splice {
 }
 
 func (s *spliceLab) client() ClientConfig {
-	return ClientConfig{Socket: s.splice.Config().Path, ID: 7, Secret: clientSecret}
+	return ClientConfig{Socket: s.splice.Path(), ID: 7, Secret: clientSecret}
 }
 
 // connect connects a client through the Splice.
 func (s *spliceLab) connect(t *testing.T) (server, client *Conn) {
 	t.Helper()
-	client, err := Connect(t.Context(), s.client())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		client.Close()
-		<-client.Gone()
-		client.Release()
-	})
-	server = await(t, s.connected, "connection")
-	t.Cleanup(server.Release)
-	return server, client
+	return connectPair(t, s.lab, s.client())
 }
 
 func (s *spliceLab) isConnected() bool {
@@ -115,7 +104,7 @@ func TestSpliceChecksTheClient(t *testing.T) {
 func TestSpliceWithoutAServer(t *testing.T) {
 	b := newBroker(t)
 	splice := spliceTo(t, b, filepath.Join(t.TempDir(), "missing"))
-	_, err := Connect(t.Context(), ClientConfig{Socket: splice.Config().Path, ID: 7, Secret: clientSecret})
+	_, err := Connect(t.Context(), ClientConfig{Socket: splice.Path(), ID: 7, Secret: clientSecret})
 	if !strings.Contains(reasonFrom(err), "does not listen") {
 		t.Errorf("%v, want that the server does not listen", err)
 	}
@@ -131,7 +120,7 @@ func TestClosedSpliceEndsItsConnection(t *testing.T) {
 	s.splice.Close()
 	<-client.Gone()
 	_ = await(t, s.disconnected, "end of the connection")
-	if _, err := os.Lstat(s.splice.Config().Path); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(s.splice.Path()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket file is there: %v", err)
 	}
 	eventually(t, "the broker has no listener", func() bool {
@@ -164,7 +153,7 @@ func rawSplice(t *testing.T) (client *liar, server *control) {
 	}
 	t.Cleanup(func() { _ = listener.Close() })
 	splice := spliceTo(t, newBroker(t), path)
-	client = newLiar(t, splice.Config().Path)
+	client = newLiar(t, splice.Path())
 	socket, err := listener.AcceptUnix()
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +212,7 @@ func TestSpliceBoundsItsClients(t *testing.T) {
 	s.addReleasing(t, hostileConfig)
 	s.broker.giveLast(t, func() {
 		for range 10 * maxSpliced {
-			liar := newLiar(t, s.splice.Config().Path)
+			liar := newLiar(t, s.splice.Path())
 			liar.sayWithLingering(ackMessage)
 			_ = liar.socket.Close()
 		}
@@ -233,7 +222,7 @@ func TestSpliceBoundsItsClients(t *testing.T) {
 		t.Errorf("%d threads of this process are blocked in close", n)
 	}
 	other := spliceTo(t, s.broker, s.lab.Path())
-	client, err := Connect(t.Context(), ClientConfig{Socket: other.Config().Path, ID: 7, Secret: clientSecret})
+	client, err := Connect(t.Context(), ClientConfig{Socket: other.Path(), ID: 7, Secret: clientSecret})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +245,7 @@ func TestSpliceBoundsWhatItsServerDoesNotRead(t *testing.T) {
 	splice := spliceTo(t, newBroker(t), path)
 	const clients = 3 * maxSpliced
 	for range clients {
-		liar := newLiar(t, splice.Config().Path)
+		liar := newLiar(t, splice.Path())
 		liar.say(newMessage(ackMessage), -1)
 		_ = liar.socket.Close()
 	}
@@ -337,7 +326,7 @@ func TestSpliceEndsWithABrokerWhoseSocketsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer socket.Close()
-	client := newLiar(t, splice.Config().Path)
+	client := newLiar(t, splice.Path())
 	client.say(newMessage(ackMessage), -1)
 	server, err := listener.AcceptUnix()
 	if err != nil {
@@ -354,7 +343,7 @@ func TestSpliceEndsWithABrokerWhoseSocketsStay(t *testing.T) {
 	if _, _, err := peer.receive(); !errors.Is(err, io.EOF) {
 		t.Errorf("the server got %v, want the end", err)
 	}
-	again, err := bind(splice.Config().Path, 0)
+	again, err := bind(splice.Path(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -306,7 +306,7 @@ func TestTestpmdIsTheServerOfASplice(t *testing.T) {
 	splice := spliceTo(t, newBroker(t), "@"+name)
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	client, err := Dial(ctx, ClientConfig{Socket: splice.Config().Path, ID: 7, Secret: clientSecret}, ClientEvents{})
+	client, err := Dial(ctx, ClientConfig{Socket: splice.Path(), ID: 7, Secret: clientSecret}, ClientEvents{})
 	if err != nil {
 		t.Fatal(err)
 	}

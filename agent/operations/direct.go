@@ -51,7 +51,7 @@ func (o *Server) splice(client *pod.Memif, restricted ...string) string {
 	return "waits for the client to connect"
 }
 
-// restricted returns an interface that policies select, as "namespace/name interface"; "" if none does.
+// restricted names an interface and its pod if policies select it; otherwise it returns "".
 func (o *Server) restricted(a *pod.Attachment, i pod.Interface) string {
 	if (o.config.Network.Pods.Lists(a.Pod)[i.Name] == policy.Lists{}) {
 		return ""

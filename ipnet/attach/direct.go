@@ -3,6 +3,8 @@ package attach
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/pod"
@@ -21,7 +23,7 @@ import (
 // becomeDirect makes an interface a member of its direct network.
 func (rq *request) becomeDirect(s *spec) error {
 	if s.kind != pod.TypeMemif {
-		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: network %s is direct: it connects memifs only", rq.ev, s.name, s.network)
+		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: network %s is direct: it connects memifs only; request a memif, or another network", rq.ev, s.name, s.network)
 	}
 	s.options.Role = cmp.Or(s.options.Role, pod.RoleClient)
 	for _, c := range rq.inOrder() {
@@ -81,35 +83,35 @@ type end struct {
 	pod.Interface
 }
 
-// directEnds returns the ends on direct networks, clients first, by network.
-func (ps *Pods) directEnds(role string) map[string]end {
-	ends := make(map[string]end)
-	for _, c := range ps.inOrder() {
+// directEnds returns the members of direct networks, by role and network: a network has one of each role, unless a pod has two sandboxes
+// with different devices.
+func (ps *Pods) directEnds() map[string]map[string]end {
+	ends := map[string]map[string]end{pod.RoleClient: {}, pod.RoleServer: {}}
+	for _, c := range ps.wired { // each event calls this, so they are not sorted
 		for _, i := range c.Interfaces {
-			if i.Memif != nil && i.Memif.Role == role && !c.displaced {
-				ends[i.Network] = end{c, i}
+			if i.Memif == nil || !i.Memif.IsDirect() || c.displaced {
+				continue
+			}
+			of := ends[i.Memif.Role]
+			if other, is := of[i.Network]; !is || other.of.Created.Before(c.Created) {
+				of[i.Network] = end{c, i}
 			}
 		}
 	}
 	return ends
 }
 
-// spliceValues lists the splices of direct networks.
+// spliceValues lists the splices of direct networks, by network.
 func (ps *Pods) spliceValues() desired.Values {
 	var v desired.Values
-	servers := ps.directEnds(pod.RoleServer)
-	if len(servers) == 0 {
-		return v
-	}
-	clients := ps.directEnds(pod.RoleClient)
-	for _, c := range ps.inOrder() {
-		for _, i := range c.Interfaces {
-			client, server := clients[i.Network], servers[i.Network]
-			if i.Memif == nil || client.of != c || client.Name != i.Name || server.of == nil || ps.isRestricted(client) || ps.isRestricted(server) {
-				continue
-			}
-			v = append(v, ps.splice(client, server)...)
+	ends := ps.directEnds()
+	for _, network := range slices.Sorted(maps.Keys(ends[pod.RoleServer])) {
+		client, hasClient := ends[pod.RoleClient][network]
+		server := ends[pod.RoleServer][network]
+		if !hasClient || ps.isRestricted(client) || ps.isRestricted(server) {
+			continue
 		}
+		v = append(v, ps.splice(client, server)...)
 	}
 	return v
 }

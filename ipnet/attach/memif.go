@@ -232,7 +232,7 @@ func (rq *request) memifPossible(s spec) error {
 	}
 	isDirect := s.custom != nil && s.custom.Network.Direct
 	if s.options.Role != "" && !isDirect {
-		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: role: only on a direct network; on network %s the dataplane is the server",
+		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: role: only on a direct network; on network %s the dataplane is the server; remove the option",
 			rq.ev, s.name, cmp.Or(s.network, pod.DefaultNetwork))
 	}
 	if s.options.Mode == pod.MemifIP && s.custom != nil && !isDirect && (s.custom.Network.Type == pod.L2 || s.custom.Network.AntiSpoof) {

@@ -110,10 +110,10 @@ func newConnection(a *pod.Attachment) *connection {
 
 // inOrder lists the wired attachments by key, so that what they lead to is always the same.
 func (ps *Pods) inOrder() []*connection {
-	return slices.SortedFunc(maps.Values(ps.wired), func(a, b *connection) int {
-		return cmp.Compare(a.Key.String(), b.Key.String())
-	})
+	return slices.SortedFunc(maps.Values(ps.wired), byKey)
 }
+
+func byKey(a, b *connection) int { return cmp.Compare(a.Key.String(), b.Key.String()) }
 
 // shared are those values of c that other attachments need too, as they are for these: the namespace, and what their memifs
 // share with its own.

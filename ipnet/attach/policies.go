@@ -163,12 +163,17 @@ func (ps *Pods) admit(a *pod.Attachment, t *eventloop.Txn) {
 
 // replaceOthers returns a function that adds the difference between the values of then and now of the other attachments of a pod.
 func (ps *Pods) replaceOthers(a *pod.Attachment, t *eventloop.Txn) func() {
+	var others []*connection // few, so only they are sorted
+	for _, c := range ps.wired {
+		if c.Pod.String() == a.Pod.String() && c.Key != a.Key && !c.displaced {
+			others = append(others, c)
+		}
+	}
+	slices.SortFunc(others, byKey)
 	values := func() desired.Values {
 		var v desired.Values
-		for _, c := range ps.inOrder() {
-			if c.Pod.String() == a.Pod.String() && c.Key != a.Key && !c.displaced {
-				v = append(v, ps.podValues(c.Attachment)...)
-			}
+		for _, c := range others {
+			v = append(v, ps.podValues(c.Attachment)...)
 		}
 		return v
 	}
