@@ -130,7 +130,7 @@ func (e *Engine) evaluationOrder(policies []*policyState, d Direction, p *podSta
 		lower = append(slices.Clip(lower), rest(Allow, "no policy denies it")...)
 	}
 	var rules []Rule
-	if d == Ingress && (i.Main || slices.Contains(i.Networks, DefaultNetwork)) {
+	if d == Ingress && i.isOnDefault() {
 		rules = e.fromNode()
 	}
 	return append(rules, flatten(admin, lower)...)
@@ -241,7 +241,7 @@ func (e *Engine) resolve(policy *policyState, r Clause, d Direction, subject end
 	}
 	var remotes []netip.Prefix // of rules whose ports do not depend on the peer
 	if r.AnyPort || slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Name == "" || d == Ingress }) {
-		remotes = e.remotes(policy, r, subject.nic)
+		remotes = e.remotes(policy, r, d, subject.nic)
 	}
 	if r.AnyPort {
 		add(remotes, AnyProtocol, allPorts)
@@ -266,17 +266,21 @@ func (e *Engine) resolve(policy *policyState, r Clause, d Direction, subject end
 	return rules
 }
 
-// remotes lists the addresses of a rule's peers.
-func (e *Engine) remotes(policy *policyState, r Clause, i *Interface) []netip.Prefix {
+// remotes lists the addresses of a rule's peers: in ingress, all that their packets can have as their source.
+func (e *Engine) remotes(policy *policyState, r Clause, d Direction, i *Interface) []netip.Prefix {
 	if r.Any {
 		return everywhere
+	}
+	var clients ClientMap
+	if d == Ingress && i.isOnDefault() {
+		clients = e.clients
 	}
 	var all []netip.Prefix
 	for _, peer := range r.Peers {
 		switch {
 		case peer.Pods != nil:
 			for p := range policy.peers[peer.Pods.key].members {
-				all = append(all, addressesOf(policy, p, i)...)
+				all = append(all, addressesOf(policy, p, i, clients)...)
 			}
 		case peer.Nodes != nil:
 			for _, n := range e.nodes {
@@ -285,24 +289,24 @@ func (e *Engine) remotes(policy *policyState, r Clause, i *Interface) []netip.Pr
 				}
 			}
 		default:
-			all = append(all, peer.Prefixes...)
+			for _, prefix := range peer.Prefixes {
+				all = append(all, clients.Sources(prefix)...)
+			}
 		}
 	}
 	return aggregate(all)
 }
 
 // addressesOf lists the addresses of a peer that an interface of the subject reaches: of main interfaces, or of those on a network of both
-// and of the policy. Networks may have the same addresses.
-func addressesOf(policy *policyState, p *podState, i *Interface) []netip.Prefix {
+// and of the policy. Networks may have the same addresses. The client addresses of these are among them.
+func addressesOf(policy *policyState, p *podState, i *Interface, clients ClientMap) []netip.Prefix {
 	var all []netip.Prefix
 	for n := range p.Interfaces {
 		x := &p.Interfaces[n]
 		if !policy.applies(x) || policy.Kind == Multi && !slices.ContainsFunc(x.Networks, func(n string) bool { return slices.Contains(i.Networks, n) }) {
 			continue
 		}
-		for _, a := range x.Addresses {
-			all = append(all, single(a))
-		}
+		all = append(all, clients.sourcesOf(x)...)
 	}
 	return all
 }
@@ -323,7 +327,7 @@ func (e *Engine) portsOfPeers(policy *policyState, r Clause, port Port, i *Inter
 		for p := range policy.peers[peer.Pods.key].members {
 			for _, n := range p.Ports {
 				if port.names(n) {
-					by[n] = append(by[n], addressesOf(policy, p, i)...)
+					by[n] = append(by[n], addressesOf(policy, p, i, ClientMap{})...)
 				}
 			}
 		}

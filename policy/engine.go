@@ -29,6 +29,7 @@ type Denied struct {
 // Engine compiles policies. It is not safe for concurrent use.
 type Engine struct {
 	config     Config
+	clients    ClientMap
 	namespaces map[string]*namespaceState
 	policies   map[Ref]*policyState
 	groups     map[string]*group // by the key of their selector
@@ -73,6 +74,7 @@ type policyState struct {
 	peers     map[string]*group // by the key of their selector
 	fragments map[fragmentKey][]Rule
 	nodes     bool // has peers by the labels of nodes
+	clients   bool // permits or denies connections from addresses
 }
 
 // NewEngine returns an engine without pods and policies.
@@ -94,6 +96,27 @@ func (e *Engine) SetConfig(c Config) {
 	for _, ns := range e.namespaces {
 		for _, p := range ns.pods {
 			e.touch(p)
+		}
+	}
+}
+
+// SetClients replaces the client addresses of pods.
+func (e *Engine) SetClients(m ClientMap) {
+	was := e.clients
+	if was.Equal(m) {
+		return
+	}
+	e.clients = m
+	for _, p := range e.policies {
+		if p.clients {
+			e.invalidate(p)
+		}
+	}
+	for _, ns := range e.namespaces {
+		for _, p := range ns.pods {
+			if slices.ContainsFunc(p.Interfaces, func(i Interface) bool { return !slices.Equal(was.sourcesOf(&i), m.sourcesOf(&i)) }) {
+				e.invalidatePeers(p)
+			}
 		}
 	}
 }
@@ -306,10 +329,11 @@ func (e *Engine) SetPolicy(p Policy) {
 	is := &policyState{Policy: p, peers: make(map[string]*group)}
 	is.subject = e.use(p.Subject)
 	is.subject.subjects[is] = struct{}{}
-	for _, rules := range p.Rules {
+	for d, rules := range p.Rules {
 		for _, r := range rules {
 			for _, peer := range r.Peers {
 				is.nodes = is.nodes || peer.Nodes != nil
+				is.clients = is.clients || Direction(d) == Ingress && len(peer.Prefixes) > 0
 				if peer.Pods != nil && is.peers[peer.Pods.key] == nil {
 					g := e.use(*peer.Pods)
 					g.peers[is], is.peers[peer.Pods.key] = struct{}{}, g

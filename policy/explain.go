@@ -73,10 +73,14 @@ func (x end) addresses() []netip.Addr {
 	return x.nic.Addresses
 }
 
-// endOf looks an end up. An address of a pod's main interface is the pod.
+// endOf looks an end up. An address of a pod's main interface, and its client address, is the pod.
 func (e *Engine) endOf(x End) (end, error) {
 	if x.Pod == (ID{}) {
-		p, nic := e.byAddress(x.Address)
+		own := x.Address
+		if a, isClient := e.clients.PodOf(own); isClient {
+			own = a
+		}
+		p, nic := e.byAddress(own)
 		return end{p, nic, x.Address}, nil
 	}
 	p := e.pod(x.Pod)

@@ -36,6 +36,9 @@ type Interface struct {
 	Addresses []netip.Addr
 }
 
+// isOnDefault reports whether the node, and so the clients of Services, reach the interface.
+func (i *Interface) isOnDefault() bool { return i.Main || slices.Contains(i.Networks, DefaultNetwork) }
+
 // DefaultNetwork is the network of main interfaces, which the node reaches. Other interfaces may be on it.
 const DefaultNetwork = "default"
 

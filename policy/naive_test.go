@@ -18,6 +18,7 @@ type world struct {
 	nodes      map[string]map[string]string
 	nodeAt     map[string][]netip.Prefix
 	pods       []*machine
+	clients    ClientMap
 	policies   []*networkingv1.NetworkPolicy
 	multi      []*networkingv1.NetworkPolicy // MultiNetworkPolicies have the same spec
 	admin      []*adminv1.AdminNetworkPolicy
@@ -45,6 +46,9 @@ func (w *world) permits(k packet) bool {
 	if k.pod.hostNetwork {
 		return true
 	}
+	if k.direction == Ingress && slices.Contains(k.nic.Networks, DefaultNetwork) {
+		k.remote = w.sender(k.remote)
+	}
 	if !k.nic.Main {
 		return w.isolationPermits(k, w.multi)
 	}
@@ -58,6 +62,18 @@ func (w *world) permits(k packet) bool {
 		return w.isolationPermits(k, w.policies)
 	}
 	return w.baselinePermits(k)
+}
+
+// sender returns the pod's address of a client address, and any other address as it is.
+func (w *world) sender(a netip.Addr) netip.Addr {
+	for last := range 32 {
+		for _, p := range []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(last)}), netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(last)})} {
+			if client, has := w.clients.Of(p); has && client == a {
+				return p
+			}
+		}
+	}
+	return a
 }
 
 func (w *world) selecting(k packet, policies []*networkingv1.NetworkPolicy) []*networkingv1.NetworkPolicy {

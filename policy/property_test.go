@@ -24,7 +24,7 @@ func TestCompiledRulesAgreeWithTheDocumentationOfTheAPI(t *testing.T) {
 	permitted, denied := 0, 0
 	for n := range *policyWorlds {
 		d := dice{rand.New(rand.NewPCG(seed, uint64(n)))}
-		w, e := d.world(), NewEngine(Config{})
+		w, e := d.world(t), NewEngine(Config{})
 		w.fill(t, e)
 		e.Compile()
 		lists := e.Lists()
@@ -67,7 +67,10 @@ func show(w *world) string {
 //
 //nolint:funlen // a list of changes
 func (d dice) change(t *testing.T, w *world, e *Engine) {
-	switch d.IntN(12) {
+	switch d.IntN(13) {
+	case 12:
+		w.clients = d.clients(t)
+		e.SetClients(w.clients)
 	case 0:
 		ns := d.namespace()
 		if d.chance(20) {
@@ -158,7 +161,7 @@ func TestChangesLeadToTheRulesOfACompilationFromScratch(t *testing.T) {
 	seed := seedOf(t)
 	for n := range *policyWorlds / 5 {
 		d := dice{rand.New(rand.NewPCG(seed, uint64(n)))}
-		w, e := d.world(), NewEngine(Config{})
+		w, e := d.world(t), NewEngine(Config{})
 		w.fill(t, e)
 		follower := make(map[ID]map[string]Lists) // knows changes only
 		for step := range 12 {

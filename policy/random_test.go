@@ -76,12 +76,45 @@ func (d dice) address() netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfd, 15: byte(d.IntN(24))})
 }
 
+// remote returns an address, or the client address of one.
+func (d dice) remote() netip.Addr {
+	a := d.address()
+	if d.chance(70) {
+		return a
+	}
+	raw := a.AsSlice()
+	if raw[0] = 0xfc; a.Is4() {
+		raw[0], raw[2] = 10, 1
+	}
+	a, _ = netip.AddrFromSlice(raw)
+	return a
+}
+
+// clients returns the client addresses of pods: 10.0.1.x of 10.0.0.x, and fc::x of fd::x; of the first 16, or of all, or of none.
+func (d dice) clients(t testing.TB) ClientMap {
+	t.Helper()
+	ranges, err := NewClientRanges(several(d, 0, 1, func() netip.Prefix { return netip.MustParsePrefix("10.0.1.0/27") }))
+	if d.chance(50) {
+		ranges, err = NewClientRanges(append(ranges.Prefixes(), netip.MustParsePrefix("fc00::/8")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, why := NewClientMap(ranges, several(d, 0, 2, func() netip.Prefix {
+		return netip.MustParsePrefix(pick(d, "10.0.0.0/28", "10.0.0.0/27", "fd00::/124", "fd00::/123"))
+	}), nil)
+	if len(why) > 0 {
+		t.Fatal(why)
+	}
+	return m
+}
+
 func (d dice) cidr() string {
 	if d.chance(5) {
 		return pick(d, "0.0.0.0/0", "::/0")
 	}
-	a := d.address()
-	bits := a.BitLen() - d.IntN(6)
+	a := d.remote()
+	bits := a.BitLen() - d.IntN(10)
 	return netip.PrefixFrom(a, bits).Masked().String()
 }
 
@@ -90,7 +123,7 @@ func (d dice) protocol() string  { return pick(d, "TCP", "UDP", "SCTP") }
 func (d dice) name() string      { return pick(d, "web", "dns") }
 func (d dice) namespace() string { return pick(d, "x", "y", "z") }
 
-var networkNames = []string{"red", "x/nad", "y/nad"}
+var networkNames = []string{"red", DefaultNetwork, "x/nad", "y/nad"}
 
 func (d dice) pod(n int) *machine {
 	p := &machine{Pod: Pod{ID: ID{d.namespace(), fmt.Sprintf("p%d", n)}, Labels: d.labels(), Local: d.chance(70)}, hostNetwork: d.chance(5)}
@@ -266,8 +299,9 @@ func newWorld() *world {
 }
 
 // world returns a random cluster.
-func (d dice) world() *world {
+func (d dice) world(t testing.TB) *world {
 	w := newWorld()
+	w.clients = d.clients(t)
 	for _, ns := range []string{"x", "y", "z"} {
 		w.namespaces[ns] = d.labels()
 	}
@@ -296,13 +330,14 @@ func (d dice) world() *world {
 
 // packet returns a random packet of a pod, most often with an address of another pod.
 func (d dice) packet(w *world) packet {
-	k := packet{pod: pick(d, w.pods...), direction: Direction(d.IntN(2)), remote: d.address(), protocol: numbers[d.protocol()], port: uint16(d.port())}
+	k := packet{pod: pick(d, w.pods...), direction: Direction(d.IntN(2)), remote: d.remote(), protocol: numbers[d.protocol()], port: uint16(d.port())}
 	k.nic = &k.pod.Interfaces[d.IntN(len(k.pod.Interfaces))]
 	return k
 }
 
 // fill gives an engine everything of a world.
 func (w *world) fill(t testing.TB, e *Engine) {
+	e.SetClients(w.clients)
 	for name, set := range w.namespaces {
 		e.SetNamespace(name, set)
 	}
