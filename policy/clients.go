@@ -130,7 +130,9 @@ func (r ClientRanges) ambiguous(of netip.Prefix, pods []netip.Prefix, nodes []ne
 func (m ClientMap) Ranges() ClientRanges { return m.ranges }
 
 // Equal reports whether both maps are the same.
-func (m ClientMap) Equal(o ClientMap) bool { return m.ranges == o.ranges && slices.Equal(m.pods, o.pods) }
+func (m ClientMap) Equal(o ClientMap) bool {
+	return m.ranges == o.ranges && slices.Equal(m.pods, o.pods)
+}
 
 // Of returns the client address of a pod's address; false if it has none.
 func (m ClientMap) Of(a netip.Addr) (netip.Addr, bool) {

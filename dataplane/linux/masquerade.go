@@ -8,6 +8,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
@@ -19,21 +20,27 @@ const (
 	chainName = "postrouting"
 )
 
-// addressSet is a set of the table and the prefixes of a value that belong into it.
+// addressSet is a set of the table: the prefixes of one family of a list of the value.
 type addressSet struct {
 	name string
 	is4  bool
-	of   func(wire.Masquerade) []netip.Prefix
+	of   func(*wire.Masquerade) *[]netip.Prefix
 }
 
-var addressSets = []addressSet{
-	{"pods4", true, func(v wire.Masquerade) []netip.Prefix { return v.Pods }},
-	{"pods6", false, func(v wire.Masquerade) []netip.Prefix { return v.Pods }},
-	{"exclude4", true, func(v wire.Masquerade) []netip.Prefix { return v.Exclude }},
-	{"exclude6", false, func(v wire.Masquerade) []netip.Prefix { return v.Exclude }},
-	{"nodes4", true, func(v wire.Masquerade) []netip.Prefix { return v.Guard.Nodes }},
-	{"nodes6", false, func(v wire.Masquerade) []netip.Prefix { return v.Guard.Nodes }},
-}
+// addressSets has two sets for each list.
+var addressSets = func() (sets []addressSet) {
+	for _, list := range []addressSet{
+		{name: "pods", of: func(v *wire.Masquerade) *[]netip.Prefix { return &v.Pods }},
+		{name: "exclude", of: func(v *wire.Masquerade) *[]netip.Prefix { return &v.Exclude }},
+		{name: "nodes", of: func(v *wire.Masquerade) *[]netip.Prefix { return &v.Guard.Nodes }},
+		{name: "clients", of: func(v *wire.Masquerade) *[]netip.Prefix { return &v.Clients.Pods }},
+		{name: "client-addresses", of: func(v *wire.Masquerade) *[]netip.Prefix { return &v.Clients.Addresses }},
+		{name: "endpoints", of: func(v *wire.Masquerade) *[]netip.Prefix { return &v.Clients.Endpoints }},
+	} {
+		sets = append(sets, addressSet{list.name + "4", true, list.of}, addressSet{list.name + "6", false, list.of})
+	}
+	return sets
+}()
 
 var masqueradeTable = onlyTable[wire.Masquerade]{
 	name: tableName,
@@ -42,7 +49,7 @@ var masqueradeTable = onlyTable[wire.Masquerade]{
 		for _, s := range addressSets {
 			table.sets = append(table.sets, nftSet{s.in(table.Table), s.elements(v)})
 		}
-		table.chains = append([]nftChain{{masqueradeChain(table.Table), rulesOf(v)}}, guardChains(table.Table, v)...)
+		table.chains = append(guardChains(table.Table, v), nftChain{masqueradeChain(table.Table), rulesOf(v)}, clientChain(table.Table, v))
 		return table
 	},
 	withSets: withSets,
@@ -65,14 +72,16 @@ func sameMasquerade(want, have wire.Masquerade) bool {
 	}
 	same := withSets(have, want).Equal(want)
 	for _, s := range addressSets {
-		same = same && slices.Equal(rangesOf(s.of(want), s.is4), rangesOf(s.of(have), s.is4))
+		same = same && slices.Equal(rangesOf(*s.of(&want), s.is4), rangesOf(*s.of(&have), s.is4))
 	}
 	return same
 }
 
 // withSets returns v with the prefixes of another value.
 func withSets(v, sets wire.Masquerade) wire.Masquerade {
-	v.Pods, v.Exclude, v.Guard.Nodes = sets.Pods, sets.Exclude, sets.Guard.Nodes
+	for _, s := range addressSets {
+		*s.of(&v) = *s.of(&sets)
+	}
 	return v
 }
 
@@ -86,10 +95,17 @@ func validateMasquerade(name string, v wire.Masquerade) error {
 	if len(v.Guard.Link) > maxLinkName || v.Guard.Link == v.Link {
 		return fmt.Errorf("link %q of the tunnels has more than %d bytes or is the link of the pods", v.Guard.Link, maxLinkName)
 	}
-	for _, p := range slices.Concat(v.Pods, v.Exclude, v.Guard.Nodes) {
+	all := slices.Clone(v.Clients.Ranges)
+	for _, s := range addressSets {
+		all = append(all, *s.of(&v)...)
+	}
+	for _, p := range all {
 		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
 			return fmt.Errorf("prefix %s is not masked", p)
 		}
+	}
+	if r := v.Clients.Ranges; len(r) > 2 || len(r) == 2 && r[0].Addr().Is4() == r[1].Addr().Is4() {
+		return fmt.Errorf("%v are several ranges of a family", r)
 	}
 	return nil
 }
@@ -103,16 +119,26 @@ const statusDNAT = 1 << 5
 // rulesOf returns the rules of the chain. Each counts the packets that it translates.
 //
 //  1. From pods through the node to pods. The node redirected such packets, for example from a Service to a pod. Without
-//     translation the reply would bypass the node, with a source address that the sender does not know.
-//  2. From the node to pods, if the node redirected the packet: the node chose the source address for another route. A pod on another
+//     translation the reply would bypass the node, with a source address that the sender does not know. For each family with a range:
+//     from pods of this node to endpoints, the source becomes the client address.
+//  2. Otherwise it becomes the node's.
+//  3. From the node to pods, if the node redirected the packet: the node chose the source address for another route. A pod on another
 //     node would send the reply along that node's route to this one, not through the dataplane. Late replies to pods are not redirected:
 //     their connection has expired, and they must not start another one.
-//  3. From pods to other destinations, one rule per family.
+//  4. From pods to other destinations, one rule per family.
 func rulesOf(v wire.Masquerade) [][]expr.Any {
-	rules := [][]expr.Any{
-		slices.Concat(link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link), link(expr.MetaKeyOIFNAME, expr.CmpOpEq, v.Link), masquerade()),
-		slices.Concat(link(expr.MetaKeyOIFNAME, expr.CmpOpEq, v.Link), fromNode(), redirected(), masquerade()),
+	through := slices.Concat(link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link), link(expr.MetaKeyOIFNAME, expr.CmpOpEq, v.Link))
+	var rules [][]expr.Any
+	for _, r := range v.Clients.Ranges {
+		is4 := r.Addr().Is4()
+		rules = append(rules, slices.Concat(
+			through, family46(is4), inSet("clients", source(is4), is4, false), inSet("endpoints", destination(is4), is4, false), sourceInto(r),
+		))
 	}
+	rules = append(rules,
+		slices.Concat(through, masquerade()),
+		slices.Concat(link(expr.MetaKeyOIFNAME, expr.CmpOpEq, v.Link), fromNode(), redirected(), masquerade()),
+	)
 	if !v.Egress {
 		return rules
 	}
@@ -147,11 +173,41 @@ func notTo(set string, is4 bool) []expr.Any { return inSet(set, destination(is4)
 
 func masquerade() []expr.Any { return []expr.Any{&expr.Counter{}, &expr.Masq{}} }
 
+// sourceInto replaces the network part of the source by that of a range (NETMAP).
+func sourceInto(r netip.Prefix) []expr.Any {
+	number := uint32(unix.NFPROTO_IPV6)
+	if r.Addr().Is4() {
+		number = unix.NFPROTO_IPV4
+	}
+	return []expr.Any{
+		&expr.Counter{},
+		&expr.Immediate{Register: register1, Data: r.Addr().AsSlice()}, &expr.Immediate{Register: register2, Data: lastAddress(r).AsSlice()},
+		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: number, RegAddrMin: register1, RegAddrMax: register2, Prefix: true},
+	}
+}
+
+// behindProxies is the priority of the chain: the first translation of a source wins, and that of a Service proxy, which translates the
+// connections of a pod to itself to the node's address, comes before.
+var behindProxies = nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource + 1)
+
 func masqueradeChain(table *nftables.Table) *nftables.Chain {
 	return &nftables.Chain{
-		Name: chainName, Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting,
-		Priority: nftables.ChainPriorityNATSource,
+		Name: chainName, Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: behindProxies,
 	}
+}
+
+// clientChain drops packets to client addresses that belong to no connection: connection tracking has translated the others.
+func clientChain(table *nftables.Table, v wire.Masquerade) nftChain {
+	chain := nftChain{Chain: &nftables.Chain{
+		Name: "clients-forward", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
+	}}
+	for _, r := range v.Clients.Ranges {
+		is4 := r.Addr().Is4()
+		chain.rules = append(chain.rules, slices.Concat(
+			link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link), family46(is4), inSet("client-addresses", destination(is4), is4, false), drop(),
+		))
+	}
+	return chain
 }
 
 func (s addressSet) in(table *nftables.Table) *nftables.Set {
@@ -164,7 +220,7 @@ func (s addressSet) in(table *nftables.Table) *nftables.Set {
 
 // elements returns the elements of a value. A range up to the family's highest address has no end element.
 func (s addressSet) elements(v wire.Masquerade) (elements []nftables.SetElement) {
-	for _, r := range rangesOf(s.of(v), s.is4) {
+	for _, r := range rangesOf(*s.of(&v), s.is4) {
 		elements = append(elements, nftables.SetElement{Key: r.first.AsSlice()})
 		if after := r.last.Next(); after.IsValid() {
 			elements = append(elements, nftables.SetElement{Key: after.AsSlice(), IntervalEnd: true})
@@ -175,8 +231,8 @@ func (s addressSet) elements(v wire.Masquerade) (elements []nftables.SetElement)
 
 func readAddressSets(c *nftables.Conn) (v wire.Masquerade, complete bool, err error) {
 	complete = true
-	for i, list := range []*[]netip.Prefix{&v.Pods, &v.Pods, &v.Exclude, &v.Exclude, &v.Guard.Nodes, &v.Guard.Nodes} {
-		set, err := readSet(c, addressSets[i].in(inetTable(tableName)))
+	for _, s := range addressSets {
+		set, err := readSet(c, s.in(inetTable(tableName)))
 		if err != nil {
 			return v, false, err
 		}
@@ -186,6 +242,7 @@ func readAddressSets(c *nftables.Conn) (v wire.Masquerade, complete bool, err er
 		}
 		ranges, valid := rangesIn(set.elements)
 		complete = complete && valid && set.Interval
+		list := s.of(&v)
 		*list = append(*list, prefixesOf(ranges)...)
 	}
 	return v, complete, nil

@@ -34,6 +34,15 @@ func cluster() wire.Masquerade {
 	}
 }
 
+// withClients gives the pods of this node client addresses that the other pods of this node see.
+func withClients(v wire.Masquerade) wire.Masquerade {
+	v.Clients = wire.ServiceClients{
+		Ranges: prefixes("100.64.0.0/10", "fc00::/8"), Pods: prefixes("10.1.0.0/24", "fd00:1::/64"),
+		Addresses: prefixes("100.65.0.0/24", "fc00:1::/64"), Endpoints: prefixes("10.1.0.0/24", "fd00:1::/64"),
+	}
+	return v
+}
+
 // newTableLab makes a lab on a node without the table, and removes the table after the test.
 func newTableLab(t *testing.T) *lab {
 	t.Helper()
@@ -73,7 +82,9 @@ func TestMasqueradeTableIsCreatedReadUpdatedAndDeleted(t *testing.T) {
 	all, none, changed := cluster(), wire.Masquerade{Link: nodeLink}, cluster()
 	changed.Exclude, changed.Link = prefixes("0.0.0.0/0", "::/0"), "other0"
 	changed.Guard = wire.TunnelGuard{Port: 8472}
-	for _, v := range []wire.Masquerade{all, none, changed, all} {
+	translated, less := withClients(cluster()), withClients(cluster())
+	less.Clients.Ranges = less.Clients.Ranges[1:]
+	for _, v := range []wire.Masquerade{all, none, translated, less, changed, translated, all} {
 		l.mustCommit(masqueradeObject(v))
 		l.quiet()
 	}
@@ -100,8 +111,10 @@ func TestAChangedTableIsRepaired(t *testing.T) {
 		"the guard's rules are gone": func(_ *testing.T, c *nftables.Conn) {
 			c.FlushChain(&nftables.Chain{Name: "guard-forward", Table: table})
 		},
-		"a node is gone":    func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[4].in(table)) },
-		"elements are gone": func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[0].in(table)) },
+		"the translation of clients is gone": func(t *testing.T, c *nftables.Conn) { must(t, c.DelRule(rulesThere(t)[0])) },
+		"a client is gone":                   func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[6].in(table)) },
+		"a node is gone":                     func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[4].in(table)) },
+		"elements are gone":                  func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[0].in(table)) },
 		"an element was added": func(t *testing.T, c *nftables.Conn) {
 			must(t, c.SetAddElements(addressSets[2].in(table), []nftables.SetElement{
 				{Key: []byte{192, 0, 2, 0}}, {Key: []byte{192, 0, 3, 0}, IntervalEnd: true},
@@ -109,7 +122,7 @@ func TestAChangedTableIsRepaired(t *testing.T) {
 		},
 	}
 	l := newTableLab(t)
-	l.mustCommit(masqueradeObject(cluster()))
+	l.mustCommit(masqueradeObject(withClients(cluster())))
 	for name, spoil := range spoils {
 		t.Run(name, func(t *testing.T) {
 			c := nft(t)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/wire"
 )
 
 // The links of the node: to the dataplane with the pods of this node, and to all other hosts.
@@ -246,6 +248,104 @@ func TestAServiceIsReachedByItsPodByOtherPodsAndByTheNode(t *testing.T) {
 			t.Errorf("%s from outside: seen as %q, want the client's address", family, seen)
 		}
 	}
+}
+
+// The endpoints of Services see the client addresses of this node's pods, if their replies return to this node.
+func TestEndpointsSeeClientAddresses(t *testing.T) {
+	s := newScene(t)
+	s.serve(s.pods)
+	clients := map[string]map[string]string{
+		"IPv4": {"10.1.0.10": "100.65.0.10", "10.1.0.11": "100.65.0.11"}, "IPv6": {"fd00:1::10": "fc00:1::10", "fd00:1::11": "fc00:1::11"},
+	}
+	elsewhere, foreign := withClients(cluster()), withClients(cluster())
+	elsewhere.Clients.Endpoints = prefixes("10.1.1.0/24", "fd00:1:1::/64")
+	foreign.Clients.Pods = elsewhere.Clients.Endpoints
+	for family, e := range families {
+		s.redirect(e.service, e.pod)
+		s.mustCommit(masqueradeObject(withClients(cluster())))
+		for from, client := range clients[family] {
+			if seen := s.seen(s.pods, from, e.service); seen != client {
+				t.Errorf("%s from %s: seen as %q, want %s", family, from, seen, client)
+			}
+		}
+		if seen := s.seen("", e.nodeUplink, e.service); seen != e.node {
+			t.Errorf("%s from the node: seen as %q, want %s", family, seen, e.node)
+		}
+		for what, v := range map[string]wire.Masquerade{"an endpoint without a way back": elsewhere, "a client of another node": foreign} {
+			s.mustCommit(masqueradeObject(v))
+			if seen := s.seen(s.pods, e.otherPod, e.service); seen != e.node {
+				t.Errorf("%s, %s: seen as %q, want the node's %s", family, what, seen, e.node)
+			}
+		}
+	}
+}
+
+// A Service proxy translates the connections of a pod to itself to the node's address, from which ingress policies permit them.
+func TestTheTranslationOfAServiceProxyWins(t *testing.T) {
+	s := newScene(t)
+	s.serve(s.pods)
+	e := families["IPv4"]
+	s.redirect(e.service, e.pod)
+	s.mustCommit(masqueradeObject(withClients(cluster())))
+	c := nft(t)
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "proxy"})
+	chain := c.AddChain(&nftables.Chain{
+		Name: "masquerade", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
+	})
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: slices.Concat(
+		isAddress(source4, netip.MustParseAddr(e.pod)), isAddress(destination4, netip.MustParseAddr(e.pod)), []expr.Any{&expr.Masq{}},
+	)})
+	must(t, c.Flush())
+	t.Cleanup(func() { c.DelTable(table); must(t, c.Flush()) })
+	for from, want := range map[string]string{e.pod: e.node, e.otherPod: "100.65.0.11"} {
+		if seen := s.seen(s.pods, from, e.service); seen != want {
+			t.Errorf("from %s: seen as %q, want %s", from, seen, want)
+		}
+	}
+}
+
+// A late packet to a client address belongs to no connection, and leaves the node nowhere.
+func TestPacketsToClientAddressesWithoutAConnectionAreDropped(t *testing.T) {
+	s := newScene(t)
+	s.mustCommit(masqueradeObject(withClients(cluster())))
+	send := func(client string) {
+		s.within(s.pods, func() {
+			c, err := net.Dial("udp", net.JoinHostPort(client, "9"))
+			must(t, err)
+			defer c.Close()
+			_, err = c.Write([]byte("late"))
+			must(t, err)
+		})
+	}
+	send("100.66.0.11") // of no pod of this node
+	send("100.65.0.11")
+	limit, tick := time.After(10*time.Second), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for s.dropped() == 0 {
+		select {
+		case <-limit:
+			t.Fatal("no packet is dropped")
+		case <-tick.C:
+		}
+	}
+	if got := s.dropped(); got != 1 {
+		t.Errorf("%d packets are dropped, want that to the pod of this node", got)
+	}
+}
+
+// dropped returns the number of packets to client addresses that were dropped.
+func (s *scene) dropped() (sum uint64) {
+	s.Helper()
+	rules, err := nft(s.T).GetRules(inetTable(tableName), &nftables.Chain{Name: "clients-forward"})
+	must(s.T, err)
+	for _, rule := range rules {
+		for _, e := range rule.Exprs {
+			if counter, is := e.(*expr.Counter); is {
+				sum += counter.Packets
+			}
+		}
+	}
+	return sum
 }
 
 // A proxy may redirect without connection tracking. The node translates replies, too.

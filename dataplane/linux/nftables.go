@@ -267,8 +267,11 @@ const (
 	destination6 = 24
 )
 
-// register1 is the first register of 16 bytes, which all rules use.
-const register1 = 1
+// The registers of 16 bytes that rules use: nearly all only the first.
+const (
+	register1 = 1
+	register2 = 2
+)
 
 // link compares the link of one direction with a name.
 func link(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
