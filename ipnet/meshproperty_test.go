@@ -33,6 +33,7 @@ func TestMeshIsConsistentAfterAnyChanges(t *testing.T) {
 					nodes = anyNodes(r)
 				}
 				me.ID = rapid.SampledFrom([]uint32{0, 1, 1, 1, 2}).Draw(r, "own ID")
+				me.Parts, me.ClientRanges = with(pod.Node{}, "default", rapid.SampledFrom([]string{"10.1.1.0/30", "10.1.8.7/32"}).Draw(r, "own block")).Parts, anyClientRanges(r)
 				n.join(r, me, nodes...)
 			},
 			"networks": func(r *rapid.T) {
@@ -103,6 +104,7 @@ func anyNodes(r *rapid.T) []pod.Node {
 				n.Addresses = append(n.Addresses, a)
 			}
 		}
+		n.ClientRanges = anyClientRanges(r)
 		for _, b := range []string{"10.1.8.0/26", "10.1.8.0/24", "10.1.8.5/32", "10.1.9.0/26", "10.2.0.0/26", "2001:db8:1::c0/122", "10.1.0.0/16"} {
 			if rapid.IntRange(0, 3).Draw(r, b) == 0 {
 				n = with(n, "default", b)
@@ -114,6 +116,10 @@ func anyNodes(r *rapid.T) []pod.Node {
 		nodes = append(nodes, n)
 	}
 	return nodes
+}
+
+func anyClientRanges(r *rapid.T) []netip.Prefix {
+	return rapid.SampledFrom([][]netip.Prefix{nil, clientRanges, clientRanges[:1], prefixes("100.64.0.0/12", "fc00::/8")}).Draw(r, "client ranges")
 }
 
 // checkTunnels fails unless tunnels differ, their bridge domains exist, and routes into them have a neighbour with an L2 FIB entry.

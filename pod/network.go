@@ -190,6 +190,9 @@ type Node struct {
 	Name      string       `json:"name"`                // of Kubernetes
 	Addresses []netip.Addr `json:"addresses,omitempty"` // of its dataplane, at most one of each family
 	Parts     []NodePart   `json:"parts,omitempty"`     // of networks, sorted by name
+
+	// ClientRanges are the ranges of client addresses, at most one of each family: the node routes replies to the client addresses of all pods.
+	ClientRanges []netip.Prefix `json:"clientRanges,omitempty"`
 }
 
 // NodePart is the part of a network on one node.

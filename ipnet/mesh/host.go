@@ -8,6 +8,7 @@ import (
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/policy"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -212,10 +213,58 @@ func (m *Mesh) masquerade() desired.Values {
 		}
 	}
 	is.Pods = outermost(is.Pods)
+	is.Clients = m.serviceClients()
 	is.Guard = m.tunnelGuard()
 	var v desired.Values
 	v.Add(wire.MasqueradeKey(), is)
 	return v
+}
+
+// serviceClients gives the pods of this node client addresses at the pods of this node and, by tunnels, of nodes that route the replies to this
+// node. Without tunnels the connections to pods of other nodes leave by the uplink with the address of the pod.
+func (m *Mesh) serviceClients() wire.ServiceClients {
+	self := clientRangesOf(m.nodes.self)
+	var is wire.ServiceClients
+	for _, part := range m.nodes.self.Parts {
+		if part.Network != pod.DefaultNetwork {
+			continue
+		}
+		for _, block := range part.Blocks {
+			if addresses, has := self.Of(block); has {
+				is.Pods, is.Addresses = append(is.Pods, block), append(is.Addresses, addresses)
+			}
+		}
+	}
+	if len(is.Pods) == 0 {
+		return is
+	}
+	is.Ranges, is.Endpoints = self.Prefixes(), slices.Clone(is.Pods)
+	if m.networks.Config.HasTunnels() {
+		for _, name := range m.others() {
+			peer, common := m.nodes.peers[name], m.clientRangesWith(m.nodes.peers[name])
+			is.Endpoints = append(is.Endpoints, slices.DeleteFunc(m.defaultOverlay().blocksOf(peer), func(block netip.Prefix) bool {
+				_, has := common.Of(block)
+				return !has
+			})...)
+		}
+	}
+	is.Pods, is.Addresses, is.Endpoints = outermost(is.Pods), outermost(is.Addresses), outermost(is.Endpoints)
+	return is
+}
+
+// clientRangesOf returns the ranges of client addresses of a node.
+func clientRangesOf(node pod.Node) policy.ClientRanges {
+	r, err := policy.NewClientRanges(node.ClientRanges)
+	if err != nil {
+		return policy.ClientRanges{} // of another node; those of this one are valid
+	}
+	return r
+}
+
+// clientRangesWith returns the ranges of client addresses that this node and another one have in common: each uses them only for connections
+// to the other that routes the replies.
+func (m *Mesh) clientRangesWith(node pod.Node) policy.ClientRanges {
+	return clientRangesOf(m.nodes.self).Common(clientRangesOf(node))
 }
 
 // tunnelGuard drops packets of pods to the tunnels of all nodes. Pods of this dataplane cannot reach the port even before the other

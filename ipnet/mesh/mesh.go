@@ -57,7 +57,8 @@ type Holders interface {
 func (m *Mesh) Set(ev *pod.SetNodes, holders Holders, t *eventloop.Txn) {
 	ev.Refused = make(map[string]string)
 	before, after := m.nodes, m.validate(ev, holders)
-	moved := before.self.ID != after.self.ID || m.networks.Config.EndOf(before.self) != m.networks.Config.EndOf(after.self)
+	moved := before.self.ID != after.self.ID || m.networks.Config.EndOf(before.self) != m.networks.Config.EndOf(after.self) ||
+		!slices.Equal(before.self.ClientRanges, after.self.ClientRanges)
 	changed := slices.DeleteFunc(before.names(after), func(name string) bool {
 		return !moved && reflect.DeepEqual(before.peers[name], after.peers[name])
 	})
@@ -109,6 +110,7 @@ func (m *Mesh) Values() desired.Values { return m.valuesOf(m.nodes.names(m.nodes
 func (m *Mesh) valuesOf(peers []string) desired.Values {
 	overlays := m.overlays()
 	v := append(m.masquerade(), m.tunnelNAT()...)
+	v = append(v, m.clientRoutes()...)
 	v = append(v, m.enterValues(overlays)...)
 	for _, name := range peers {
 		v = append(v, m.reachValues(m.nodes.peers[name], overlays)...)
@@ -137,9 +139,15 @@ func (m *Mesh) reachValues(node pod.Node, overlays []overlay) desired.Values {
 	if !m.networks.Config.HasTunnels() {
 		return m.kernelRoutes(node)
 	}
-	tunnel := m.tunnelTo(node)
-	v := append(m.host.routeToPeer(m.networks.Config.EndOf(node)), m.defaultOverlay().reach(tunnel, node)...)
+	tunnel, main := m.tunnelTo(node), m.defaultOverlay()
+	v := append(m.host.routeToPeer(m.networks.Config.EndOf(node)), main.reach(tunnel, node)...)
 	v = append(v, m.hostRoutes(node)...)
+	common := m.clientRangesWith(node)
+	for _, block := range main.blocksOf(node) {
+		if addresses, has := common.Of(block); has { // replies to clients of Services
+			main.route(&v, addresses, node)
+		}
+	}
 	for _, o := range overlays {
 		v = append(v, o.reachIfThere(tunnel, node)...)
 	}
@@ -193,6 +201,18 @@ func (m *Mesh) kernelRoutes(node pod.Node) desired.Values {
 		v.Add(wire.LinuxRouteKey(host.LinuxKey(), block), wire.LinuxRoute{
 			On: host.LinuxKey(), Link: m.config.Uplink, Destination: block, Gateway: gateway,
 		})
+	}
+	return v
+}
+
+// clientRoutes routes replies to clients of Services on this node to the node's kernel, which translates them. An address that this node
+// has borrowed is within a block of another node.
+func (m *Mesh) clientRoutes() desired.Values {
+	var v desired.Values
+	for _, p := range m.serviceClients().Addresses {
+		if own := m.networks.NodeAddress(wire.FamilyOf(p.Addr())); own.IsValid() {
+			desired.PodsVRF.Route(&v, p, wire.Path{Interface: m.host.HostLink().Object, NextHop: own})
+		}
 	}
 	return v
 }

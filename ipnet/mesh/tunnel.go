@@ -103,9 +103,14 @@ func (o overlay) reach(t wire.VXLAN, node pod.Node) desired.Values {
 		v.Add(wire.NeighbourKey(o.bvi, a), wire.Neighbour{Interface: o.bvi, Address: a, MAC: mac})
 	}
 	for _, block := range o.blocksOf(node) {
-		o.vrf.Route(&v, block, wire.Path{Interface: o.bvi, NextHop: desired.MeshAddress(node.ID, wire.FamilyOf(block.Addr()))})
+		o.route(&v, block, node)
 	}
 	return v
+}
+
+// route routes a prefix to a node.
+func (o overlay) route(v *desired.Values, p netip.Prefix, node pod.Node) {
+	o.vrf.Route(v, p, wire.Path{Interface: o.bvi, NextHop: desired.MeshAddress(node.ID, wire.FamilyOf(p.Addr()))})
 }
 
 // blocksOf lists the blocks of the network on a node that can be routed.
