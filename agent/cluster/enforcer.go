@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weftnet/weft/agent/config"
@@ -55,7 +56,7 @@ func (e *Enforcer) report() {
 	attachments := e.Attachments()
 	hasMain := slices.ContainsFunc(attachments, isMain)
 	isChained := slices.ContainsFunc(attachments, func(a pod.Attachment) bool { return a.Mode == pod.ModeChained || a.Mode == pod.ModeDelegate })
-	invalid := e.Policies.Invalid()
+	invalid, withoutClients := e.Policies.Invalid(), e.Policies.WithoutClients()
 	switch {
 	case !e.Policies.Synced():
 		e.Health.Set(health.Policies, false, "the API server has not shown all policies: the rules of an earlier run hold, and new pods are closed")
@@ -63,6 +64,9 @@ func (e *Enforcer) report() {
 		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies are invalid and not enforced: %s", len(invalid), invalid[0]))
 	case !hasMain && isChained:
 		e.Health.Set(health.Policies, true, "another CNI plugin makes the main interfaces: NetworkPolicies are its task; MultiNetworkPolicies are enforced")
+	case len(withoutClients) > 0:
+		e.Health.Set(health.Policies, false, "ingress policies see the node instead of pods that contact Services; set kubernetes.serviceClientRanges: "+
+			strings.Join(withoutClients, "; "))
 	default:
 		e.Health.Set(health.Policies, true, "enforced")
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/weftnet/weft/k8s/announcement"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/nodeview"
+	"github.com/weftnet/weft/k8s/policies"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
@@ -52,6 +53,7 @@ type FollowerConfig struct {
 	State     *statefile.File
 	Health    *health.Conditions
 	UplinkMTU int
+	Enforced  *policies.Policies // nil: policies are not enforced
 	Log       *slog.Logger
 }
 
@@ -76,6 +78,8 @@ type followed struct {
 	pods     uint64 // changes of pods at the last tick
 
 	rejected map[announcement.Rejection]bool // parts of announcements that are not used, as logged
+
+	clients clients
 
 	told struct{ pools, blocks, nodes, externals map[string]string } // by name, the logged reason of a refusal
 }
@@ -209,6 +213,7 @@ func (f *Follower) followNodes(ctx context.Context, now *followed) {
 	mesh := f.Cluster.Mesh()
 	f.showRejections(mesh.Rejected, now)
 	f.keepNames(mesh.Nodes)
+	self.ClientRanges = f.clientRanges(self, mesh.Nodes, now)
 	next := &pod.SetNodes{Self: self, Nodes: mesh.Nodes, From: "cluster"}
 	if was := now.nodes; was != nil && reflect.DeepEqual(was.Self, next.Self) && reflect.DeepEqual(was.Nodes, next.Nodes) {
 		return
@@ -298,6 +303,11 @@ func (f *Follower) announce(now *followed) {
 			part.CIDRs = append(part.CIDRs, v1.CIDR(b.String()))
 		}
 		said.Spec.Networks = append(said.Spec.Networks, part)
+	}
+	if now.nodes != nil {
+		for _, p := range now.nodes.Self.ClientRanges {
+			said.Spec.ServiceClientRanges = append(said.Spec.ServiceClientRanges, v1.CIDR(p.String()))
+		}
 	}
 	said.Networks, said.Refused = f.observed(now.view)
 	said.Externals = f.observedExternals(now)

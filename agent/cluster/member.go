@@ -146,7 +146,7 @@ func (m *Member) Join(p Parts) (err error) {
 	}
 	m.follower = NewFollower(FollowerConfig{
 		Parts: p, Config: m.Config, Cluster: m.View, Blocks: m.Blocks, Announcer: m.announcer, State: m.State, Health: m.Health,
-		UplinkMTU: m.Uplink.MTU, Log: m.Log,
+		UplinkMTU: m.Uplink.MTU, Enforced: m.Enforced, Log: m.Log,
 	})
 	m.Events.Scheduler, m.Events.Pods = p.Scheduler, p.Pods
 	m.report = NewPodReport(m.View, p.Pods, m.Log)

@@ -21,6 +21,7 @@ import (
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/policy"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -473,6 +474,8 @@ type Kubernetes struct {
 	EnforcePolicies bool // NetworkPolicies, MultiNetworkPolicies and AdminNetworkPolicies
 	ProtectNodes    bool // deny pods the metadata services of clouds, and the ports of agents
 
+	ServiceClientRanges Prefixes // with EnforcePolicies: at most one of each family, of the addresses by which endpoints of Services see pods
+
 	RuntimeSocket string // CRI socket of the container runtime: a path, auto or none
 }
 
@@ -500,12 +503,17 @@ func (k *Kubernetes) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&k.ReportPolicies, "kubernetes-report-network-policies", true, "report NetworkPolicies as not enforced if Weft is the main CNI; disable it if another component enforces them")
 	fs.BoolVar(&k.EnforcePolicies, "kubernetes-enforce-policies", false, "enforce NetworkPolicies, MultiNetworkPolicies and AdminNetworkPolicies in the dataplane")
 	fs.BoolVar(&k.ProtectNodes, "kubernetes-protect-nodes", false, "deny pods the metadata services of clouds and the ports of agents, whatever policies say; needs kubernetes.enforcePolicies")
+	k.ServiceClientRanges = Prefixes{netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/8")}
+	fs.Var(&k.ServiceClientRanges, "kubernetes-service-client-ranges", "with kubernetes.enforcePolicies: ranges of the addresses by which endpoints of Services see pods, at most one of each family; empty: they see the node's address")
 	fs.BoolVar(&k.NetworkStatus, "kubernetes-network-status", true, "write pods' annotation k8s.v1.cni.cncf.io/network-status")
 }
 
 func (k *Kubernetes) validatePolicies() error {
 	if k.ProtectNodes && !k.EnforcePolicies {
 		return errors.New("kubernetes.protectNodes needs kubernetes.enforcePolicies")
+	}
+	if _, err := policy.NewClientRanges(k.ServiceClientRanges); err != nil {
+		return fmt.Errorf("kubernetes.serviceClientRanges: %w", err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@
 //	default network   the Node's podCIDRs, or an IPBlock of the node that is cut from a known IPPool
 //	custom network    an IPBlock of the node that is cut from the known CustomNetwork
 //	single address    an IPBlock of another node that offers the address and lends it to the node
+//	client addresses  no grant: the ranges only say what this node may send to that one
 //
 // Addresses that no pod can have are always rejected. Validation has no clock and no I/O: it does not depend on the order of the objects.
 package announcement
@@ -135,6 +136,13 @@ func (v *Validator) Accept(n *v1.NodeNetwork) (pod.Node, []Rejection) {
 			reject("", string(text), reason)
 		} else {
 			accepted.Addresses = append(accepted.Addresses, a)
+		}
+	}
+	for _, text := range n.Spec.ServiceClientRanges {
+		if p, err := netip.ParsePrefix(string(text)); err != nil || p != p.Masked() {
+			reject("", string(text), "it is not a CIDR, or has host bits set")
+		} else {
+			accepted.ClientRanges = append(accepted.ClientRanges, p)
 		}
 	}
 	for _, p := range n.Spec.Networks {

@@ -39,6 +39,7 @@ type Config struct {
 type Policies struct {
 	config  Config
 	changed chan struct{}
+	clients chan struct{} // closed when SetClients was called
 	watches *informer.Group
 
 	pods          *informer.Informer[*corev1.Pod]
@@ -56,6 +57,8 @@ type Policies struct {
 	synced bool // the API server has shown all objects once
 	node   []netip.Prefix
 
+	withoutClients []string // why endpoints of Services do not see the clients of a family
+
 	deniedNow []policy.Denied
 	attached  map[policy.ID]map[pod.Key]*pod.Attachment // of this node
 	asked     map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
@@ -70,7 +73,7 @@ func New(c Config) *Policies {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Policies{
-		config: c, changed: make(chan struct{}, 1), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
+		config: c, changed: make(chan struct{}, 1), clients: make(chan struct{}), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
 		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]*corev1.Pod), pending: make(map[policy.ID]bool),
 		invalid: make(map[policy.Ref]string),
 	}
@@ -134,10 +137,16 @@ func (p *Policies) Run(ctx context.Context) error {
 		err := p.watches.Await(ctx, func(missing []string) {
 			p.config.Log.Warn("the API server has not shown all policies yet, keeping the last rules", "missing", missing)
 		})
-		if err == nil {
-			p.begin()
+		if err != nil {
+			return err
 		}
-		return err
+		select { // rules without client addresses would end connections by Services
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.clients:
+		}
+		p.begin()
+		return nil
 	})
 	return running.Wait()
 }
@@ -161,6 +170,29 @@ func (p *Policies) begin() {
 	}
 	p.config.Log.Info("network policies are known", "attached", len(p.attached))
 	p.poke()
+}
+
+// SetClients sets the client addresses of pods, and why a family has none. Rules are not known before the first call.
+func (p *Policies) SetClients(m policy.ClientMap, why []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.engine.SetClients(m)
+	p.withoutClients = why
+	select {
+	case <-p.clients:
+	default:
+		close(p.clients)
+	}
+	if p.synced {
+		p.poke()
+	}
+}
+
+// WithoutClients lists why endpoints of Services, and so ingress policies, do not see the clients of a family.
+func (p *Policies) WithoutClients() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.withoutClients
 }
 
 func refreshAll[T interface {

@@ -61,6 +61,7 @@ func newLab(t *testing.T, set func(*policies.Config)) *lab {
 func (l *lab) run() *lab {
 	l.Helper()
 	l.start()
+	l.SetClients(policy.ClientMap{}, nil)
 	k8stest.Eventually(l.T, "all objects are known", l.Synced)
 	return l
 }

@@ -59,6 +59,13 @@ type NodeNetworkSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=256
 	Networks []NodePart `json:"networks,omitempty"`
+
+	// Ranges of client addresses, at most one of each family. The node routes replies of Services' endpoints to the client addresses of pods
+	// in these ranges to the pods' nodes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	ServiceClientRanges []CIDR `json:"serviceClientRanges,omitempty"`
 }
 
 // Tunnel is the encapsulation of packets to a node.
