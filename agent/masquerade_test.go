@@ -65,27 +65,39 @@ func (l *lab) asks(p *node.Pod, at netip.Addr) (heard string) {
 	return heard
 }
 
-// redirect adds DNAT from a service address to a pod, as kube-proxy does on the node.
-func (l *lab) redirect(service, to netip.Addr) {
+// redirectTo adds DNAT from a service address to a pod, as kube-proxy does on the node. Port 0 keeps the port.
+func (l *lab) redirectTo(service netip.Addr, to netip.AddrPort) {
 	l.Helper()
 	c, err := nftables.New()
 	if err != nil {
 		l.Fatal(err)
 	}
-	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "proxy"})
+	family, at := nftables.TableFamilyIPv4, uint32(16)
+	if service.Is6() {
+		family, at = nftables.TableFamilyIPv6, 24
+	}
+	dnat := []expr.Any{
+		&expr.Payload{Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: uint32(len(service.AsSlice())), DestRegister: 1},
+		&expr.Cmp{Register: 1, Data: service.AsSlice()},
+		&expr.Immediate{Register: 1, Data: to.Addr().AsSlice()},
+	}
+	translate := &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(family), RegAddrMin: 1}
+	if to.Port() != 0 {
+		dnat = append(dnat, &expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(to.Port())})
+		translate.RegProtoMin, translate.Specified = 2, true
+	}
+	table := c.AddTable(&nftables.Table{Family: family, Name: "proxy"})
 	chain := c.AddChain(&nftables.Chain{
 		Name: "prerouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
 	})
-	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-		&expr.Payload{Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4, DestRegister: 1},
-		&expr.Cmp{Register: 1, Data: service.AsSlice()},
-		&expr.Immediate{Register: 1, Data: to.AsSlice()},
-		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(webPort)},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: 2, RegAddrMin: 1, RegProtoMin: 2, Specified: true},
-	}})
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(dnat, translate)})
 	if err := c.Flush(); err != nil {
 		l.Fatal(err)
 	}
+	l.Cleanup(func() {
+		c.DelTable(table)
+		_ = c.Flush() // another Service of the test has the same table
+	})
 }
 
 func tables(t *testing.T) (names []string) {
@@ -114,7 +126,7 @@ func TestPodReachesServicesOfItselfAndOfOthers(t *testing.T) {
 	l.cni("ADD", other, nil)
 	l.hello(one)
 	service := netip.MustParseAddr("10.96.0.1")
-	l.redirect(service, address)
+	l.redirectTo(service, netip.AddrPortFrom(address, webPort))
 	seen := l.asks(one, service)
 	if own := l.asks(one, address); seen == "" || seen == own {
 		t.Errorf("by its service the pod sees itself as %q, by its address as %q", seen, own)

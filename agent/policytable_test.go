@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,11 +24,11 @@ import (
 	"github.com/weftnet/weft/test/traffic"
 )
 
-// contact is an attempt to reach a port of another pod.
+// contact is an attempt to reach a port of another pod, by its address or by its Service.
 type contact struct {
 	from, to, protocol string
 	port               uint16
-	ipv6               bool
+	ipv6, service      bool
 }
 
 // tableCase is a case of the truth table: policies by name, and the contacts that they permit.
@@ -85,13 +86,15 @@ type truthTable struct {
 	server    *k8stest.Server
 	pods      map[string]*node.Pod
 	addresses map[string][]netip.Addr // one of each family
+	services  map[string][]netip.Addr // the cluster IPs of the pod's Service
 }
 
-// Each contact between three pods is as the policies say.
+// Each contact between three pods is as the policies say, by the address of the pod and by a Service.
 func TestPolicyTable(t *testing.T) {
 	server := k8stest.New(t)
 	tt := &truthTable{
-		lab: clusterLabWith(t, server, node.Options{EnforcePolicies: true}), server: server, pods: map[string]*node.Pod{}, addresses: map[string][]netip.Addr{},
+		lab: clusterLabWith(t, server, node.Options{EnforcePolicies: true}), server: server, pods: map[string]*node.Pod{},
+		addresses: map[string][]netip.Addr{}, services: map[string][]netip.Addr{},
 	}
 	for _, name := range []string{"a", "b", "c"} {
 		tt.add(name)
@@ -134,9 +137,36 @@ func (tt *truthTable) add(name string) {
 	}
 	object.Status.Phase, object.Status.PodIP = corev1.PodRunning, object.Status.PodIPs[0].IP
 	tt.server.Put("pods", object)
+	tt.serviceOf(name)
 	for _, port := range []uint16{80, 81} {
 		must.Succeed(tt.T, traffic.Inside(p.Netns, func() error { return tt.serve(port) }))
 	}
+}
+
+// serviceOf makes a Service of a pod, which the node translates as kube-proxy does.
+func (tt *truthTable) serviceOf(name string) {
+	tt.Helper()
+	number := byte(len(tt.pods))
+	ips := []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, number}), netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x96, 15: number})}
+	tt.services[name] = ips
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: name}}
+	var ports []discoveryv1.EndpointPort
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+		for _, port := range []int32{80, 81} {
+			port, id := port, fmt.Sprint(protocol, port)
+			service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: id, Protocol: protocol, Port: port})
+			ports = append(ports, discoveryv1.EndpointPort{Name: &id, Port: &port})
+		}
+	}
+	for i, ip := range ips {
+		service.Spec.ClusterIPs = append(service.Spec.ClusterIPs, ip.String())
+		tt.redirectTo(ip, netip.AddrPortFrom(tt.addresses[name][i], 0))
+		tt.server.Put("endpointslices.discovery.k8s.io", &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: fmt.Sprintf("%s-%d", name, i), Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			Ports:      ports, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{tt.addresses[name][i].String()}}},
+		})
+	}
+	tt.server.Put("services", service)
 }
 
 // serve echoes TCP and UDP on a port, until the test ends.
@@ -211,8 +241,11 @@ func (tt *truthTable) contacts() map[contact]bool {
 		for to := range tt.pods {
 			for _, protocol := range []string{"tcp", "udp"} {
 				for _, port := range []uint16{80, 81} {
-					if from != to {
-						all[contact{from, to, protocol, port, false}], all[contact{from, to, protocol, port, true}] = true, true
+					if from == to {
+						continue
+					}
+					for _, ipv6 := range []bool{false, true} {
+						all[contact{from, to, protocol, port, ipv6, false}], all[contact{from, to, protocol, port, ipv6, true}] = true, true
 					}
 				}
 			}
@@ -223,9 +256,13 @@ func (tt *truthTable) contacts() map[contact]bool {
 
 // try returns an error if the contact has no answer. TCP sends its second SYN after a second.
 func (tt *truthTable) try(c contact) error {
-	address := tt.addresses[c.to][0]
+	addresses := tt.addresses[c.to]
+	if c.service {
+		addresses = tt.services[c.to]
+	}
+	address := addresses[0]
 	if c.ipv6 {
-		address = tt.addresses[c.to][1]
+		address = addresses[1]
 	}
 	return traffic.Inside(tt.pods[c.from].Netns, func() error {
 		deadline := time.Now().Add(900 * time.Millisecond)

@@ -237,9 +237,14 @@ func TestExternalAddressOfAServiceDoesNotOpenAPod(t *testing.T) {
 
 func TestExplanationNamesThePolicyAndItsRule(t *testing.T) {
 	e := NewEngine(Config{})
+	clients, _ := NewClientMap(mustRanges(t, "100.64.0.0/10"), prefixes("10.0.0.0/16"), nil)
+	e.SetClients(clients)
 	e.SetPod(podAt("a/db", false, "10.0.0.1", "app=db"))
 	e.SetPod(podAt("a/web", true, "10.0.0.2", "app=web"))
 	e.SetPod(podAt("a/other", true, "10.0.0.3"))
+	if p, _ := e.byAddress(address("10.0.0.2")); e.mustEnd(t, End{Address: address("100.64.0.2")}).pod != p {
+		t.Error("a client address is not that of its pod")
+	}
 	e.SetPolicy(networkPolicy(t, "a/db", onlyFromWeb))
 	db, web, other := End{Pod: ID{"a", "db"}}, End{Pod: ID{"a", "web"}}, End{Pod: ID{"a", "other"}}
 	for _, tt := range []struct {
@@ -254,6 +259,8 @@ func TestExplanationNamesThePolicyAndItsRule(t *testing.T) {
 		{"another pod", other, db, 5432, false, "NetworkPolicy a/db ingress: no rule allows it"},
 		{"an address outside", End{Address: address("192.0.2.1")}, db, 5432, false, "NetworkPolicy a/db ingress: no rule allows it"},
 		{"the address of a pod", End{Address: address("10.0.0.2")}, End{Address: address("10.0.0.1")}, 5432, true, "NetworkPolicy a/db ingress[0]"},
+		{"the client address of a pod", End{Address: address("100.64.0.2")}, End{Address: address("10.0.0.1")}, 5432, true, "NetworkPolicy a/db ingress[0]"},
+		{"the client address of another pod", End{Address: address("100.64.0.3")}, db, 5432, false, "NetworkPolicy a/db ingress: no rule allows it"},
 		{"no policy", db, web, 80, true, "no policy selects the pod"},
 	} {
 		v, err := e.Explain(tt.from, tt.to, TCP, tt.port)
@@ -266,6 +273,15 @@ func TestExplanationNamesThePolicyAndItsRule(t *testing.T) {
 			t.Errorf("%+v: %+v", x, v)
 		}
 	}
+}
+
+func (e *Engine) mustEnd(t *testing.T, x End) end {
+	t.Helper()
+	found, err := e.endOf(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }
 
 func TestPrefixesAreSubtractedAndAggregatedExactly(t *testing.T) {

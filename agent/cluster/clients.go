@@ -11,6 +11,7 @@ import (
 
 // clients is the map of client addresses, with what it was made from.
 type clients struct {
+	known bool
 	self  pod.Node
 	nodes []pod.Node
 	pools []pod.Pool
@@ -24,11 +25,11 @@ func (f *Follower) clientRanges(self pod.Node, nodes []pod.Node, now *followed) 
 	if f.Enforced == nil {
 		return nil
 	}
-	is := clients{self: self, nodes: nodes, told: now.clients.told}
+	is := clients{known: true, self: self, nodes: nodes, told: now.clients.told}
 	if now.pools != nil {
 		is.pools = now.pools.Pools
 	}
-	if was := &now.clients; was.nodes != nil && reflect.DeepEqual(was.self, is.self) && reflect.DeepEqual(was.nodes, is.nodes) && reflect.DeepEqual(was.pools, is.pools) {
+	if was := &now.clients; was.known && reflect.DeepEqual(was.self, is.self) && reflect.DeepEqual(was.nodes, is.nodes) && reflect.DeepEqual(was.pools, is.pools) {
 		return was.now.Ranges().Prefixes()
 	}
 	ranges, err := policy.NewClientRanges(f.Config.Kubernetes.ServiceClientRanges)
@@ -37,10 +38,10 @@ func (f *Follower) clientRanges(self pod.Node, nodes []pod.Node, now *followed) 
 	}
 	var why []string
 	is.now, why = policy.NewClientMap(ranges, is.rangesOfPods(), is.addressesOfNodes())
-	if !slices.Equal(why, is.told) {
+	if len(why) > 0 && !slices.Equal(why, is.told) {
 		f.Log.Warn("endpoints of Services see pods with the address of their node", "reasons", why)
-		is.told = why
 	}
+	is.told = why
 	now.clients = is
 	f.Enforced.SetClients(is.now, why)
 	return is.now.Ranges().Prefixes()

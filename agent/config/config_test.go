@@ -117,6 +117,7 @@ func TestInvalidConfigurationIsReported(t *testing.T) {
 		{"a pool without a prefix", "pools: [{name: a}]", "prefix is missing"},
 		{"an invalid type of interface", minimal + "podInterface: memif", "podInterface"},
 		{"a prefix with host bits", minimal + "ipMasqExclude: [10.0.0.1/8]", "did you mean 10.0.0.0/8?"},
+		{"two client ranges of a family", minimal + "kubernetes: {serviceClientRanges: [100.64.0.0/10, 10.9.0.0/16]}", "kubernetes.serviceClientRanges: 100.64.0.0/10 and 10.9.0.0/16: only one range of a family is possible"},
 		{"an invalid prefix", minimal + "ipMasqExclude: [ten]", "ipMasqExclude"},
 		{"a gate with an invalid URL", minimal + "readinessGates: ['http://[::1']", "readinessGates: parse"},
 		{"a gate without a host", minimal + "readinessGates: ['http:///ready']", `readinessGates: "http:///ready" is not a URL with http or https and a host`},

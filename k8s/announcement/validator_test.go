@@ -306,3 +306,12 @@ func TestFormerPodCIDRsAreAcceptedUntilAnotherNodeHasThem(t *testing.T) {
 		t.Error("a range that was another node's in between is remembered")
 	}
 }
+
+func TestClientRangesAreTakenOver(t *testing.T) {
+	n := announced("default", "10.244.2.0/24")
+	n.Spec.ServiceClientRanges = []v1.CIDR{"100.64.0.0/10", "fc00::1/8", "many"}
+	accepted, rejected := announcement.NewValidator(known()).Accept(n)
+	if got := fmt.Sprint(accepted.ClientRanges); got != "[100.64.0.0/10]" || len(rejected) != 2 {
+		t.Errorf("ranges %s, rejected %v", got, rejected)
+	}
+}

@@ -482,3 +482,47 @@ func TestInvalidPolicyKeepsItsLastValidVersion(t *testing.T) {
 	l.Remove(networkPolicies, "a", "p")
 	l.eventually("nothing is invalid", func() bool { return len(l.Invalid()) == 0 })
 }
+
+// An agent that restarts knows the client addresses of pods before it replaces the rules of an earlier run: these permit connections by Services.
+func TestRulesWaitForClientAddresses(t *testing.T) {
+	l := newLab(t, nil)
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.pod("web", "n2", "10.1.1.5", nil)
+	l.policy("p", onlyFrom("db", "web"))
+	l.start()
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	from := func(ip string) func() bool {
+		return func() bool { return l.permits("db", "eth0", policy.Ingress, ip, 80) }
+	}
+	c, err := client.New(l.Connection())
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := lab{Server: l.Server, T: t, Policies: policies.New(policies.Config{Node: "n2", Client: c})}
+	later.run() // so the first one has seen all objects
+	if l.Synced() {
+		t.Error("rules are known without the client addresses")
+	}
+	set := func(texts ...string) {
+		var prefixes []netip.Prefix
+		for _, text := range texts {
+			prefixes = append(prefixes, netip.MustParsePrefix(text))
+		}
+		ranges, err := policy.NewClientRanges(prefixes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, why := policy.NewClientMap(ranges, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, nil)
+		l.SetClients(m, why)
+	}
+	set("100.64.0.0/10")
+	l.eventually("the client address of a permitted pod is permitted", from("100.65.1.5"))
+	if !from("10.1.1.5")() || from("100.65.1.6")() {
+		t.Error("the address of the pod is denied, or the client address of another one is permitted")
+	}
+	set("172.16.0.0/16")
+	l.eventually("the client address is in another range", from("172.16.1.5"))
+	if from("100.65.1.5")() {
+		t.Error("an address of the earlier range is permitted")
+	}
+}
