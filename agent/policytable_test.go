@@ -153,7 +153,7 @@ func (tt *truthTable) serviceOf(name string) {
 	var ports []discoveryv1.EndpointPort
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 		for _, port := range []int32{80, 81} {
-			port, id := port, fmt.Sprint(protocol, port)
+			id := fmt.Sprint(protocol, port)
 			service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: id, Protocol: protocol, Port: port})
 			ports = append(ports, discoveryv1.EndpointPort{Name: &id, Port: &port})
 		}

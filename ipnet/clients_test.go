@@ -26,7 +26,7 @@ func TestClientAddressesOfServices(t *testing.T) {
 	if refused := n.join(t, me,
 		translating(other(2, "10.1.2.0/26", "2001:db8:2::/122"), clientRanges),
 		translating(other(3, "10.1.3.0/26", "2001:db8:3::/122"), prefixes("100.64.0.0/12", "fc00::/8")), // other ranges of IPv4
-		other(4, "10.1.4.0/26", "10.1.1.7/32"), // of an earlier version; it has borrowed an address
+		other(4, "10.1.4.0/26", "10.1.1.7/32"),                                                          // of an earlier version; it has borrowed an address
 	); len(refused) > 0 {
 		t.Fatal(refused)
 	}
