@@ -190,7 +190,7 @@ func isNoTable(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is
 // refusedTable marks an error of an nftables transaction, of which the kernel applies all or nothing.
 func refusedTable(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
-		err = fmt.Errorf("%w: load the kernel modules nf_tables, nft_masq and nft_fib_inet", err)
+		err = fmt.Errorf("%w: load the kernel modules nf_tables, nft_masq, nft_nat and nft_fib_inet", err)
 	}
 	return refused(err)
 }

@@ -127,10 +127,10 @@ func TestNotesAndControllerReportPoliciesThatAreNotEnforced(t *testing.T) {
 		changes map[string]any
 		report  bool
 	}{
-		{nil, true},
-		{map[string]any{"config.kubernetes.enforcePolicies": true}, false},
-		{map[string]any{"config.kubernetes.reportNetworkPolicies": false}, false},
-		{map[string]any{"cni.mode": "delegate"}, false},
+		{nil, false},
+		{map[string]any{"config.kubernetes.enforcePolicies": false}, true},
+		{map[string]any{"config.kubernetes.enforcePolicies": false, "config.kubernetes.reportNetworkPolicies": false}, false},
+		{map[string]any{"config.kubernetes.enforcePolicies": false, "cni.mode": "delegate"}, false},
 	} {
 		if notes := texts(t, tt.changes)[notes]; strings.Contains(notes, "does not enforce NetworkPolicies") != tt.report {
 			t.Errorf("%v: the notes are\n%s", tt.changes, notes)
@@ -211,11 +211,11 @@ func TestNetworkPoliciesAreReportedIfWeftIsTheMainCNI(t *testing.T) {
 		changes map[string]any
 		want    bool
 	}{
-		"main":                     {nil, true},
-		"chained":                  {map[string]any{"cni.mode": "chained"}, false},
-		"Weft enforces":            {map[string]any{"config.kubernetes.enforcePolicies": true}, false},
-		"another CNI enforces":     {map[string]any{"config.kubernetes.reportNetworkPolicies": false}, false},
-		"endpoints of other links": {map[string]any{"controller.serviceEndpoints": true}, true},
+		"Weft enforces":            {nil, false},
+		"main":                     {map[string]any{"config.kubernetes.enforcePolicies": false}, true},
+		"chained":                  {map[string]any{"config.kubernetes.enforcePolicies": false, "cni.mode": "chained"}, false},
+		"another CNI enforces":     {map[string]any{"config.kubernetes.enforcePolicies": false, "config.kubernetes.reportNetworkPolicies": false}, false},
+		"endpoints of other links": {map[string]any{"config.kubernetes.enforcePolicies": false, "controller.serviceEndpoints": true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := rendered(t, tt.changes)

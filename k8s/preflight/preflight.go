@@ -45,7 +45,7 @@ func (w Wants) Requirements() (reported, others []string) {
 	if w.Hugepages != "" {
 		reported = append(reported, fmt.Sprintf("%s of hugepages of %s", w.Amount, w.Hugepages))
 	}
-	return reported, []string{"/dev/net/tun, and nf_tables with nft_masq, nft_ct and nft_fib_inet", "the image, in a registry or imported on each node"}
+	return reported, []string{"/dev/net/tun, and nf_tables with nft_masq, nft_nat, nft_ct and nft_fib_inet", "the image, in a registry or imported on each node"}
 }
 
 // Check returns the number of nodes that run Linux, and what they lack, one line each.
