@@ -206,8 +206,8 @@ func (tt *truthTable) services() {
 	tt.apply("client", []tablePolicy{{"x", `{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress],
   egress: [{to: [{namespaceSelector: {matchLabels: {ns: "y"}}, podSelector: {matchLabels: {pod: b}}}]}]}`}})
 	tt.await(func(c contact) bool { return !c.from.is("x/a") || c.to.is("y/b") })
-	permitted := tt.service("permitted", map[string]string{"pod": "b"})
-	denied := append(tt.service("denied", map[string]string{"pod": "c"}), tt.service("mixed", map[string]string{"table": "policy"})...)
+	permitted := tt.service("y", "permitted", map[string]string{"pod": "b"})
+	denied := append(tt.service("y", "denied", map[string]string{"pod": "c"}), tt.service("y", "mixed", map[string]string{"table": "policy"})...)
 	for _, ip := range slices.Concat(permitted, denied) {
 		tt.answers(tt.member("z/a"), ip)
 	}
@@ -241,15 +241,20 @@ func (tt *truthTable) knock(from *member, ip string) string {
 	return strings.TrimPrefix(strings.TrimSpace(out), target+" ")
 }
 
-// service makes a Service for port 80 of pods of namespace y, and returns its cluster IPs.
-func (tt *truthTable) service(name string, labels map[string]string) []string {
+// service makes a Service for the table's ports of pods of a namespace, and returns its cluster IPs.
+func (tt *truthTable) service(ns, name string, labels map[string]string) []string {
 	tt.t.Helper()
 	both := corev1.IPFamilyPolicyRequireDualStack
-	services := tt.c.Client.CoreV1().Services("e2e-policy-y")
-	made, err := services.Create(tt.t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       corev1.ServiceSpec{IPFamilyPolicy: &both, Selector: labels, Ports: []corev1.ServicePort{{Port: 80}}},
-	}, metav1.CreateOptions{})
+	spec := corev1.ServiceSpec{IPFamilyPolicy: &both, Selector: labels}
+	for _, port := range tablePorts {
+		for _, protocol := range tableProtocols {
+			spec.Ports = append(spec.Ports, corev1.ServicePort{
+				Name: fmt.Sprintf("%s-%d", protocol, port), Port: int32(port), Protocol: corev1.Protocol(strings.ToUpper(protocol)),
+			})
+		}
+	}
+	services := tt.c.Client.CoreV1().Services("e2e-policy-" + ns)
+	made, err := services.Create(tt.t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
 	tt.must(err)
 	tt.t.Cleanup(func() { tt.must(services.Delete(context.Background(), name, metav1.DeleteOptions{})) })
 	return made.Spec.ClusterIPs

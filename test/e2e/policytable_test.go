@@ -37,6 +37,7 @@ type contact struct {
 	protocol string // tcp, udp or sctp
 	port     uint16
 	ipv6     bool
+	service  bool // by the cluster IP of the Service of the other
 }
 
 func (c contact) String() string {
@@ -44,7 +45,11 @@ func (c contact) String() string {
 	if c.ipv6 {
 		family = 6
 	}
-	return fmt.Sprintf("%s -> %s %s/%d IPv%d", c.from, c.to, c.protocol, c.port, family)
+	by := "address"
+	if c.service {
+		by = "Service"
+	}
+	return fmt.Sprintf("%s -> %s by %s %s/%d IPv%d", c.from, c.to, by, c.protocol, c.port, family)
 }
 
 // at reports whether the contact is of the protocol and port "tcp/80".
@@ -62,11 +67,12 @@ type policyCase struct {
 
 // truthTable checks contacts between all of nine pods, on both nodes, by one interface of each pod.
 type truthTable struct {
-	t         *testing.T
-	c         *cluster.Cluster
-	members   []*member
-	addresses map[*member][]netip.Addr // one of each family
-	kind      string                   // apiVersion, kind and annotations of its policies
+	t          *testing.T
+	c          *cluster.Cluster
+	members    []*member
+	addresses  map[*member][]netip.Addr // one of each family
+	clusterIPs map[*member][]netip.Addr // of a Service of each pod, one of each family; empty if there are none
+	kind       string                   // apiVersion, kind and annotations of its policies
 }
 
 // memifTap is a container that gives its pod a memif as a tap, so that the pod uses it with sockets.
@@ -141,15 +147,18 @@ func protocolsWithPorts() []string {
 	return []string{"tcp", "udp", "sctp"}
 }
 
-// mainTable is the table of the main interfaces, with NetworkPolicies.
+// mainTable is the table of the main interfaces, with NetworkPolicies. Its pods contact each other by their addresses and by Services.
 func mainTable(t *testing.T, members []*member) *truthTable {
 	t.Helper()
 	tt := &truthTable{
-		t: t, c: need(t), members: members, addresses: map[*member][]netip.Addr{},
+		t: t, c: need(t), members: members, addresses: map[*member][]netip.Addr{}, clusterIPs: map[*member][]netip.Addr{},
 		kind: "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata:",
 	}
 	for _, m := range members {
 		tt.addresses[m] = m.space.addresses(m.pod)
+		for _, ip := range tt.service(m.ns, m.name, map[string]string{"pod": m.name}) {
+			tt.clusterIPs[m] = append(tt.clusterIPs[m], netip.MustParseAddr(ip))
+		}
 	}
 	return tt
 }
@@ -295,7 +304,11 @@ func (tt *truthTable) from(from *member) (all []contact) {
 		for _, protocol := range tableProtocols {
 			for _, port := range tablePorts {
 				for _, ipv6 := range []bool{false, true} {
-					all = append(all, contact{from: from, to: to, protocol: protocol, port: port, ipv6: ipv6})
+					c := contact{from: from, to: to, protocol: protocol, port: port, ipv6: ipv6}
+					all = append(all, c)
+					if c.service = len(tt.clusterIPs[to]) > 0; c.service {
+						all = append(all, c)
+					}
 				}
 			}
 		}
@@ -306,9 +319,13 @@ func (tt *truthTable) from(from *member) (all []contact) {
 // targets returns the arguments of knock.
 func (tt *truthTable) targets(contacts []contact) (all []string) {
 	for _, c := range contacts {
-		address := tt.addresses[c.to][0]
+		addresses := tt.addresses[c.to]
+		if c.service {
+			addresses = tt.clusterIPs[c.to]
+		}
+		address := addresses[0]
 		if c.ipv6 {
-			address = tt.addresses[c.to][1]
+			address = addresses[1]
 		}
 		all = append(all, c.protocol+"/"+netip.AddrPortFrom(address, c.port).String())
 	}
