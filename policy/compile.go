@@ -24,7 +24,7 @@ func (e *Engine) compile(p *podState, i *Interface) *[2][]Rule {
 	for _, d := range []Direction{Ingress, Egress} {
 		own := e.evaluationOrder(policies, d, p, i)
 		if d == Egress && i.Main && own != nil {
-			own = append(e.toServices(own), own...)
+			own = append(e.toServices(own, i), own...)
 		}
 		rules[d] = append(e.fixed(d, i), own...)
 	}

@@ -187,7 +187,17 @@ func TestServiceIsPermittedIfAllItsEndpointsAre(t *testing.T) {
 			t.Errorf("%s: %+v", what, r)
 		}
 	}
+	e.SetService(frontend("10.96.0.14", "10.0.0.1:80"))
+	e.SetService(frontend("10.96.0.15", "10.0.0.1:80", "10.0.0.2:5353"))
+	e.SetService(frontend("10.96.0.16", "10.0.0.1:80", "10.0.0.4:5353"))
+	external := frontend("198.51.100.1", "10.0.0.1:80")
+	external.Frontends[0].External = true
+	e.SetService(external)
 	check("all endpoints are allowed", "10.96.0.10", Allow)
+	check("the endpoint is the pod itself", "10.96.0.14", Allow)
+	check("another endpoint is allowed", "10.96.0.15", Allow)
+	check("another endpoint is not allowed", "10.96.0.16", Deny)
+	check("an external address with the pod itself as its endpoint", "198.51.100.1", Deny)
 	check("one endpoint is not", "10.96.0.11", Deny)
 	check("no endpoint", "10.96.0.12", Deny)
 	check("another port of the endpoint", "10.96.0.13", Deny)

@@ -90,8 +90,9 @@ func (e *Engine) countExternal(s Service, n int) {
 	}
 }
 
-// toServices permits the frontends of which the rules permit all backends: the node chooses one of them later. The rules are complete.
-func (e *Engine) toServices(rules []Rule) []Rule {
+// toServices permits the frontends of which the rules permit all backends: the node chooses one of them later. The rules are complete. A pod
+// is always permitted to contact itself, but by cluster IPs only: users choose the other addresses.
+func (e *Engine) toServices(rules []Rule, i *Interface) []Rule {
 	var permitted []Rule
 	list := List{Rules: rules}
 	for _, name := range slices.Sorted(maps.Keys(e.services)) {
@@ -100,11 +101,13 @@ func (e *Engine) toServices(rules []Rule) []Rule {
 				continue
 			}
 			denied := slices.ContainsFunc(f.Backends, func(b netip.AddrPort) bool {
-				return list.Decide(b.Addr(), f.Protocol, b.Port()).Action != Allow
+				isItself := !f.External && slices.Contains(i.Addresses, b.Addr())
+				return !isItself && list.Decide(b.Addr(), f.Protocol, b.Port()).Action != Allow
 			})
 			if !denied {
 				permitted = append(permitted, Rule{
-					Protocol: f.Protocol, Remote: single(f.Address), Ports: Range{f.Port, f.Port}, Origin: "Service " + name + ": all of its endpoints are allowed",
+					Protocol: f.Protocol, Remote: single(f.Address), Ports: Range{f.Port, f.Port},
+					Origin: "Service " + name + ": all of its endpoints are allowed, or the pod itself",
 				})
 			}
 		}

@@ -51,7 +51,6 @@ func TestPolicies(t *testing.T) {
 	s := newSpace(t)
 	s.apply(multiPolicyKind)
 	s.apply(policyNetwork)
-	s.reconfigure("enforcePolicies: false", "enforcePolicies: true")
 	members := tableMembers(t, "e2e-policy")
 	main, extra := mainTable(t, members), extraTable(t, members, "e2e-policy")
 	t.Run("NetworkPolicy", func(t *testing.T) { main.on(t).run(policyCases()) })
