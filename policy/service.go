@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -90,27 +91,29 @@ func (e *Engine) countExternal(s Service, n int) {
 	}
 }
 
-// toServices permits the frontends of which the rules permit all backends: the node chooses one of them later. The rules are complete. A pod
-// is always permitted to contact itself, but by cluster IPs only: users choose the other addresses.
+// toServices lets the backends decide about the frontends, whatever the rules say of their addresses: a frontend is permitted if the rules permit all
+// of its backends, because the node chooses one of them later. The rules are complete. A pod is always permitted to contact itself, but by
+// cluster IPs only: users choose the other addresses.
 func (e *Engine) toServices(rules []Rule, i *Interface) []Rule {
-	var permitted []Rule
+	var decided []Rule
 	list := List{Rules: rules}
 	for _, name := range slices.Sorted(maps.Keys(e.services)) {
 		for _, f := range e.services[name].Frontends {
-			if len(f.Backends) == 0 || e.isPod(f) || list.Decide(f.Address, f.Protocol, f.Port).Action == Allow {
+			if len(f.Backends) == 0 || e.isPod(f) {
 				continue
 			}
-			denied := slices.ContainsFunc(f.Backends, func(b netip.AddrPort) bool {
+			is := Rule{Protocol: f.Protocol, Remote: single(f.Address), Ports: Range{f.Port, f.Port}, Origin: "Service " + name + ": all of its endpoints are allowed, or the pod itself"}
+			for _, b := range f.Backends {
 				isItself := !f.External && slices.Contains(i.Addresses, b.Addr())
-				return !isItself && list.Decide(b.Addr(), f.Protocol, b.Port()).Action != Allow
-			})
-			if !denied {
-				permitted = append(permitted, Rule{
-					Protocol: f.Protocol, Remote: single(f.Address), Ports: Range{f.Port, f.Port},
-					Origin: "Service " + name + ": all of its endpoints are allowed, or the pod itself",
-				})
+				if why := list.Decide(b.Addr(), f.Protocol, b.Port()); why.Action != Allow && !isItself {
+					is.Action, is.Origin = Deny, fmt.Sprintf("%s (an endpoint of Service %s)", why.Origin, name)
+					break
+				}
+			}
+			if list.Decide(f.Address, f.Protocol, f.Port).Action != is.Action {
+				decided = append(decided, is)
 			}
 		}
 	}
-	return permitted
+	return decided
 }
