@@ -254,9 +254,12 @@ func (tt *truthTable) manifest(prefix string, policies []tablePolicy) []byte {
 func (tt *truthTable) await(permits func(contact) bool) {
 	tt.t.Helper()
 	var wrong []string
-	err := cluster.CountDown(tt.t.Context(), "all contacts are as the policies permit", func(ctx context.Context) (_ int, err error) {
-		wrong, err = tt.compare(ctx, permits)
-		return len(wrong), err
+	err := cluster.CountDown(tt.t.Context(), "all contacts are as the policies permit", func(ctx context.Context) (int, error) {
+		now, err := tt.compare(ctx, permits)
+		if err == nil { // not cut off by the end of ctx
+			wrong = now
+		}
+		return len(now), err
 	})
 	if err != nil {
 		tt.t.Fatalf("%v:\n%s", err, strings.Join(wrong[:min(len(wrong), 20)], "\n"))
