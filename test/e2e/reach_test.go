@@ -27,14 +27,18 @@ func TestPodsReachEachOtherOnOneNodeAndAcrossNodes(t *testing.T) {
 	}
 }
 
-// Many bytes between pods, in full-size segments in both directions, arrive unchanged.
+// Many bytes between pods, in full-size segments in both directions, arrive unchanged, by the address of a pod and by a Service.
 func TestBulkDataArrivesUnchangedAcrossNodes(t *testing.T) {
 	const bytes = 100 << 20
 	s := newSpace(t)
 	client, servers := s.nearAndFar()
 	for _, server := range servers {
 		s.serves(server)
-		for _, address := range s.addresses(server) {
+		service := s.expose(server.Name, corev1.ServiceTypeClusterIP)
+		for _, ip := range clusterIPs(service) {
+			s.answers(client, service, ip)
+		}
+		for _, address := range append(s.addresses(server), clusterIPs(service)...) {
 			rate := s.exec(client, "bulk", netip.AddrPortFrom(address, 7).String(), fmt.Sprint(bytes))
 			t.Logf("%s: %s to %s: %s", s.c.CNI().Name(), address, server.Name, strings.TrimSpace(rate))
 		}

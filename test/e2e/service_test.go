@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// expose makes a dual-stack Service for the pods with a label app: HTTP on port 80, and UDP echo on 7.
+// expose makes a dual-stack Service for the pods with a label app: HTTP on port 80, and UDP and TCP echo on 7.
 func (s *space) expose(app string, kind corev1.ServiceType) *corev1.Service {
 	s.t.Helper()
 	both := corev1.IPFamilyPolicyRequireDualStack
@@ -27,6 +28,7 @@ func (s *space) expose(app string, kind corev1.ServiceType) *corev1.Service {
 			Ports: []corev1.ServicePort{
 				{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080)},
 				{Name: "echo", Port: 7, Protocol: corev1.ProtocolUDP},
+				{Name: "echo-tcp", Port: 7},
 			},
 		},
 	}, metav1.CreateOptions{})
@@ -41,16 +43,16 @@ func TestServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
 	s.create("far", "n2")
 	server, near, far := s.run("server", "n1"), s.ready("near"), s.ready("far")
 	service := s.expose("server", corev1.ServiceTypeClusterIP)
-	for _, ip := range service.Spec.ClusterIPs {
-		address := netip.MustParseAddr(ip)
+	for _, address := range clusterIPs(service) {
 		url := "http://" + netip.AddrPortFrom(address, 80).String()
 		for _, client := range []*corev1.Pod{server, near, far} {
-			s.must(s.reached(service, cluster.Eventually(t.Context(), client.Name+" reaches "+url, func(ctx context.Context) error {
-				page, err := s.c.Exec(ctx, client, "http", url)
-				return isFrom(server, page, err)
-			})))
+			page := s.answers(client, service, address)
+			s.must(isFrom(server, page, nil))
+			if want := s.seenByService(client, address); client != server && !strings.Contains(page, want) {
+				t.Errorf("%s: page %q by %s, want %s", client.Name, page, address, want)
+			}
 			if got := s.exec(client, "udp", netip.AddrPortFrom(address, 7).String(), "some text"); got != "some text\n" {
-				t.Errorf("%s receives %q over UDP from %s", client.Name, got, ip)
+				t.Errorf("%s receives %q over UDP from %s", client.Name, got, address)
 			}
 		}
 		for _, n := range s.c.Nodes {
@@ -58,6 +60,69 @@ func TestServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
 				page, err := fetchFrom(ctx, n, url)
 				return isFrom(server, page, err)
 			}))
+		}
+	}
+}
+
+// answers waits until a Service answers a pod, and returns its page.
+func (s *space) answers(client *corev1.Pod, service *corev1.Service, ip netip.Addr) (page string) {
+	s.t.Helper()
+	url := "http://" + netip.AddrPortFrom(ip, 80).String()
+	s.must(s.reached(service, cluster.Eventually(s.t.Context(), client.Name+" reaches "+url, func(ctx context.Context) (err error) {
+		page, err = s.c.Exec(ctx, client, "http", url)
+		return err
+	})))
+	return page
+}
+
+func clusterIPs(service *corev1.Service) (all []netip.Addr) {
+	for _, ip := range service.Spec.ClusterIPs {
+		all = append(all, netip.MustParseAddr(ip))
+	}
+	return all
+}
+
+// seenByService returns the part of the page that names a pod as the client of a Service: its last bits behind 100.64.0.0/10 or fc00::/8
+// (docs/policy.md). Other CNIs do not translate pods.
+func (s *space) seenByService(client *corev1.Pod, as netip.Addr) string {
+	s.t.Helper()
+	address := s.sameFamily(client, as)
+	if s.c.CNI().Name() == "weft" {
+		raw := address.AsSlice()
+		if address.Is6() {
+			raw[0] = 0xfc
+		} else {
+			raw[0], raw[1] = 100, 64|raw[1]&0x3f
+		}
+		address, _ = netip.AddrFromSlice(raw)
+	}
+	return " client=" + address.String() + " "
+}
+
+// Endpoints on both nodes tell the pods apart that contact them by a Service, in each of many concurrent connections.
+func TestManyConnectionsByAServiceShowTheirPod(t *testing.T) {
+	t.Parallel()
+	const connections = 200
+	s := newSpace(t)
+	clients := s.everywhere("client")
+	servers := s.everywhere("server")
+	service := s.expose("server", corev1.ServiceTypeClusterIP)
+	for _, client := range clients {
+		for _, ip := range clusterIPs(service) {
+			s.answers(&client, service, ip)
+			echo := slices.Repeat([]string{"udp/" + netip.AddrPortFrom(ip, 7).String()}, connections)
+			pages := s.exec(&client, "http", "http://"+netip.AddrPortFrom(ip, 80).String(), fmt.Sprint(connections))
+			if got := strings.Count(pages, s.seenByService(&client, ip)); got != connections {
+				t.Errorf("%d of %d connections of %s by %s show its client address: %s", got, connections, client.Name, ip, pages)
+			}
+			for _, server := range servers {
+				if !strings.Contains(pages, "pod="+server.Name+" ") {
+					t.Errorf("no connection of %s by %s has reached %s", client.Name, ip, server.Name)
+				}
+			}
+			if got := s.exec(&client, append([]string{"knock"}, echo...)...); strings.Count(got, " open\n") != connections {
+				t.Errorf("echoes to %s by %s: %s", client.Name, ip, got)
+			}
 		}
 	}
 }

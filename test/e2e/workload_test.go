@@ -22,19 +22,25 @@ var crowd = weft.Crowd(100, 16)
 func TestDaemonSetRunsOnEveryNode(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "everywhere"}, Spec: appsv1.DaemonSetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "everywhere"}}, Template: podTemplate("everywhere"),
-	}}
-	_, err := s.c.Client.AppsV1().DaemonSets(s.name).Create(t.Context(), set, metav1.CreateOptions{})
-	s.must(err)
 	var nodes []string
-	for _, pod := range s.awaitReady(len(s.c.Nodes)) {
+	for _, pod := range s.everywhere("everywhere") {
 		nodes = append(nodes, pod.Spec.NodeName)
 	}
 	slices.Sort(nodes)
 	if got := slices.Compact(nodes); len(got) != len(s.c.Nodes) {
 		t.Errorf("its pods run only on %v", got)
 	}
+}
+
+// everywhere makes a pod on each node, by a DaemonSet, and waits until they are ready.
+func (s *space) everywhere(app string) []corev1.Pod {
+	s.t.Helper()
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, Template: podTemplate(app),
+	}}
+	_, err := s.c.Client.AppsV1().DaemonSets(s.name).Create(s.t.Context(), set, metav1.CreateOptions{})
+	s.must(err)
+	return s.awaitReadyOf("app="+app, len(s.c.Nodes))
 }
 
 func podTemplate(app string) corev1.PodTemplateSpec {

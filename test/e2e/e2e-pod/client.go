@@ -1,11 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // timeout is how long a client waits for a reply.
@@ -14,24 +19,43 @@ const timeout = 3 * time.Second
 // streamPatience is longer, because TCP retransmissions are late, but not lost.
 const streamPatience = 20 * time.Second
 
-// fetch prints the body at a URL, over a new connection.
+// fetch prints the body at a URL, or COUNT of them, each over a new connection, at the same time.
 func fetch(out io.Writer, arguments []string) error {
-	if len(arguments) != 1 {
-		return fmt.Errorf("usage: http URL")
+	if len(arguments) == 0 || len(arguments) > 2 {
+		return fmt.Errorf("usage: http URL [COUNT]")
 	}
+	count := 1
+	if len(arguments) == 2 {
+		var err error
+		if count, err = strconv.Atoi(arguments[1]); err != nil {
+			return err
+		}
+	}
+	bodies := make([][]byte, count)
+	var group errgroup.Group
+	for i := range bodies {
+		group.Go(func() (err error) {
+			bodies[i], err = fetchOne(arguments[0])
+			return err
+		})
+	}
+	err := group.Wait()
+	_, written := out.Write(bytes.Join(bodies, nil))
+	return errors.Join(err, written)
+}
+
+func fetchOne(url string) ([]byte, error) {
 	client := &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Get(arguments[0])
+	response, err := client.Get(url)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer response.Body.Close()
-	if _, err := io.Copy(out, response.Body); err != nil {
-		return err
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status of the server: %s", response.Status)
 	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("status of the server: %s", response.Status)
-	}
-	return nil
+	return body, err
 }
 
 func tcp(out io.Writer, arguments []string) error { return exchange(out, "tcp", arguments) }

@@ -32,6 +32,19 @@ func TestEachTransportEchoes(t *testing.T) {
 	}
 }
 
+func TestConcurrentPagesArePrinted(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(describe))
+	defer server.Close()
+	var out bytes.Buffer
+	if err := fetch(&out, []string{server.URL, "20"}); err != nil || strings.Count(out.String(), " client=127.0.0.1 ") != 20 {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+	server.Close()
+	if err := fetch(&out, []string{server.URL, "20"}); err == nil {
+		t.Error("no error without a server")
+	}
+}
+
 func TestPageHasTheClient(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(describe))
 	defer server.Close()

@@ -16,7 +16,7 @@ type command func(out io.Writer, arguments []string) error
 var commands = map[string]command{
 	"pause":   pause,   // end on SIGTERM, reap children: a sandbox's first process
 	"serve":   serve,   // [-http 8080] [-echo 7] [-open PORT,...]: HTTP, TCP and UDP echo, SCTP associations
-	"http":    fetch,   // URL: print the body
+	"http":    fetch,   // URL [COUNT]: print the bodies of concurrent requests
 	"tcp":     tcp,     // HOST:PORT TEXT: print the echo
 	"udp":     udp,     // HOST:PORT TEXT: print the echo
 	"ping":    ping,    // ADDRESS [COUNT [INTERVAL]]: print the replies; COUNT 0 = unlimited
