@@ -6,6 +6,9 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // SpliceConfig configures a Splice.
@@ -32,6 +35,7 @@ type Splice struct {
 	file   fs.FileInfo // as it was bound
 	number uint32
 	once   sync.Once
+	early  rate.Sometimes // bounds what a client adds to the log
 
 	mu        sync.Mutex
 	connected int
@@ -54,7 +58,7 @@ func (b *Broker) Splice(c SpliceConfig) (*Splice, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memif splice %s: %w", c.Path, err)
 	}
-	s := &Splice{broker: b, config: c, socket: socket}
+	s := &Splice{broker: b, config: c, socket: socket, early: rate.Sometimes{Interval: time.Minute}}
 	if !isAbstract(c.Path) {
 		s.file, _ = os.Lstat(c.Path)
 	}
@@ -93,6 +97,10 @@ func (s *Splice) handle(n note) {
 		s.connected++
 	case noteParted:
 		s.connected--
+	case noteEarly:
+		s.early.Do(func() {
+			s.broker.log.Warn("memif client refused: it sent a message before INIT", "socket", s.config.Path)
+		})
 	}
 }
 
