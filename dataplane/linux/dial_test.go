@@ -44,6 +44,6 @@ func TestDialAbstractDoesNotWaitForAServerThatDoesNotAccept(t *testing.T) {
 		if accepted, _, err := unix.Accept(fd); err == nil {
 			_ = unix.Close(accepted)
 		}
-		<-refused
+		_ = <-refused
 	}
 }
