@@ -29,6 +29,9 @@ type allocation struct {
 	// successor is the id of the allocation that took over the devices during the admission of the same pod: kubelet
 	// reuses the devices of an init container. The mount of the init container must exist as long as the pod does.
 	successor string
+
+	// direct means that a memif of the container is on a direct network: its socket is another one than the dataplane's.
+	direct bool
 }
 
 // clone returns a deep copy of the public part.
@@ -71,6 +74,7 @@ type metadata struct {
 	Attachment pod.Key   `json:"attachment,omitzero"`
 	Netns      pod.Netns `json:"netns,omitzero"`
 	Successor  string    `json:"heir,omitempty"`
+	Direct     bool      `json:"direct,omitempty"`
 
 	Claim *pod.ClaimedDevice `json:"claim,omitempty"`
 }
@@ -79,13 +83,13 @@ func metadataOf(a *allocation) metadata {
 	return metadata{
 		Socket: a.Socket, Devices: a.Devices, Created: a.Created,
 		Pod: a.Pod, Container: a.Container, UID: a.UID, GID: a.GID, Granted: a.Granted,
-		Attachment: a.Attachment, Netns: a.Netns, Successor: a.successor, Claim: a.Claim,
+		Attachment: a.Attachment, Netns: a.Netns, Successor: a.successor, Direct: a.direct, Claim: a.Claim,
 	}
 }
 
 // allocation is the inverse of metadataOf.
 func (c metadata) allocation(id, directory string) *allocation {
-	return &allocation{successor: c.Successor, Allocation: pod.Allocation{
+	return &allocation{successor: c.Successor, direct: c.Direct, Allocation: pod.Allocation{
 		ID: id, Socket: c.Socket, Devices: c.Devices, Directory: directory, Created: c.Created,
 		Pod: c.Pod, Container: c.Container, UID: c.UID, GID: c.GID, Granted: c.Granted,
 		Attachment: c.Attachment, Netns: c.Netns, Claim: c.Claim,

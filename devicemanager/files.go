@@ -58,6 +58,9 @@ func (c Config) files(a *allocation) ([]file, error) {
 		cdi, err := c.cdiFile(a)
 		return append(files, cdi), err
 	}
+	if a.direct { // which of the devices is whose memif is unknown
+		return files, nil
+	}
 	for _, device := range a.Devices {
 		info, err := deviceInfo(a)
 		if err != nil {

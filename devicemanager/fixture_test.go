@@ -98,13 +98,14 @@ func (n *node) boot(t *testing.T, connected ...*pod.Attachment) {
 	n.stop = eventlooptest.Ready(t, n.loop)
 }
 
-// connect replaces the handlers that connect pods: a memif for each grant, owned by root and the grant's group.
+// connect replaces the handlers that connect pods: a memif for each grant, owned by root and the grant's group. The annotation role is that
+// of its memifs.
 func connect(_ context.Context, ev *pod.AddPod, _ *eventloop.Txn) error {
 	ev.Attachment = &pod.Attachment{Key: ev.Key, Pod: ev.ID}
 	for i, g := range ev.Grants {
 		ev.Attachment.Interfaces = append(ev.Attachment.Interfaces, pod.Interface{
 			Name: fmt.Sprintf("memif%d", i), Type: pod.TypeMemif,
-			Memif: &pod.Memif{Container: g.Container, Allocation: g.Allocation.ID, UID: g.Allocation.UID, GID: g.GID},
+			Memif: &pod.Memif{Container: g.Container, Allocation: g.Allocation.ID, UID: g.Allocation.UID, GID: g.GID, Role: ev.Annotations["role"]},
 		})
 	}
 	return nil

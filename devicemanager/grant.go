@@ -2,12 +2,14 @@ package devicemanager
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
 )
 
 // Devices returns the allocations of the pod's containers, in kubelet's order of containers. A sandbox that is not a
@@ -82,6 +84,12 @@ func (m *Manager) grantOne(ev *pod.AddPod, to *pod.Memif, txn *eventloop.Txn) er
 	a := *had
 	a.Pod, a.Container, a.UID, a.GID, a.Granted = ev.ID, to.Container, to.UID, to.GID, true
 	a.Attachment, a.Netns = ev.Key, ev.Netns
+	if !a.direct && hasDirect(ev.Attachment, a.ID) {
+		a.direct = true
+		for _, device := range a.Devices {
+			txn.Delete(wire.FileKey(m.config.deviceInfoPath(device)))
+		}
+	}
 	m.put(a.ID, &a, txn)
 	m.use(a.ID, ev.Key, ev.ID)
 	txn.OnRollback(func() error { m.leave(a.ID, ev.Key); return nil })
@@ -90,6 +98,13 @@ func (m *Manager) grantOne(ev *pod.AddPod, to *pod.Memif, txn *eventloop.Txn) er
 	}
 	txn.Save(bucket, a.ID, a.saved())
 	return nil
+}
+
+// hasDirect reports whether an attachment has a memif of the allocation on a direct network.
+func hasDirect(a *pod.Attachment, allocation string) bool {
+	return slices.ContainsFunc(a.Interfaces, func(i pod.Interface) bool {
+		return i.Memif != nil && i.Memif.Allocation == allocation && i.Memif.IsDirect()
+	})
 }
 
 // isOtherPod reports whether b is certainly not the pod a.

@@ -196,6 +196,42 @@ func TestLostDirectoryIsRecreatedBeforeADD(t *testing.T) {
 	wantCode(t, err, pod.CodeIO, "c0", had.Directory, "disk is full")
 }
 
+// TestDeviceInformationOfADirectMemifIsDeleted, which describes the dataplane's socket, and a restart does not bring it back. The next
+// container with the device has one.
+func TestDeviceInformationOfADirectMemifIsDeleted(t *testing.T) {
+	n := newNode(t)
+	n.admit(t, podOf("a", 2))
+	infos := func() (names []string) {
+		entries, err := os.ReadDir(n.config.DeviceInfoDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	ev, err := n.addEvent(t.Context(), "a", "s1")
+	if err != nil || len(infos()) != 2 {
+		t.Fatalf("device information %v, error %v", infos(), err)
+	}
+	ev.Annotations = map[string]string{"role": pod.RoleClient}
+	if _, err := n.loop.Do(t.Context(), ev); err != nil || len(infos()) > 0 {
+		t.Errorf("after the ADD: %v, error %v", infos(), err)
+	}
+	n.delete(t, "s1")
+	n.kill(t)
+	if got := infos(); len(got) > 0 {
+		t.Errorf("after a restart: %v", got)
+	}
+	n.kubelet.Remove("shop", "a")
+	n.present(t)
+	n.admit(t, podOf("b", 1))
+	if got := infos(); len(got) != 1 {
+		t.Errorf("after the next pod's allocation: %v", got)
+	}
+}
+
 func TestListsReportsWhetherKubeletHasThePod(t *testing.T) {
 	n := newNode(t)
 	n.admit(t, podOf("a", 1))

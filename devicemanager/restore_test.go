@@ -163,7 +163,7 @@ func TestRestoreResolvesDuplicateDevicesAndSockets(t *testing.T) {
 
 func whole() *allocation {
 	id := strings.Repeat("x", idLength)
-	return &allocation{successor: strings.Repeat("y", idLength), Allocation: pod.Allocation{
+	return &allocation{successor: strings.Repeat("y", idLength), direct: true, Allocation: pod.Allocation{
 		ID: id, Socket: 7, Devices: []string{"memif-12"}, Directory: "/run/weft/memif/" + id,
 		Created: time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC), Secret: secret.Text(strings.Repeat("s", secretLength)),
 		Pod: pod.ID{Namespace: "shop", Name: "a", UID: "u"}, Container: "c", UID: 1, GID: 2, Granted: true,

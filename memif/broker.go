@@ -203,6 +203,9 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *net.Unix
 		}
 	}
 	b.mu.Unlock()
+	if ctx.Err() == nil {
+		_ = process.Process.Kill() // before it sees the end of the channel and closes the sockets that the next process gets
+	}
 	_ = channel.Close()
 	go func() {
 		err := process.Wait() // a thread that cannot be killed keeps it
@@ -211,7 +214,7 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *net.Unix
 			b.log.Warn("memif broker ended", "pid", process.Process.Pid, "err", err)
 		}
 	}()
-	if ctx.Err() != nil { // it ends its Splices
+	if ctx.Err() != nil { // it closes its sockets
 		select {
 		case <-reaped:
 		case <-time.After(yieldTimeout):

@@ -216,6 +216,32 @@ func (l *liar) sayWithLingering(kind messageType) {
 	_ = unix.Close(fd)
 }
 
+// A client can keep the broker process in a close that no signal ends, and the process then keeps its sockets: here the test does. After a
+// crash of the dataplane the next one can bind them all the same.
+func TestSocketCanBeBoundWhileAnEndedBrokerKeepsIt(t *testing.T) {
+	b := newBroker(t)
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := Listen(path, ListenOptions{Broker: b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if kind, _ := newLiar(t, path).answer(); kind != helloMessage { // the process has the socket
+		t.Fatalf("the client got %d", kind)
+	}
+	kept, err := l.socket.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	b.Close()
+	again, err := bind(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = again.Close()
+}
+
 // Finding 1a.
 func TestDescriptorWhoseCloseBlocksDoesNotBlockTheServer(t *testing.T) {
 	for name, broker := range map[string]func(*testing.T) *Broker{

@@ -62,13 +62,12 @@ func ServeBroker(confine func()) error {
 	}
 }
 
-// end ends the connections of Splices. They end with the process, but a client may have blocked one of its threads in a close that no signal
-// ends, and then the process keeps all sockets: pods would stay connected although nothing could disconnect them.
+// end closes the listening sockets, and ends the connections of Splices. All end with the process, but a client may have blocked one of its
+// threads in a close that no signal ends, and then the process keeps all sockets: the next dataplane or agent could not bind them, and pods
+// would stay connected although nothing could disconnect them.
 func (p *brokerProcess) end() {
 	for _, d := range p.listeners {
-		if d.splices {
-			p.closing.Go(d.close)
-		}
+		p.closing.Go(d.close)
 	}
 	p.closing.Wait()
 }

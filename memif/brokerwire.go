@@ -27,6 +27,7 @@ const (
 	noteServer                           // to the process, with a socket that is connected to the server; without: it does not listen
 	noteSpliced                          // from the process: client and server of a Splice are connected
 	noteParted                           // from the process: they are no longer
+	noteEarly                            // from the process: a client of a Splice sent a message before INIT, and was refused
 )
 
 // note is a message between a Broker and its process.

@@ -1,12 +1,14 @@
 package memif
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // SpliceConfig configures a Splice.
@@ -17,8 +19,8 @@ type SpliceConfig struct {
 	// ClientID and ClientSecret are what the client must send. The server gets ServerID and ServerSecret instead.
 	ClientID, ServerID         uint32
 	ClientSecret, ServerSecret Secret
-	// Dial connects to the server's socket, until the context ends with the Splice. Nothing may have been read from the connection.
-	Dial func(context.Context) (*net.UnixConn, error)
+	// Dial connects to the server's socket, and does not wait for the server. Nothing may have been read from the connection.
+	Dial func() (*net.UnixConn, error)
 }
 
 // Splice connects a client with a server whose socket the client cannot reach, or may reach only as long as the Splice is there: it passes
@@ -32,9 +34,8 @@ type Splice struct {
 	socket *net.UnixListener
 	file   fs.FileInfo // as it was bound
 	number uint32
-	ctx    context.Context // of Dial
-	cancel context.CancelFunc
 	once   sync.Once
+	early  rate.Sometimes // bounds what a client adds to the log
 
 	mu        sync.Mutex
 	connected int
@@ -57,8 +58,7 @@ func (b *Broker) Splice(c SpliceConfig) (*Splice, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memif splice %s: %w", c.Path, err)
 	}
-	s := &Splice{broker: b, config: c, socket: socket}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s := &Splice{broker: b, config: c, socket: socket, early: rate.Sometimes{Interval: time.Minute}}
 	if !isAbstract(c.Path) {
 		s.file, _ = os.Lstat(c.Path)
 	}
@@ -79,7 +79,6 @@ func (s *Splice) State() (connected bool, err error) {
 // Close removes the socket file if it is still the Splice's, and ends the connection. It does not wait for client and server.
 func (s *Splice) Close() {
 	s.once.Do(func() {
-		s.cancel()
 		if now, err := os.Lstat(s.config.Path); s.file != nil && err == nil && os.SameFile(s.file, now) {
 			_ = os.Remove(s.config.Path)
 		}
@@ -98,6 +97,10 @@ func (s *Splice) handle(n note) {
 		s.connected++
 	case noteParted:
 		s.connected--
+	case noteEarly:
+		s.early.Do(func() {
+			s.broker.log.Warn("memif client refused: it sent a message before INIT", "socket", s.config.Path)
+		})
 	}
 }
 
@@ -110,7 +113,7 @@ func (s *Splice) parted() {
 
 // dial connects to the server for a client and passes the connection on.
 func (s *Splice) dial(n note) {
-	server, err := s.config.Dial(s.ctx)
+	server, err := s.config.Dial()
 	s.mu.Lock()
 	s.err = err
 	s.mu.Unlock()

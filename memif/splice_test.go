@@ -1,9 +1,9 @@
 package memif
 
 import (
-	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,6 +15,9 @@ import (
 )
 
 const clientSecret = "the client's own secret"
+
+// spliced is the INIT of a client of spliceTo.
+var spliced = initiation{version: version, id: 7, secret: secretFieldOf([]byte(clientSecret)), name: "liar"}
 
 // spliceLab is a Splice between clients and the server of a lab, which has hostileConfig.
 type spliceLab struct {
@@ -35,12 +38,8 @@ func spliceTo(t *testing.T, b *Broker, path string) *Splice {
 	t.Helper()
 	splice, err := b.Splice(SpliceConfig{
 		Path: filepath.Join(t.TempDir(), "c"), ClientID: 7, ClientSecret: clientSecret, ServerID: hostileConfig.ID, ServerSecret: hostileConfig.Secret,
-		Dial: func(ctx context.Context) (*net.UnixConn, error) {
-			socket, err := new(net.Dialer).DialContext(ctx, "unixpacket", path)
-			if err != nil {
-				return nil, err
-			}
-			return socket.(*net.UnixConn), nil
+		Dial: func() (*net.UnixConn, error) {
+			return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 		},
 	})
 	if err != nil {
@@ -166,6 +165,10 @@ func rawSplice(t *testing.T) (client *liar, server *control) {
 	if kind, _ := client.answer(); kind != helloMessage {
 		t.Fatalf("the client got %d, want the server's message", kind)
 	}
+	client.say(spliced.encode(), -1)
+	if m, _, err := server.receive(); err != nil || m.kind() != initMessage {
+		t.Fatalf("the server got %v, %v; want the client's message", m, err)
+	}
 	return client, server
 }
 
@@ -203,6 +206,64 @@ func TestSplicePassesNoDescriptorsOfTheServer(t *testing.T) {
 	}
 	if kind, _ := client.answer(); kind != 0 {
 		t.Errorf("the client got message %d", kind)
+	}
+}
+
+// lines is a log.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+// A client that sends anything but INIT first is hung up on. The server gets none of it, and serves other clients.
+func TestSpliceRefusesMessagesBeforeInit(t *testing.T) {
+	log := make(lines, 8)
+	b, err := StartBroker(slog.New(slog.NewTextHandler(log, nil)), brokerArgument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	splice := spliceTo(t, b, path)
+	for range 2 {
+		client := newLiar(t, splice.Path())
+		client.say(newRegion{size: 4096}.encode(), client.memfd(4096, unix.MFD_ALLOW_SEALING))
+		if kind, reason := client.answer(); kind != disconnectMessage || reason != "unexpected message before init" {
+			t.Errorf("the client got message %d, %q", kind, reason)
+		}
+		server, err := listener.AcceptUnix()
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer := control{socket: server}
+		if m, _, err := peer.receive(); !errors.Is(err, io.EOF) {
+			t.Errorf("the server got %v, %v; want the end", m, err)
+		}
+		_ = server.Close()
+	}
+	declining := newLiar(t, splice.Path())
+	declining.say(disconnection(refusal("incompatible version")), -1)
+	server, err := listener.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	peer := control{socket: server}
+	if m, _, err := peer.receive(); err != nil || m.kind() != disconnectMessage {
+		t.Errorf("the server of a client that declines got %v, %v", m, err)
+	}
+	if line := await(t, log, "line in the log"); !strings.Contains(line, `msg="memif client refused: it sent a message before INIT" socket=`+splice.Path()) {
+		t.Errorf("logged %s", line)
+	}
+	if len(log) > 0 {
+		t.Errorf("also logged %s, want one line a minute", <-log)
 	}
 }
 
@@ -246,7 +307,7 @@ func TestSpliceBoundsWhatItsServerDoesNotRead(t *testing.T) {
 	const clients = 3 * maxSpliced
 	for range clients {
 		liar := newLiar(t, splice.Path())
-		liar.say(newMessage(ackMessage), -1)
+		liar.say(spliced.encode(), -1)
 		_ = liar.socket.Close()
 	}
 	accept := func(most int, wait time.Duration) (held []*net.UnixConn) {
@@ -308,7 +369,7 @@ func TestSpliceEndsWithABrokerWhoseSocketsStay(t *testing.T) {
 	kept := make(chan *os.File, 2)
 	splice, err := b.Splice(SpliceConfig{
 		Path: filepath.Join(t.TempDir(), "c"), ClientID: 7,
-		Dial: func(context.Context) (*net.UnixConn, error) {
+		Dial: func() (*net.UnixConn, error) {
 			socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 			if err != nil {
 				return nil, err
@@ -327,7 +388,7 @@ func TestSpliceEndsWithABrokerWhoseSocketsStay(t *testing.T) {
 	}
 	defer socket.Close()
 	client := newLiar(t, splice.Path())
-	client.say(newMessage(ackMessage), -1)
+	client.say(spliced.encode(), -1)
 	server, err := listener.AcceptUnix()
 	if err != nil {
 		t.Fatal(err)

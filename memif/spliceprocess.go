@@ -132,22 +132,34 @@ func (c *splicedClient) part() {
 // toServer passes on what the client sends, and translates INIT.
 func (c *splicedClient) toServer() {
 	peer := control{socket: c.socket}
+	initiated := false
 	for c.acceptor.passes.Wait(c.acceptor.ctx) == nil {
 		m, fd, err := peer.receive()
 		if err != nil {
 			return
 		}
-		if m.kind() == initMessage {
-			if reason := c.translate(m); reason != "" {
-				_ = unix.Close(fd)
-				c.refuse(reason)
-				return
-			}
+		if reason := c.check(m, initiated); reason != "" {
+			_ = unix.Close(fd)
+			c.refuse(reason)
+			return
 		}
+		initiated = initiated || m.kind() == initMessage
 		if c.process.pass(c.server, m, fd) != nil {
 			return
 		}
 	}
+}
+
+// check translates INIT, and returns why the client is refused. Before INIT a client may only decline the server.
+func (c *splicedClient) check(m *message, initiated bool) (reason string) {
+	switch {
+	case m.kind() == initMessage:
+		return c.translate(m)
+	case !initiated && m.kind() != disconnectMessage:
+		_ = sendNote(c.process.channel, note{kind: noteEarly, listener: c.acceptor.number})
+		return "unexpected message before init"
+	}
+	return ""
 }
 
 // translate checks what the client says that it is, and replaces it with what the server expects.

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,6 +35,21 @@ const (
 	RoleClient = "client"
 	RoleServer = "server"
 )
+
+// DirectMembers are the memifs of one pod on direct networks: the interface of each role and network.
+type DirectMembers map[string]string
+
+// Add rejects a memif if the network has one with its role, "" means client.
+func (d DirectMembers) Add(name, network, role string) error {
+	role = cmp.Or(role, RoleClient)
+	member := role + " " + network
+	if other, is := d[member]; is {
+		return Errorf(CodeInvalidAnnotation, "interfaces %s and %s are both the %s of direct network %s; it connects one server (option role) and one client",
+			other, name, role, network)
+	}
+	d[member] = name
+	return nil
+}
 
 // ID32 is the number of a user or group.
 type ID32 uint32

@@ -57,6 +57,22 @@ func (n *Network) Admits(namespace string) bool {
 	return len(n.Namespaces) == 0 || slices.Contains(n.Namespaces, namespace)
 }
 
+// Suits rejects an interface that the network cannot have on any node.
+func (n *Network) Suits(r InterfaceRequest) error {
+	switch o := r.Options.Memif; {
+	case n.Direct && r.Type != TypeMemif:
+		return Errorf(CodeInvalidAnnotation, "interface %s: network %s is direct: it connects memifs only; request a memif, or another network", r.Name, n.Name)
+	case n.Direct:
+		return nil
+	case o.Role != "":
+		return Errorf(CodeInvalidAnnotation, "interface %s: role: only on a direct network; on network %s the dataplane is the server; remove the option",
+			r.Name, n.Name)
+	case o.Mode == MemifIP && (n.Type == L2 || n.AntiSpoof):
+		return Errorf(CodeInvalidAnnotation, "interface %s: mode ip has no MACs, which network %s needs; use mode ethernet, or another network", r.Name, n.Name)
+	}
+	return nil
+}
+
 // SetNetworks replaces the custom networks of the node. It refuses a change that would disconnect a pod; that network stays unchanged.
 type SetNetworks struct {
 	Partial

@@ -18,19 +18,27 @@ func (o *Server) peerOf(a *pod.Attachment, i pod.Interface) string {
 	if i.Memif.Role == pod.RoleServer {
 		wanted = pod.RoleClient
 	}
+	b, peer := o.member(i.Network, wanted)
+	if b == nil {
+		return fmt.Sprintf("not connected: no pod of this node is the %s of network %s", wanted, i.Network)
+	}
+	client := i
+	if wanted == pod.RoleClient {
+		client = peer
+	}
+	return fmt.Sprintf("%s, %s of %s", o.splice(client.Memif, o.restricted(a, i), o.restricted(b, peer)), peer.Name, b.Name())
+}
+
+// member returns the member of a direct network with a role; nil: there is none. Of two sandboxes of a pod it is the newer one.
+func (o *Server) member(network, role string) (a *pod.Attachment, i pod.Interface) {
 	for _, b := range o.config.Pods.Attachments() {
 		for _, other := range b.Interfaces {
-			if other.Memif == nil || other.Memif.Role != wanted || other.Network != i.Network {
-				continue
+			if other.Memif != nil && other.Memif.Role == role && other.Network == network && (a == nil || a.Created.Before(b.Created)) {
+				a, i = &b, other
 			}
-			client := i
-			if wanted == pod.RoleClient {
-				client = other
-			}
-			return fmt.Sprintf("%s, %s of %s", o.splice(client.Memif, o.restricted(a, i), o.restricted(&b, other)), other.Name, b.Name())
 		}
 	}
-	return fmt.Sprintf("not connected: no pod of this node is the %s of network %s", wanted, i.Network)
+	return a, i
 }
 
 // splice describes the state of a client's splice.

@@ -157,7 +157,7 @@ func (s *Splices) open(name string, v wire.MemifSplice) (err error) {
 	}
 	splice, err := s.broker.Splice(memif.SpliceConfig{
 		Path: name, ClientID: v.ClientID, ClientSecret: memif.Secret(v.ClientSecret), ServerID: v.ServerID, ServerSecret: memif.Secret(v.ServerSecret),
-		Dial: func(context.Context) (*net.UnixConn, error) { return linux.DialAbstract(v.Namespace, v.Server) },
+		Dial: func() (*net.UnixConn, error) { return linux.DialAbstract(v.Namespace, v.Server) },
 	})
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package attach
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -22,9 +21,6 @@ import (
 
 // becomeDirect makes an interface a member of its direct network.
 func (rq *request) becomeDirect(s *spec) error {
-	if s.kind != pod.TypeMemif {
-		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: network %s is direct: it connects memifs only; request a memif, or another network", rq.ev, s.name, s.network)
-	}
 	s.options.Role = cmp.Or(s.options.Role, pod.RoleClient)
 	for _, c := range rq.inOrder() {
 		if c.displaced || older(rq.ev, c) {
@@ -61,18 +57,15 @@ func (rq *request) besideMember(s spec, c *connection, i pod.Interface) error {
 }
 
 // distinctRoles rejects two memifs of a pod with the same role on a direct network.
-func distinctRoles(ev fmt.Stringer, specs []spec) error {
-	taken := make(map[string]string)
+func distinctRoles(ev *pod.AddPod, specs []spec) error {
+	members := make(pod.DirectMembers)
 	for _, s := range specs {
 		if s.memif == nil || !s.memif.IsDirect() {
 			continue
 		}
-		member := s.memif.Role + " " + s.network
-		if other, is := taken[member]; is {
-			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interfaces %s and %s are both the %s of direct network %s; it connects one server (option role) and one client",
-				ev, other, s.name, s.memif.Role, s.network)
+		if err := members.Add(s.name, s.network, s.memif.Role); err != nil {
+			return ev.Failed(err)
 		}
-		taken[member] = s.name
 	}
 	return nil
 }

@@ -225,19 +225,10 @@ func sameOwner(ev *pod.AddPod, specs []spec, others map[string][]pod.Interface) 
 // sharersOf returns what shares a socket: the memifs of a container, or one memif of a claim.
 func sharersOf(m *pod.Memif) string { return cmp.Or(m.Container, m.Allocation) }
 
-// memifPossible rejects a memif that this node or its network does not allow.
+// memifPossible rejects a memif that this node does not allow.
 func (rq *request) memifPossible(s spec) error {
 	if rq.config.Secret == nil {
 		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: this node has no memifs: devices.memif.count in its configuration is 0", rq.ev, s.name)
-	}
-	isDirect := s.custom != nil && s.custom.Network.Direct
-	if s.options.Role != "" && !isDirect {
-		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: role: only on a direct network; on network %s the dataplane is the server; remove the option",
-			rq.ev, s.name, cmp.Or(s.network, pod.DefaultNetwork))
-	}
-	if s.options.Mode == pod.MemifIP && s.custom != nil && !isDirect && (s.custom.Network.Type == pod.L2 || s.custom.Network.AntiSpoof) {
-		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: mode ip has no MACs, which network %s needs; use mode ethernet, or another network",
-			rq.ev, s.name, s.network)
 	}
 	most := rq.config.Memif
 	return allowed(rq.ev, s,

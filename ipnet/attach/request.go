@@ -174,6 +174,9 @@ func (rq *request) extra(r pod.InterfaceRequest) (spec, error) {
 				rq.ev, r.Name, r.Network, rq.ev.ID.Namespace, strings.Join(rq.networks.NetworksFor(rq.ev.ID.Namespace), ", "))
 		}
 	}
+	if err := rq.suitsNetwork(s, r); err != nil {
+		return s, err
+	}
 	if err := rq.validateOptions(&s, r.Options); err != nil {
 		return s, err
 	}
@@ -193,6 +196,19 @@ func (rq *request) extra(r pod.InterfaceRequest) (spec, error) {
 	var err error
 	s.mac, err = rq.macFor(s, r.Options.MAC)
 	return s, err
+}
+
+// suitsNetwork rejects an interface that its network cannot have on any node.
+func (rq *request) suitsNetwork(s spec, r pod.InterfaceRequest) error {
+	network := pod.Network{Name: cmp.Or(s.network, pod.DefaultNetwork)}
+	if s.custom != nil {
+		network = s.custom.Network
+	}
+	r.Type = s.kind
+	if err := network.Suits(r); err != nil {
+		return rq.ev.Failed(err)
+	}
+	return nil
 }
 
 // validateOptions rejects options that do not suit the interface, or that this node does not allow.

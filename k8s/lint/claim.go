@@ -158,6 +158,10 @@ func (c *claim) resolve() {
 			if len(problems) > 0 {
 				break // those of the other devices are the same
 			}
+			if err := c.report.found.suits(memif); err != nil && (class != nil || r.class == pod.ClaimDriver) {
+				c.say(r.path, fmt.Errorf("request %s: %w", r.name, err))
+				break
+			}
 			if !strings.Contains(r.name, "/") {
 				memif.Claim = c.namespace() + "/" + c.name()
 				c.memifs = append(c.memifs, memif)

@@ -112,6 +112,7 @@ func customNetwork(o *object) bool {
 	}
 	o.selector("namespaceSelector", n.Spec.NamespaceSelector)
 	o.report.found.takesVNI(o, network.VNI)
+	o.report.found.isNetwork(network)
 	return true
 }
 

@@ -90,6 +90,21 @@ func (t *template) validate() {
 	t.report.found.pods = append(t.report.found.pods, *t)
 }
 
+// validateNetworks reports each interface that its network cannot have beside those before it. Members of other pods are unknown, because
+// they may be on other nodes.
+func (t *template) validateNetworks(requests []pod.InterfaceRequest) {
+	members := make(pod.DirectMembers)
+	for _, r := range requests {
+		err := t.report.found.suits(r)
+		if err == nil && t.report.found.networks[r.Network].Direct {
+			err = members.Add(r.Name, r.Network, r.Options.Memif.Role)
+		}
+		if err != nil {
+			t.say(t.annotation(r.Annotation()), err)
+		}
+	}
+}
+
 // validateDevices assigns the requested memifs to the limits like an ADD: first those for which an option names the container. Memifs of
 // definitions that are not in the files are unknown; requests is then not complete.
 func (t *template) validateDevices(requests []pod.InterfaceRequest, complete bool) {

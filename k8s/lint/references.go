@@ -16,8 +16,9 @@ import (
 
 // references are the objects in the files, and what refers to them.
 type references struct {
-	files       []string            // in the order in which they were read
-	names       map[string][]string // by kind
+	files       []string               // in the order in which they were read
+	names       map[string][]string    // by kind
+	networks    map[string]pod.Network // valid ones
 	definitions map[string]pod.Definition
 	claims      map[string]*claim // by kind and name
 	pods        []template
@@ -43,6 +44,26 @@ func (r *references) add(kind, name string) {
 		r.names = make(map[string][]string)
 	}
 	r.names[kind] = append(r.names[kind], name)
+}
+
+// isNetwork notes a valid network.
+func (r *references) isNetwork(n pod.Network) {
+	if r.networks == nil {
+		r.networks = make(map[string]pod.Network)
+	}
+	r.networks[n.Name] = n
+}
+
+// suits returns the error of an ADD with an interface that its network cannot have; nil if the network is not in the files.
+func (r *references) suits(i pod.InterfaceRequest) error {
+	network, known := r.networks[i.Network]
+	if name := cmp.Or(i.Network, pod.DefaultNetwork); name == pod.DefaultNetwork || name == pod.StubNetwork {
+		network, known = pod.Network{Name: name}, true
+	}
+	if !known {
+		return nil
+	}
+	return network.Suits(i)
 }
 
 func (r *references) defines(name string, d pod.Definition) {
@@ -137,6 +158,7 @@ func (t *template) resolve() {
 		found.asksForPools(t.object, t.annotation(pod.AnnotationPools), pools)
 	}
 	if err == nil {
+		t.validateNetworks(requests)
 		t.validateDevices(requests, complete)
 		t.validateClaimed(requests[custom:])
 	}

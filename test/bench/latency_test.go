@@ -79,3 +79,14 @@ func TestTrafficIsComparedWithTheBridge(t *testing.T) {
 		t.Errorf("last line %q", last)
 	}
 }
+
+func TestSlopeIgnoresSingleSlowCalls(t *testing.T) {
+	var l latencies
+	for i := range 20 {
+		l = append(l, 10*time.Millisecond+time.Duration(i)*time.Millisecond/2)
+	}
+	l[7] = time.Second
+	if got := l.slope(); got < 0.49 || got > 0.51 {
+		t.Errorf("%f ms a call, want 0.5", got)
+	}
+}

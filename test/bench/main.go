@@ -21,7 +21,7 @@ import (
 )
 
 // parts are the measurements, in their order.
-var parts = []string{"cni", "traffic", "memif", "versus", "replay", "replace", "audit", "observe", "policy"}
+var parts = []string{"cni", "traffic", "memif", "versus", "replay", "replace", "audit", "observe", "policy", "slope"}
 
 func main() {
 	n := flag.Int("n", 100, "number of pods")
@@ -91,6 +91,11 @@ func (b *bench) runParts(ctx context.Context, programs string, chosen []string) 
 	if slices.Contains(chosen, "policy") {
 		if err := measurePolicy(ctx, b.out, programs); err != nil {
 			return fmt.Errorf("policy: %w", err)
+		}
+	}
+	if slices.Contains(chosen, "slope") {
+		if err := measureSlope(ctx, b, programs); err != nil {
+			return fmt.Errorf("slope: %w", err)
 		}
 	}
 	all := slices.Contains(chosen, "memif")
