@@ -266,7 +266,7 @@ func (c *plainACL) permits(w *worker, i *iface, d direction, f plainFrame) bool 
 		if c.result, plain = c.packet.parsePlain(f.head, f.length); !plain {
 			return false
 		}
-		c.parsed, c.rules = true, [2]ruleMatch{}
+		c.parsed, c.rules, c.packet.session.known = true, [2]ruleMatch{}, false
 	}
 	if c.result == otherFrame {
 		return true
@@ -309,8 +309,9 @@ func (w *worker) egress(b *frame.Buffer, d verdict) verdict {
 // aclPacket holds the fields of an IP packet that ACLs and sessions compare.
 type aclPacket struct {
 	flowWords
-	upper  upperLayer
-	family uint8
+	upper   upperLayer
+	family  uint8
+	session packetKey // set by key
 }
 
 // Address families of rules.
@@ -445,9 +446,12 @@ func (p *aclPacket) parse6(b []byte) bool {
 	return true
 }
 
-// readUpper reads an upper layer of at least aclPortsLen bytes.
+// readUpper reads an upper layer of at least aclPortsLen bytes. It sets the fields one by one: a copy of the struct would wait until the
+// processor has stored them.
 func (p *aclPacket) readUpper(protocol uint8, b []byte) {
-	u := upperLayer{protocol: protocol, hasPorts: true}
+	u := &p.upper
+	u.protocol, u.hasPorts, u.hasFlags, u.later, u.first = protocol, true, false, false, false
+	u.source, u.target, u.flags = 0, 0, 0
 	switch protocol {
 	case icmpOf[p.family]:
 		u.source, u.target = uint16(b[0]), uint16(b[1])
@@ -458,7 +462,6 @@ func (p *aclPacket) readUpper(protocol uint8, b []byte) {
 			u.hasFlags, u.flags = true, b[tcpFlagsAt]
 		}
 	}
-	p.upper = u
 	p.ports = uint32(u.source)<<16 | uint32(u.target)
 }
 

@@ -135,7 +135,7 @@ func (g *gate) live(t interface{ Fatalf(string, ...any) }) (n int) {
 				continue
 			}
 			used++
-			h := table.hash(&e.sessionKey)
+			h := e.hash()
 			if &table.shards[h>>(64-shardOrder)] != s || int(s.find(h, &e.sessionKey)) != n+1 {
 				t.Fatalf("session %+v is not found", e)
 			}
