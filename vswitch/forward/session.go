@@ -252,23 +252,32 @@ func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) membership
 	}
 	e := &s.sessions[n-1]
 	fromOpener := k.fromB == (e.flags&openedByB != 0)
+	if e.seen == now && e.generation == a.generation && e.flags&denied == 0 && !e.news(&p.upper, fromOpener) && !p.upper.first {
+		t.unlock(s)
+		return ofSession // most packets
+	}
+	opened := e.direction()
+	m := s.follow(n, p, a, now)
+	t.unlock(s)
+	if m == ofSession && p.upper.first {
+		t.openFragments(p, opened, fromOpener, moment{a.generation, now})
+	}
+	return m
+}
+
+// follow notes a packet of a session, or ends the session.
+func (s *sessionShard) follow(n uint16, p *aclPacket, a *accessLists, now uint32) membership {
+	e := &s.sessions[n-1]
+	fromOpener := p.session.fromB == (e.flags&openedByB != 0)
 	switch {
 	case e.seen != now && e.expired(now), !e.permitted(a) && !p.staysDenied(fromOpener):
-		s.remove(k.hash, n)
-		t.unlock(s)
+		s.remove(p.session.hash, n)
 		return ofNoSession
 	case e.flags&denied != 0:
 		s.touch(n, now)
-		t.unlock(s)
 		return ofDeniedSession
-	}
-	if e.seen != now || e.news(&p.upper, fromOpener) {
+	case e.seen != now || e.news(&p.upper, fromOpener):
 		s.update(n, &p.upper, fromOpener, now)
-	}
-	opened := e.direction()
-	t.unlock(s)
-	if p.upper.first {
-		t.openFragments(p, opened, fromOpener, moment{a.generation, now})
 	}
 	return ofSession
 }

@@ -68,8 +68,8 @@ func (p *aclPacket) key() *packetKey {
 	var swap uint64
 	switch k.valid = true; {
 	case u.later:
-		aPort, bPort, kind = 0, 0, kind|ofFragments
-		swap = p.swapped(0, 0)
+		kind |= ofFragments
+		swap = p.swapped(aPort, bPort)
 	case !u.hasPorts, u.protocol == frame.ProtocolTCP && !u.hasFlags:
 		k.valid = false
 		return k
