@@ -244,13 +244,16 @@ func aclReason(first reason, i *iface, d direction, family uint8) reason {
 	return n
 }
 
-// plainACL applies ACLs to a plain frame on the fast path, which neither opens sessions nor drops frames. The rules that permit the frame
-// are counted at the end, because the full path decides again, and counts, if the frame does not stay on the fast path.
+// plainACL applies ACLs to the plain frames of a vector on the fast path, which neither opens sessions nor drops frames. The rules that
+// permit a frame are counted at the end, because the full path decides again, and counts, if the frame does not stay on the fast path.
 type plainACL struct {
-	parsed bool
-	result parseResult
-	packet aclPacket
-	rules  [2]ruleMatch // by direction
+	parsed  bool // the frame
+	matched bool // rules are set
+	timed   bool // now is set
+	result  parseResult
+	now     uint32
+	packet  aclPacket
+	rules   [2]ruleMatch // by direction
 }
 
 // plainFrame is a frame of which only the head is one piece of memory.
@@ -259,6 +262,9 @@ type plainFrame struct {
 	length int
 }
 
+// next starts another frame of the vector.
+func (c *plainACL) next() { c.parsed, c.matched = false, false }
+
 // permits reports whether a session, or a rule without Reflect, permits a frame.
 func (c *plainACL) permits(w *worker, i *iface, d direction, f plainFrame) bool {
 	if !c.parsed {
@@ -266,14 +272,17 @@ func (c *plainACL) permits(w *worker, i *iface, d direction, f plainFrame) bool 
 		if c.result, plain = c.packet.parsePlain(f.head, f.length); !plain {
 			return false
 		}
-		c.parsed, c.rules = true, [2]ruleMatch{}
+		c.parsed, c.packet.session.known = true, false
 	}
 	if c.result == otherFrame {
 		return true
 	}
 	a := i.acl
 	if a.sessions != nil {
-		if of := a.sessions.pass(&c.packet, a, w.acl.clock()); of != ofNoSession {
+		if !c.timed {
+			c.now, c.timed = w.acl.clock(), true
+		}
+		if of := a.sessions.pass(&c.packet, a, c.now); of != ofNoSession {
 			return of == ofSession
 		}
 	}
@@ -281,12 +290,18 @@ func (c *plainACL) permits(w *worker, i *iface, d direction, f plainFrame) bool 
 		return true
 	}
 	m := a.match(d, &c.packet)
+	if !c.matched {
+		c.matched, c.rules = true, [2]ruleMatch{}
+	}
 	c.rules[d] = m
 	return m.action() == aclPermit
 }
 
 // count counts the rules that permitted the frame.
 func (c *plainACL) count(in, out *iface, bytes int) {
+	if !c.matched {
+		return
+	}
 	if in.acl != nil {
 		in.acl.count(c.rules[inward], bytes)
 	}
@@ -309,8 +324,9 @@ func (w *worker) egress(b *frame.Buffer, d verdict) verdict {
 // aclPacket holds the fields of an IP packet that ACLs and sessions compare.
 type aclPacket struct {
 	flowWords
-	upper  upperLayer
-	family uint8
+	upper   upperLayer
+	family  uint8
+	session packetKey // set by key
 }
 
 // Address families of rules.
@@ -445,9 +461,12 @@ func (p *aclPacket) parse6(b []byte) bool {
 	return true
 }
 
-// readUpper reads an upper layer of at least aclPortsLen bytes.
+// readUpper reads an upper layer of at least aclPortsLen bytes. It sets the fields one by one: a copy of the struct would wait until the
+// processor has stored them.
 func (p *aclPacket) readUpper(protocol uint8, b []byte) {
-	u := upperLayer{protocol: protocol, hasPorts: true}
+	u := &p.upper
+	u.protocol, u.hasPorts, u.hasFlags, u.later, u.first = protocol, true, false, false, false
+	u.source, u.target, u.id, u.flags = 0, 0, 0, 0
 	switch protocol {
 	case icmpOf[p.family]:
 		u.source, u.target = uint16(b[0]), uint16(b[1])
@@ -458,7 +477,6 @@ func (p *aclPacket) readUpper(protocol uint8, b []byte) {
 			u.hasFlags, u.flags = true, b[tcpFlagsAt]
 		}
 	}
-	p.upper = u
 	p.ports = uint32(u.source)<<16 | uint32(u.target)
 }
 

@@ -189,6 +189,40 @@ func TestHitsAreCountedOnce(t *testing.T) {
 	}
 }
 
+// TestRulesCountTheirOwnFramesOfAVector sends vectors of frames that a rule without sessions permits and frames of a session.
+func TestRulesCountTheirOwnFramesOfAVector(t *testing.T) {
+	for _, c := range accessCases {
+		s := c.setUp(t)
+		s.setACLs([]ACLRule{allow(false, acl4, "", "", 17, 53, 53), allow(true, acl4, "", "", 17)}, nil)
+		two := Interface{Up: true, MAC: portMAC}
+		if c.name == "routed" {
+			two = s.routed([]string{"10.2.0.1", "fd02::1"})
+		}
+		two.ACL = AccessLists{Output: []*ACLFilter{NewACLFilter(5, "", []ACLRule{allow(false, acl4, "", "", 17)})}, Count: true}
+		s.set(2, two)
+		s.engine.Publish()
+		raw := accessFlows["UDP"].frame()
+		to, source := portMAC, host(1)
+		if c.name == "bridged" {
+			to = host(2)
+		}
+		copy(raw, to[:])
+		copy(raw[6:], source[:])
+		port := 53
+		s.ports[1].each = func(b []byte) {
+			b[37] = byte(port)
+			port = 107 - port // 53 and 54
+		}
+		s.run(1, raw, 20)
+		if got := s.engine.live.Load().iface(1).acl.Input[0].Hits(); got[0].Packets != 10 || got[1].Packets != 1 {
+			t.Errorf("%s: hits %v", c.name, got)
+		}
+		if got := two.ACL.Output[0].Hits()[0].Packets; got != 20 {
+			t.Errorf("%s: %d hits of the output ACL", c.name, got)
+		}
+	}
+}
+
 func TestFloodedFramesPassTheOutputACLOfEachMember(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2, 3))
 	s.setACLs(nil, []ACLRule{denyAll(acl4)})

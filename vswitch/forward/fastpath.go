@@ -47,7 +47,7 @@ func (s *fastPath) tryForward(b *frame.Buffer) bool {
 	if s.in.macip != nil && !s.in.macip.permitsPlainIPv4(h) {
 		return false
 	}
-	s.acl.parsed = false
+	s.acl.next()
 	if s.in.acl != nil && !s.acl.permits(s.w, s.in, inward, plainFrame{h, b.Len()}) {
 		return false
 	}
@@ -62,9 +62,7 @@ func (s *fastPath) mayLeave(out *iface, h []byte, n int) bool {
 	if out.acl != nil && !s.acl.permits(s.w, out, outward, plainFrame{h, n}) {
 		return false
 	}
-	if s.acl.parsed {
-		s.acl.count(s.in, out, n)
-	}
+	s.acl.count(s.in, out, n)
 	return true
 }
 

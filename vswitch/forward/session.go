@@ -3,7 +3,6 @@ package forward
 import (
 	"encoding/binary"
 	"math/bits"
-	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -41,7 +40,6 @@ const (
 // The table's memory is reserved at once and populated with use. Workers allocate nothing.
 type sessionTable struct {
 	shared bool // by several workers, which lock the shards
-	seed   uint64
 	shards [sessionShards]sessionShard
 	memory sessionMemory
 }
@@ -68,17 +66,6 @@ type sessionShard struct {
 	newest   uint16
 	live     uint16
 }
-
-// sessionKey identifies a session. The end with the lower address and port is a, so both directions have the same key.
-type sessionKey struct {
-	aHigh, aLow, bHigh, bLow uint64
-	aPort, bPort             uint16 // of an ICMP echo the identifier, and a sends the requests
-	protocol                 uint8
-	kind                     uint8 // family, and ofFragments
-}
-
-// ofFragments marks the session of the later fragments between two addresses: they have no ports.
-const ofFragments = 2
 
 // session is a session; the zero value is free.
 type session struct {
@@ -121,7 +108,7 @@ func newSessionTable(limit int, shared bool) *sessionTable {
 	perShard := limit / sessionShards
 	perShard += perShard/shardSlack + 1
 	buckets := 1 << (bits.Len(uint(perShard)) - 1)
-	t := &sessionTable{shared: shared, seed: rand.Uint64()}
+	t := &sessionTable{shared: shared}
 	each := perShard*int(unsafe.Sizeof(session{})) + buckets*2
 	each = (each + 7) &^ 7
 	memory, err := unix.Mmap(-1, 0, each*sessionShards, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
@@ -148,77 +135,6 @@ func sessionLimit(configured int) int {
 	return min(configured, maxSessionLimit)
 }
 
-// key returns the key of a packet's session, and whether the packet comes from b; false if packets of its kind have no session.
-func (p *aclPacket) key() (k sessionKey, fromB, ok bool) {
-	k = sessionKey{aHigh: p.sourceHigh, aLow: p.sourceLow, bHigh: p.targetHigh, bLow: p.targetLow, protocol: p.upper.protocol, kind: p.family}
-	u := &p.upper
-	switch {
-	case u.later:
-		k.kind |= ofFragments
-	case !u.hasPorts:
-		return k, false, false
-	case u.protocol == icmpOf[p.family]:
-		k.aPort, k.bPort = u.id, u.id
-		switch {
-		case isEcho(p.family, u.source):
-			return k, false, true
-		case isEchoReply(p.family, u.source):
-			k.swap()
-			return k, true, true
-		}
-		return k, false, false
-	case u.protocol == frame.ProtocolTCP && !u.hasFlags:
-		return k, false, false
-	default:
-		k.aPort, k.bPort = u.source, u.target
-	}
-	if k.aHigh > k.bHigh || k.aHigh == k.bHigh && (k.aLow > k.bLow || k.aLow == k.bLow && k.aPort > k.bPort) {
-		k.swap()
-		fromB = true
-	}
-	return k, fromB, true
-}
-
-func (k *sessionKey) swap() {
-	k.aHigh, k.bHigh, k.aLow, k.bLow, k.aPort, k.bPort = k.bHigh, k.aHigh, k.bLow, k.aLow, k.bPort, k.aPort
-}
-
-func isEcho(family uint8, kind uint16) bool {
-	return family == acl4 && kind == frame.ICMPEcho || family == acl6 && kind == frame.ICMP6Echo
-}
-
-func isEchoReply(family uint8, kind uint16) bool {
-	return family == acl4 && kind == frame.ICMPEchoReply || family == acl6 && kind == frame.ICMP6EchoReply
-}
-
-// opensSession reports whether a packet opens a session if a rule with Reflect permits it.
-func (p *aclPacket) opensSession() bool {
-	u := &p.upper
-	if u.later || u.protocol == icmpOf[p.family] && !isEcho(p.family, u.source) || u.protocol == frame.ProtocolTCP && u.flags&tcpRST != 0 {
-		return false
-	}
-	_, _, ok := p.key()
-	return ok
-}
-
-// packet returns a packet of the session's opener, without TCP flags, to find the rule that permits the session.
-func (s *session) packet() (p aclPacket) {
-	k := s.sessionKey
-	if s.flags&openedByB != 0 {
-		k.swap()
-	}
-	p.family = k.kind &^ ofFragments
-	p.upper = upperLayer{protocol: k.protocol, later: k.kind&ofFragments != 0, hasPorts: true, source: k.aPort, target: k.bPort}
-	if k.protocol == icmpOf[p.family] {
-		p.upper.id, p.upper.source, p.upper.target = k.aPort, frame.ICMPEcho, 0
-		if p.family == acl6 {
-			p.upper.source = frame.ICMP6Echo
-		}
-	}
-	p.flowWords = flowWords{k.aHigh, k.aLow, k.bHigh, k.bLow, uint32(p.upper.source)<<16 | uint32(p.upper.target)}
-	return p
-}
-
 func (s *session) direction() direction {
 	if s.flags&openedOut != 0 {
 		return outward
@@ -229,9 +145,9 @@ func (s *session) direction() direction {
 // settled reports whether both sides want the session.
 func (s *session) settled() bool {
 	switch {
-	case s.kind&ofFragments != 0 || s.protocol == icmpOf[s.kind&^ofFragments]:
+	case s.fragments() || s.protocol() == icmpOf[s.family()]:
 		return false
-	case s.protocol == frame.ProtocolTCP:
+	case s.protocol() == frame.ProtocolTCP:
 		return s.flags&(ackOpener|answered|resetFlags) == ackOpener|answered && s.flags&(finOpener|finAnswer) != finOpener|finAnswer
 	}
 	return s.flags&answered != 0
@@ -239,11 +155,11 @@ func (s *session) settled() bool {
 
 func (s *session) timeout() uint32 {
 	switch {
-	case s.kind&ofFragments != 0:
+	case s.fragments():
 		return fragmentTimeout
 	case !s.settled():
 		return transientTimeout
-	case s.protocol == frame.ProtocolTCP:
+	case s.protocol() == frame.ProtocolTCP:
 		return tcpTimeout
 	}
 	return settledTimeout
@@ -257,7 +173,7 @@ func (s *session) expired(now uint32) bool { return s.idle(now) >= s.timeout() }
 // update notes a packet of the session.
 func (s *session) update(u *upperLayer, fromOpener bool, now uint32) {
 	s.seen = now
-	if s.protocol != frame.ProtocolTCP || s.kind&ofFragments != 0 {
+	if s.protocol() != frame.ProtocolTCP || s.fragments() {
 		if !fromOpener {
 			s.flags |= answered
 		}
@@ -288,22 +204,12 @@ func (s *session) news(u *upperLayer, fromOpener bool) bool {
 		known = answered
 	}
 	switch {
-	case s.protocol != frame.ProtocolTCP || s.kind&ofFragments != 0:
+	case s.protocol() != frame.ProtocolTCP || s.fragments():
 		return !fromOpener && s.flags&answered == 0
 	case u.flags&(tcpSYN|tcpFIN|tcpRST) != 0:
 		return true
 	}
 	return u.flags&tcpACK != 0 && s.flags&known == 0
-}
-
-// hash returns the hash of a key: its high bits select the shard.
-func (t *sessionTable) hash(k *sessionKey) uint64 {
-	h := mix(t.seed, k.aLow)
-	h = mix(h, k.bLow)
-	if k.kind&acl6 != 0 {
-		h = mix(mix(h, k.aHigh), k.bHigh)
-	}
-	return mix(h, uint64(k.aPort)<<32|uint64(k.bPort)<<16|uint64(k.protocol)<<8|uint64(k.kind))
 }
 
 // shard returns the shard of a hash, locked if workers share the table.
@@ -334,36 +240,44 @@ const (
 // TCP connection stays as denied until the other side begins a new connection: otherwise the next packet of the other side, which its own
 // list permits, would open another session, and the connection would go on.
 func (t *sessionTable) pass(p *aclPacket, a *accessLists, now uint32) membership {
-	k, fromB, ok := p.key()
-	if !ok {
+	k := p.key()
+	if !k.valid {
 		return ofNoSession
 	}
-	h := t.hash(&k)
-	s := t.shard(h)
-	n := s.find(h, &k)
+	s := t.shard(k.hash)
+	n := s.find(k.hash, &k.sessionKey)
 	if n == 0 {
 		t.unlock(s)
 		return ofNoSession
 	}
 	e := &s.sessions[n-1]
-	fromOpener := fromB == (e.flags&openedByB != 0)
+	fromOpener := k.fromB == (e.flags&openedByB != 0)
+	if e.seen == now && e.generation == a.generation && e.flags&denied == 0 && !e.news(&p.upper, fromOpener) && !p.upper.first {
+		t.unlock(s)
+		return ofSession // most packets
+	}
+	opened := e.direction()
+	m := s.follow(n, p, a, now)
+	t.unlock(s)
+	if m == ofSession && p.upper.first {
+		t.openFragments(p, opened, fromOpener, moment{a.generation, now})
+	}
+	return m
+}
+
+// follow notes a packet of a session, or ends the session.
+func (s *sessionShard) follow(n uint16, p *aclPacket, a *accessLists, now uint32) membership {
+	e := &s.sessions[n-1]
+	fromOpener := p.session.fromB == (e.flags&openedByB != 0)
 	switch {
 	case e.seen != now && e.expired(now), !e.permitted(a) && !p.staysDenied(fromOpener):
-		s.remove(h, n)
-		t.unlock(s)
+		s.remove(p.session.hash, n)
 		return ofNoSession
 	case e.flags&denied != 0:
 		s.touch(n, now)
-		t.unlock(s)
 		return ofDeniedSession
-	}
-	if e.seen != now || e.news(&p.upper, fromOpener) {
+	case e.seen != now || e.news(&p.upper, fromOpener):
 		s.update(n, &p.upper, fromOpener, now)
-	}
-	opened := e.direction()
-	t.unlock(s)
-	if p.upper.first {
-		t.openFragments(p, opened, fromOpener, moment{a.generation, now})
 	}
 	return ofSession
 }
@@ -392,11 +306,11 @@ type moment struct{ generation, now uint32 }
 
 // open opens the session of a packet. It returns false if there is no room, and whether another session was replaced.
 func (t *sessionTable) open(p *aclPacket, d direction, at moment) (opened, replaced bool) {
-	k, fromB, ok := p.key()
-	if !ok {
+	k := p.key()
+	if !k.valid {
 		return false, false
 	}
-	opened, replaced = t.insert(k, newFlags(d, fromB), at, &p.upper)
+	opened, replaced = t.insert(k, newFlags(d, k.fromB), at, &p.upper)
 	if opened && p.upper.first {
 		t.openFragments(p, d, true, at)
 	}
@@ -405,10 +319,9 @@ func (t *sessionTable) open(p *aclPacket, d direction, at moment) (opened, repla
 
 // openFragments opens the session of the later fragments of a packet, or refreshes it. Without room the fragments depend on the lists.
 func (t *sessionTable) openFragments(p *aclPacket, d direction, fromOpener bool, at moment) {
-	later := *p
-	later.upper = upperLayer{protocol: p.upper.protocol, later: true}
-	k, fromB, _ := later.key()
-	t.insert(k, newFlags(d, fromB == fromOpener), at, &later.upper)
+	later := aclPacket{flowWords: p.flowWords, family: p.family, upper: upperLayer{protocol: p.upper.protocol, later: true}}
+	k := later.key()
+	t.insert(k, newFlags(d, k.fromB == fromOpener), at, &later.upper)
 }
 
 func newFlags(d direction, byB bool) sessionFlags {
@@ -423,17 +336,16 @@ func newFlags(d direction, byB bool) sessionFlags {
 }
 
 // insert adds a session whose opener sent a packet, or refreshes it.
-func (t *sessionTable) insert(k sessionKey, flags sessionFlags, at moment, u *upperLayer) (opened, replaced bool) {
-	h := t.hash(&k)
-	s := t.shard(h)
+func (t *sessionTable) insert(k *packetKey, flags sessionFlags, at moment, u *upperLayer) (opened, replaced bool) {
+	s := t.shard(k.hash)
 	defer t.unlock(s)
-	n := s.find(h, &k)
+	n := s.find(k.hash, &k.sessionKey)
 	if n == 0 {
 		if n, replaced = s.allocate(t, at.now); n == 0 {
 			return false, false
 		}
-		b := &s.buckets[h&uint64(len(s.buckets)-1)]
-		s.sessions[n-1] = session{sessionKey: k, flags: flags, next: *b}
+		b := &s.buckets[k.hash&uint64(len(s.buckets)-1)]
+		s.sessions[n-1] = session{sessionKey: k.sessionKey, flags: flags, next: *b}
 		*b = n
 		s.live++
 		if !s.sessions[n-1].settled() {
@@ -448,7 +360,7 @@ func (t *sessionTable) insert(k sessionKey, flags sessionFlags, at moment, u *up
 // find returns the number of a session, or 0.
 func (s *sessionShard) find(h uint64, k *sessionKey) uint16 {
 	n := s.buckets[h&uint64(len(s.buckets)-1)]
-	for n != 0 && s.sessions[n-1].sessionKey != *k {
+	for n != 0 && !s.sessions[n-1].equals(k) {
 		n = s.sessions[n-1].next
 	}
 	return n

@@ -85,9 +85,12 @@ func denyAll(family int) ACLRule {
 	return r
 }
 
-// gate is an interface with ACLs, whose clock the test sets.
+// gate is an interface with ACLs, whose clock the test sets. Each packet takes the fast path and then the full path.
 type gate struct {
 	engine *Engine
+	worker *worker
+	vector plainACL
+	began  moment // of the vector
 	view   *view
 	acl    accessControl
 	iface  *iface
@@ -97,6 +100,7 @@ type gate struct {
 func newGate(limit int) *gate {
 	g := &gate{engine: &Engine{sessionLimit: limit, workers: make([]*worker, 1)}, view: &view{}, iface: &iface{}, now: 1000}
 	g.acl = accessControl{view: g.view, clock: func() uint32 { return g.now }}
+	g.worker = &worker{acl: g.acl}
 	return g
 }
 
@@ -118,7 +122,16 @@ func (g *gate) passes(d direction, f flow) bool {
 	if g.iface.acl == nil {
 		return true
 	}
-	r := g.acl.verdict(g.iface, d, f.frame())
+	raw := f.frame()
+	if at := (moment{g.iface.acl.generation, g.now}); at != g.began {
+		g.vector, g.began = plainACL{}, at
+	}
+	g.vector.next()
+	plain := g.vector.permits(g.worker, g.iface, d, plainFrame{raw, len(raw)})
+	r := g.acl.verdict(g.iface, d, raw)
+	if plain && r != noDrop {
+		panic(fmt.Sprintf("only the fast path permits %+v", f))
+	}
 	g.view.drops[r].Add(1)
 	return r == noDrop
 }
@@ -135,7 +148,7 @@ func (g *gate) live(t interface{ Fatalf(string, ...any) }) (n int) {
 				continue
 			}
 			used++
-			h := table.hash(&e.sessionKey)
+			h := e.hash()
 			if &table.shards[h>>(64-shardOrder)] != s || int(s.find(h, &e.sessionKey)) != n+1 {
 				t.Fatalf("session %+v is not found", e)
 			}
@@ -322,7 +335,7 @@ func TestFragmentsPassWithTheirSession(t *testing.T) {
 		if g.passes(outward, later) {
 			t.Error("a fragment passes before the first one")
 		}
-		if !g.passes(outward, first) || !g.passes(outward, later) {
+		if !g.passes(outward, f.reversed()) || !g.passes(outward, first) || !g.passes(outward, later) {
 			t.Error("fragments of an answer are dropped")
 		}
 		other := later

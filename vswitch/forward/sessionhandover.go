@@ -32,7 +32,7 @@ func (t *sessionTable) settledSessions(now uint32) (all []Session) {
 			}
 			p := e.packet()
 			all = append(all, Session{Opener: wordsAddr(p.family, p.sourceHigh, p.sourceLow), Peer: wordsAddr(p.family, p.targetHigh, p.targetLow),
-				OpenerPort: p.upper.source, PeerPort: p.upper.target, Protocol: e.protocol, Output: e.direction() == outward,
+				OpenerPort: p.upper.source, PeerPort: p.upper.target, Protocol: e.protocol(), Output: e.direction() == outward,
 				State: uint8(e.flags & handedFlags), Idle: time.Duration(e.idle(now)) * time.Second})
 		}
 		t.unlock(s)
@@ -51,8 +51,8 @@ func (t *sessionTable) restore(x Session, now uint32) {
 	}
 	p.sourceHigh, p.sourceLow = addrWords(x.Opener)
 	p.targetHigh, p.targetLow = addrWords(x.Peer)
-	k, fromB, ok := p.key()
-	if !ok {
+	k := p.key()
+	if !k.valid {
 		return
 	}
 	d := inward
@@ -60,7 +60,7 @@ func (t *sessionTable) restore(x Session, now uint32) {
 		d = outward
 	}
 	idle := uint32(min(max(x.Idle/time.Second, 0), tcpTimeout))
-	t.insert(k, newFlags(d, fromB)|sessionFlags(x.State)&handedFlags, moment{now: now - idle}, &upperLayer{})
+	t.insert(k, newFlags(d, k.fromB)|sessionFlags(x.State)&handedFlags, moment{now: now - idle}, &upperLayer{})
 }
 
 // Sessions returns the sessions of a published interface that another process continues. Any goroutine may call it.

@@ -52,7 +52,7 @@ func (s *naiveSession) timeout() uint32 {
 		if s.acks == [2]bool{true, true} && s.fins != [2]bool{true, true} && !s.reset {
 			return tcpTimeout
 		}
-	case 17:
+	case 17, 47:
 		if s.answered {
 			return settledTimeout
 		}
@@ -109,10 +109,10 @@ func (s *naiveSession) note(side int, flags uint8, now uint32) {
 
 func drawFlow(t *rapid.T) flow {
 	addresses := []string{"10.1.0.5", "10.1.0.6", "10.2.0.9", "192.0.2.1"}
-	protocols := []uint8{6, 17, 1}
+	protocols := []uint8{6, 17, 1, 47}
 	if rapid.Bool().Draw(t, "v6") {
-		addresses = []string{"fd01::5", "fd01::6", "fd02::9", "2001:db8::1"}
-		protocols = []uint8{6, 17, 58}
+		addresses = []string{"fd01::5", "fd01::6", "fd02::5", "2001:db8::1"}
+		protocols = []uint8{6, 17, 58, 47}
 	}
 	f := flow{source: rapid.SampledFrom(addresses).Draw(t, "source"), target: rapid.SampledFrom(addresses).Draw(t, "target"),
 		protocol: rapid.SampledFrom(protocols).Draw(t, "protocol"), from: rapid.Uint16Range(1, 3).Draw(t, "from"), to: rapid.Uint16Range(1, 3).Draw(t, "to")}
@@ -121,6 +121,8 @@ func drawFlow(t *rapid.T) flow {
 		f.flags = rapid.SampledFrom([]uint8{tcpSYN, tcpSYN | tcpACK, tcpACK, tcpACK, tcpFIN | tcpACK, tcpRST}).Draw(t, "flags")
 	case 1:
 		f.from = rapid.SampledFrom([]uint16{8, 0, 3}).Draw(t, "type")
+	case 47:
+		f.from, f.to = 0, 0 // no ports
 	case 58:
 		f.from = rapid.SampledFrom([]uint16{128, 129, 1}).Draw(t, "type")
 	}
@@ -131,10 +133,10 @@ func drawRules(t *rapid.T, most int) []ACLRule {
 	var rules []ACLRule
 	for range rapid.IntRange(0, most).Draw(t, "rules") {
 		prefixes := []string{"0.0.0.0/0", "10.1.0.5/32", "10.1.0.0/16", "10.0.0.0/8", "10.2.0.8/30", "192.0.2.1/32"}
-		protocols := []uint8{0, 6, 17, 1}
+		protocols := []uint8{0, 6, 17, 1, 47}
 		if rapid.Bool().Draw(t, "v6 rule") {
 			prefixes = []string{"::/0", "fd01::5/128", "fd01::/64", "fc00::/7", "fd02::/16", "2001:db8::/32"}
-			protocols = []uint8{0, 6, 17, 58}
+			protocols = []uint8{0, 6, 17, 58, 47}
 		}
 		r := ACLRule{Source: netip.MustParsePrefix(rapid.SampledFrom(prefixes).Draw(t, "from prefix")),
 			Destination: netip.MustParsePrefix(rapid.SampledFrom(prefixes).Draw(t, "to prefix")), Protocol: rapid.SampledFrom(protocols).Draw(t, "rule protocol")}

@@ -20,7 +20,7 @@ func (s *sessionShard) allocate(t *sessionTable, now uint32) (n uint16, replaced
 		}
 		if s.free == 0 && victim != 0 {
 			replaced = !s.sessions[victim-1].expired(now)
-			s.remove(t.hash(&s.sessions[victim-1].sessionKey), victim)
+			s.remove(s.sessions[victim-1].hash(), victim)
 		}
 	}
 	if n = s.free; n != 0 {
@@ -43,7 +43,7 @@ func (s *sessionShard) sweep(t *sessionTable, count int, now uint32) (victim uin
 		switch {
 		case e.flags&inUse == 0:
 		case e.expired(now):
-			s.remove(t.hash(&e.sessionKey), n)
+			s.remove(e.hash(), n)
 		case e.settled() && e.idle(now) >= longest:
 			victim, longest = n, e.idle(now)
 		}
@@ -62,7 +62,7 @@ func (s *sessionShard) dominant(now uint32) (victim uint16) {
 	for i := range min(examined, int(s.used)) {
 		n := uint16((int(s.hand)+int(s.used)-1-i)%int(s.used)) + 1 // those that sweep examined last
 		e := &s.sessions[n-1]
-		if e.flags&inUse == 0 || e.protocol != frame.ProtocolUDP {
+		if e.flags&inUse == 0 || e.protocol() != frame.ProtocolUDP {
 			continue
 		}
 		openers[found], numbers[found] = address{e.aHigh, e.aLow}, n
