@@ -341,7 +341,7 @@ func (t *sessionTable) insert(k *packetKey, flags sessionFlags, at moment, u *up
 	defer t.unlock(s)
 	n := s.find(k.hash, &k.sessionKey)
 	if n == 0 {
-		if n, replaced = s.allocate(t, at.now); n == 0 {
+		if n, replaced = s.allocate(at.now); n == 0 {
 			return false, false
 		}
 		b := &s.buckets[k.hash&uint64(len(s.buckets)-1)]

@@ -4,8 +4,8 @@ import "github.com/weftnet/weft/vswitch/frame"
 
 // allocate returns the number of a free session, or 0 if there is none. It prefers expired sessions to unused memory, and replaces
 // another session if the shard is full.
-func (s *sessionShard) allocate(t *sessionTable, now uint32) (n uint16, replaced bool) {
-	s.sweep(t, swept, now)
+func (s *sessionShard) allocate(now uint32) (n uint16, replaced bool) {
+	s.sweep(swept, now)
 	if s.free == 0 && int(s.used) < len(s.sessions) {
 		s.used++
 		return s.used, false
@@ -13,7 +13,7 @@ func (s *sessionShard) allocate(t *sessionTable, now uint32) (n uint16, replaced
 	if s.free == 0 {
 		victim := s.oldest
 		if victim == 0 {
-			victim = s.sweep(t, examined, now)
+			victim = s.sweep(examined, now)
 		}
 		if victim == 0 && s.free == 0 {
 			victim = s.dominant(now)
@@ -31,7 +31,7 @@ func (s *sessionShard) allocate(t *sessionTable, now uint32) (n uint16, replaced
 
 // sweep examines sessions and frees those that have expired. It returns the settled one of the others that has been idle
 // longest, at least for pressedTimeout, or 0.
-func (s *sessionShard) sweep(t *sessionTable, count int, now uint32) (victim uint16) {
+func (s *sessionShard) sweep(count int, now uint32) (victim uint16) {
 	longest := uint32(pressedTimeout)
 	for range min(count, int(s.used)) {
 		if s.hand >= s.used {
