@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -31,12 +32,15 @@ func TestKubectlWeftAsksTheAgentsOfAllNodes(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
 	a := s.run("a", "n2")
-	out, err := s.fleet("status")
-	s.must(err)
-	if !strings.HasPrefix(out, "2 nodes, 2 ready\n") || !strings.Contains(out, " leads\n") {
-		t.Errorf("status:\n%s", out)
-	}
-	out, err = s.fleet("attachments", "-o", "json")
+	// While another test makes a network, a node is not ready for a moment.
+	s.must(cluster.Eventually(t.Context(), "the status is that of two ready nodes", func(context.Context) error {
+		out, err := s.fleet("status")
+		if err == nil && (!strings.HasPrefix(out, "2 nodes, 2 ready\n") || !strings.Contains(out, " leads\n")) {
+			err = errors.New(out)
+		}
+		return err
+	}))
+	out, err := s.fleet("attachments", "-o", "json")
 	s.must(err)
 	var answers struct {
 		Nodes []struct {
