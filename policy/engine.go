@@ -107,17 +107,23 @@ func (e *Engine) SetClients(m ClientMap) {
 		return
 	}
 	e.clients = m
+	stale := make(map[*policyState]struct{}) // many pods are peers of one policy
 	for _, p := range e.policies {
 		if p.clients {
-			e.invalidate(p)
+			stale[p] = struct{}{}
 		}
 	}
 	for _, ns := range e.namespaces {
 		for _, p := range ns.pods {
 			if slices.ContainsFunc(p.Interfaces, func(i Interface) bool { return !slices.Equal(was.sourcesOf(&i), m.sourcesOf(&i)) }) {
-				e.invalidatePeers(p)
+				for g := range p.groups {
+					maps.Copy(stale, g.peers)
+				}
 			}
 		}
+	}
+	for p := range stale {
+		e.invalidate(p)
 	}
 }
 
