@@ -88,7 +88,9 @@ func linted(t testing.TB, o any) (texts []string) {
 	must(t, report.Read("claim.json", bytes.NewReader(text)))
 	report.Finish()
 	for _, f := range report.Faults {
-		texts = append(texts, f.Reason)
+		if !strings.Contains(f.Reason, ": role: only on a direct network") { // policy and driver do not know networks
+			texts = append(texts, f.Reason)
+		}
 	}
 	return texts
 }
