@@ -91,9 +91,9 @@ func (e *Engine) countExternal(s Service, n int) {
 	}
 }
 
-// toServices lets the backends decide about the frontends, whatever the rules say of their addresses: a frontend is permitted if the rules permit all
-// of its backends, because the node chooses one of them later. The rules are complete. A pod is always permitted to contact itself, but by
-// cluster IPs only: users choose the other addresses.
+// toServices returns rules for the frontends about which the rules would decide otherwise than about their backends. The node replaces a frontend
+// by any of its backends, so a frontend is permitted if all of them are. A pod may contact itself, but by cluster IPs only: users choose the
+// other addresses. The given rules match everything.
 func (e *Engine) toServices(rules []Rule, i *Interface) []Rule {
 	var decided []Rule
 	list := List{Rules: rules}
@@ -102,7 +102,10 @@ func (e *Engine) toServices(rules []Rule, i *Interface) []Rule {
 			if len(f.Backends) == 0 || e.isPod(f) {
 				continue
 			}
-			is := Rule{Protocol: f.Protocol, Remote: single(f.Address), Ports: Range{f.Port, f.Port}, Origin: "Service " + name + ": all of its endpoints are allowed, or the pod itself"}
+			is := Rule{
+				Protocol: f.Protocol, Remote: single(f.Address), Ports: Range{f.Port, f.Port},
+				Origin: "Service " + name + ": its endpoints are allowed, or the pod itself",
+			}
 			for _, b := range f.Backends {
 				isItself := !f.External && slices.Contains(i.Addresses, b.Addr())
 				if why := list.Decide(b.Addr(), f.Protocol, b.Port()); why.Action != Allow && !isItself {

@@ -11,7 +11,7 @@ import (
 
 // clients is the map of client addresses, with what it was made from.
 type clients struct {
-	known bool
+	known bool // the others are set
 	self  pod.Node
 	nodes []pod.Node
 	pools []pod.Pool

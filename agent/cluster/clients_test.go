@@ -84,7 +84,7 @@ func TestConditionSaysThatIngressPoliciesDoNotSeeClients(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-ended })
 	e.Policies.SetClients(policy.ClientMap{}, []string{"100.64.0.0/10: a reason"})
 	k8stest.Eventually(t, "the policies are known", e.Policies.Synced)
-	for _, want := range []string{"ingress policies see the node instead of pods that contact Services; set kubernetes.serviceClientRanges: 100.64.0.0/10: a reason", ""} {
+	for _, want := range []string{"ingress policies see the node instead of pods that contact Services; choose other kubernetes.serviceClientRanges: 100.64.0.0/10: a reason", ""} {
 		e.report()
 		if got := e.Health.Failure(health.Policies); got != want {
 			t.Errorf("the condition is %q, want %q", got, want)

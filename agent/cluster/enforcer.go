@@ -65,7 +65,7 @@ func (e *Enforcer) report() {
 	case !hasMain && isChained:
 		e.Health.Set(health.Policies, true, "another CNI plugin makes the main interfaces: NetworkPolicies are its task; MultiNetworkPolicies are enforced")
 	case len(withoutClients) > 0:
-		e.Health.Set(health.Policies, false, "ingress policies see the node instead of pods that contact Services; set kubernetes.serviceClientRanges: "+
+		e.Health.Set(health.Policies, false, "ingress policies see the node instead of pods that contact Services; choose other kubernetes.serviceClientRanges: "+
 			strings.Join(withoutClients, "; "))
 	default:
 		e.Health.Set(health.Policies, true, "enforced")
