@@ -82,6 +82,7 @@ func (x *executor) commitBatch(flights []*flight) {
 		f.committed = true
 		f.count(out)
 		f.rec.Pending = f.ownKeys(out.Pending)
+		f.rec.TakenDown = out.TakenDown
 		x.external.dropRefused(f, f.refusedOf(out.Refused))
 		f.rec.Steps = append(f.rec.Steps, Step{Number: 9, Name: "commit", Took: took})
 	}

@@ -269,6 +269,9 @@ func (x *executor) closeRecord(f *flight) error {
 // logEnd logs the outcome, an error as a warning only if no caller gets it.
 func (f *flight) logEnd(log *slog.Logger) {
 	log = log.With("seq", f.rec.Seq, "event", f.name, "took", f.rec.Took)
+	if len(f.rec.TakenDown) > 0 {
+		log.Warn("event took down objects that are desired", "objects", f.rec.TakenDown)
+	}
 	switch {
 	case f.rec.Err == "":
 		log.Debug("event handled", "changes", f.rec.Changes, "operations", f.rec.Operations)
@@ -299,6 +302,7 @@ func (x *executor) commit(f *flight) error {
 	out, err := x.committer.commit(f.run, f.change)
 	f.count(out)
 	f.rec.Pending = out.Pending
+	f.rec.TakenDown = out.TakenDown
 	x.external.dropRefused(f, out.Refused)
 	if err == nil {
 		if f.atomic() && context.Cause(f.life) != nil {

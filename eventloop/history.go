@@ -248,6 +248,7 @@ type Record struct {
 	Transactions []uint64 `json:"transactions,omitempty"` // removals may share one
 	Operations   int      `json:"operations,omitempty"`   // of the transactions
 	Pending      []string `json:"pending,omitempty"`
+	TakenDown    []string `json:"taken_down,omitempty"` // of the pending keys, those that were applied before the event
 	Undone       bool     `json:"undone,omitempty"`
 	Stuck        []string `json:"stuck,omitempty"` // keys and handlers that could not be applied or undone
 
@@ -298,6 +299,8 @@ func (r Record) String() string {
 		fmt.Fprintf(&b, ": undone after %s", r.Took)
 	case r.Err != "":
 		fmt.Fprintf(&b, ": failed after %s", r.Took)
+	case len(r.TakenDown) > 0:
+		fmt.Fprintf(&b, ": took down %s, %d changes, %d operations, %s", strings.Join(r.TakenDown, ", "), r.Changes, r.Operations, r.Took)
 	default:
 		fmt.Fprintf(&b, ": ok, %d changes, %d operations, %s", r.Changes, r.Operations, r.Took)
 	}
@@ -322,6 +325,7 @@ func (r Record) clone() Record {
 	}
 	r.Drops, r.Verify = slices.Clone(r.Drops), slices.Clone(r.Verify)
 	r.Transactions, r.Pending, r.Stuck = slices.Clone(r.Transactions), slices.Clone(r.Pending), slices.Clone(r.Stuck)
+	r.TakenDown = slices.Clone(r.TakenDown)
 	return r
 }
 

@@ -249,6 +249,7 @@ type Outcome struct {
 	Undone       bool     // an Atomic change failed and was undone, except for Stuck
 	Stuck        []string // keys that could not be applied or undone
 	Pending      []string // keys with unmet dependencies
+	TakenDown    []string // of these, the keys that were applied before the change
 
 	// Refused has the keys of External that were not accepted, with the reasons.
 	Refused map[string]string

@@ -86,7 +86,10 @@ func (s *state) commit(ctx context.Context, q *request) (*Record, error) {
 	}
 	before := s.remember(ops, dirty)
 	r.execute(ops)
-	if r.atomic && len(r.errs) > 0 {
+	switch {
+	case !r.atomic:
+		r.retreat()
+	case len(r.errs) > 0:
 		s.rollback(r, a, before)
 	}
 	return r.finish()
@@ -107,7 +110,8 @@ func (r *run) refused(err error) (*Record, error) {
 
 // impossible returns why an atomic transaction cannot succeed, before any backend call.
 func (a *admission) impossible() error {
-	var errs, dependents []error
+	errs := a.takenDown()
+	var dependents []error
 	for _, f := range a.undo {
 		n := a.g.Node(f.id)
 		switch {
@@ -132,6 +136,26 @@ func (a *admission) impossible() error {
 
 func (a *admission) pendingError(n *plan.Node) error {
 	return fmt.Errorf("%s waits for %s: %w", n.Ref, strings.Join(a.g.MissingNow(n), ", "), ErrPending)
+}
+
+// takenDown returns an error for each other applied object of the source that the plan would delete although it is desired. Objects of
+// other sources may depend on what the transaction removes.
+func (a *admission) takenDown() (errs []error) {
+	if !a.txn.NoPending {
+		return nil
+	}
+	own := make(map[plan.ID]bool, len(a.undo))
+	for _, f := range a.undo {
+		own[f.id] = true
+	}
+	for _, id := range a.g.Affected() {
+		n := a.g.Node(id)
+		if !own[id] && n.Source == a.txn.Source && n.Desired() && n.There() && n.Deleted() {
+			missing := strings.Join(a.g.MissingAfter(n), ", ")
+			errs = append(errs, fmt.Errorf("%s is applied, and would wait for %s: %w", n.Ref, missing, ErrPending))
+		}
+	}
+	return errs
 }
 
 // withSkipped adds the objects with an operation that was left out because another one failed.
@@ -281,7 +305,7 @@ func (r *run) finish() (*Record, error) {
 	r.rec.Took = r.now().Sub(r.began)
 	for _, id := range r.touched {
 		if n := r.g.Node(id); n.Want != nil && n.Have == nil && n.Invalid == nil && n.Err == nil {
-			r.rec.Pending = append(r.rec.Pending, Why{Ref: n.Ref.String(), Missing: r.g.MissingNow(n)})
+			r.rec.Pending = append(r.rec.Pending, Why{Ref: n.Ref.String(), Missing: r.g.MissingNow(n), Lost: n.Lost})
 		}
 	}
 	slices.SortFunc(r.rec.Pending, func(a, b Why) int { return cmp.Compare(a.Ref, b.Ref) })

@@ -61,6 +61,34 @@ func (r *run) execute(ops []plan.Op) {
 	}
 }
 
+// outcomeApplied is the outcome of an operation that was done.
+const outcomeApplied = "applied"
+
+// retreating is the reason of operations that retreat plans, if no object that is not applied can be named.
+const retreating = "dep"
+
+// retreat deletes the objects that need no operation for their desired values, but must not exist with it any longer, because an object that
+// it newly depends on was not applied.
+func (r *run) retreat() {
+	var stranded []plan.ID
+	for _, id := range r.touched {
+		n := r.g.Node(id)
+		if !n.Stays() || !n.InSync() {
+			continue
+		}
+		if _, unmet := r.g.Unmet(n); unmet {
+			stranded = append(stranded, id)
+		}
+	}
+	if len(stranded) == 0 {
+		return
+	}
+	why := r.why
+	r.why = retreating
+	r.execute(r.plan(stranded))
+	r.why = why
+}
+
 // whole executes a level. Calls that were left out because of a failed call are made after all if a read back shows that the call
 // succeeded.
 func (r *run) whole(ops []plan.Op) {
@@ -161,7 +189,7 @@ func (r *run) settle(j *job, i int, id plan.ID) {
 	err := j.results[i].err
 	if err == nil {
 		r.applied(id, j.verb, j.results[i].meta)
-		rec.Outcome = "applied"
+		rec.Outcome = outcomeApplied
 		r.rec.Ops = append(r.rec.Ops, rec)
 		return
 	}

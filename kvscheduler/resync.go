@@ -154,6 +154,7 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, began uint64, dumpErr e
 	}
 	ops := r.plan(s.withSkipped(dirty))
 	r.execute(ops)
+	r.retreat()
 	return r.finish()
 }
 

@@ -18,11 +18,14 @@ const (
 type edge struct {
 	to   ID
 	pos  int32 // index of the reverse edge in rdeps of the target
-	dep  int32 // index of the dependency; -1: the parent of a derived object
+	dep  int32 // index of the dependency, or parentDep
 	any  bool  // one of several candidates of an Any dependency
 	mode DepMode
 	swap bool
 }
+
+// parentDep marks the edge of a derived object to its parent.
+const parentDep = -1
 
 // redge is the reverse of the edge deps[slot] of node from.
 type redge struct {
@@ -166,15 +169,16 @@ func (g *Graph) TakeStirred(ids []ID) []ID {
 
 func sameEdges(have, want []edge) bool {
 	return slices.EqualFunc(have, want, func(a, b edge) bool {
-		return a.to == b.to && a.dep == b.dep && a.mode == b.mode && a.any == b.any
+		return a.to == b.to && a.dep == b.dep && a.mode == b.mode && a.any == b.any && a.swap == b.swap
 	})
 }
 
-// setEdges replaces the edges of a node in set s. Its cost does not depend on how many edges lead to the targets.
-func (g *Graph) setEdges(id ID, s int, edges []edge) {
+// setEdges replaces the edges of a node in set s, and reports whether they differ. Its cost does not depend on how many edges lead to the
+// targets.
+func (g *Graph) setEdges(id ID, s int, edges []edge) (changed bool) {
 	n := g.nodes[id]
 	if sameEdges(n.deps[s], edges) {
-		return
+		return false
 	}
 	for _, e := range n.deps[s] {
 		g.unlink(e, s)
@@ -187,6 +191,7 @@ func (g *Graph) setEdges(id ID, s int, edges []edge) {
 	for _, e := range edges {
 		g.addEdge(id, s, e)
 	}
+	return true
 }
 
 func (g *Graph) addEdge(id ID, s int, e edge) {
