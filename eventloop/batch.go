@@ -138,7 +138,7 @@ func (x *executor) saveBatch(flights []*flight) {
 		f.saved = err == nil && x.cfg.Saver != nil
 		if err != nil {
 			f.errs, done.Err = append(f.errs, err), err.Error()
-			x.durable.owed = append(x.durable.owed, f.txn.saved...)
+			x.durable.owed.add(f.txn.saved)
 			f.needsHealing = true
 		}
 		f.rec.Steps = append(f.rec.Steps, done)

@@ -344,7 +344,7 @@ func (x *executor) save(f *flight) error {
 		if f.atomic() {
 			return err
 		}
-		x.durable.owed = append(x.durable.owed, f.txn.saved...)
+		x.durable.owed.add(f.txn.saved)
 		f.needsHealing = true
 	}
 	if concluding := x.conclude(f); concluding != nil {
@@ -385,8 +385,11 @@ func (x *executor) followUp(f *flight) {
 		}
 		next = append(next, r)
 	}
-	if len(next) > 0 {
-		x.queue.pushFollowUps(next)
+	if len(next) == 0 || x.queue.pushFollowUps(next) {
+		return
+	}
+	for _, r := range next { // the loop stops: this was its last event
+		_, _ = x.intake.refuse(r, ErrStopped)
 	}
 }
 

@@ -274,7 +274,8 @@ type Saved struct {
 // RecordsBucket is the bucket of the [Record] values that the loop saves. Their keys are sequence numbers with twenty digits.
 const RecordsBucket = "records"
 
-// Saver makes values durable, in order and all or none: the state file. An error means that nothing is saved.
+// Saver makes values durable, in order and all or none: the state file. An error means that nothing is saved. Save returns soon after ctx
+// ends, also if the disk does not answer.
 type Saver interface {
 	Save(ctx context.Context, saved []Saved) error
 }

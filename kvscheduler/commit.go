@@ -70,6 +70,9 @@ func (s *state) commit(ctx context.Context, q *request) (*Record, error) {
 	}
 	dirty := a.dirty
 	if t.Mode == BestEffort {
+		if s.g.HasSkipped() { // by other transactions, whose callers got the failures
+			r.own = s.dependents(dirty)
+		}
 		dirty = s.withSkipped(dirty)
 		r.errs = append(r.errs, a.invalid...)
 	}
@@ -195,6 +198,13 @@ func (s *state) dry(ctx context.Context, q *request) (*Record, error) {
 		r.rec.Err = err.Error()
 	}
 	return r.rec, err
+}
+
+// dependents returns objects and all that depends on them.
+func (s *state) dependents(ids []plan.ID) map[plan.ID]bool {
+	all := make(map[plan.ID]bool)
+	s.g.Dependents(ids, func(id plan.ID) { all[id] = true })
+	return all
 }
 
 // skippedNow returns the objects that withSkipped would add, and leaves them noted.

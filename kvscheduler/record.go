@@ -171,7 +171,11 @@ func (l *ring) append(rec *Record, size int) {
 	if l.onDone == nil {
 		return
 	}
-	if l.undelivered = append(l.undelivered, rec); !l.delivering {
+	l.undelivered = append(l.undelivered, rec)
+	if more := len(l.undelivered) - l.maxRecords; more > 0 { // the hook is slow: as in the ring, the last ones stay
+		l.undelivered = slices.Delete(l.undelivered, 0, more)
+	}
+	if !l.delivering {
 		l.delivering = true
 		l.delivered.Go(l.deliver)
 	}

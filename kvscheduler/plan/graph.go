@@ -137,6 +137,9 @@ func (g *Graph) Skipped(id ID) bool {
 	return skipped
 }
 
+// HasSkipped reports whether an operation on any object was left out.
+func (g *Graph) HasSkipped() bool { return len(g.skipped) > 0 }
+
 // Unskip takes back what Skip noted.
 func (g *Graph) Unskip(id ID) { delete(g.skipped, id) }
 
@@ -242,6 +245,11 @@ func (g *Graph) Around(ids []ID, visit func(*Node)) {
 			}
 		}
 	}
+	g.Dependents(ids, func(id ID) { visit(g.nodes[id]) })
+}
+
+// Dependents calls visit once for each of the given nodes and for everything that depends on them.
+func (g *Graph) Dependents(ids []ID, visit func(ID)) {
 	seen := make(map[ID]bool)
 	for queue := slices.Clone(ids); len(queue) > 0; queue = queue[1:] {
 		id := queue[0]
@@ -249,7 +257,7 @@ func (g *Graph) Around(ids []ID, visit func(*Node)) {
 			continue
 		}
 		seen[id] = true
-		visit(g.nodes[id])
+		visit(id)
 		for _, back := range g.nodes[id].rdeps {
 			for _, r := range back {
 				queue = append(queue, r.from)
