@@ -33,7 +33,7 @@ func (e *Engine) compile(p *podState, i *Interface) *[2][]Rule {
 	}
 	for d := range rules {
 		// A list that permits everything opens the sessions by which replies pass the other one.
-		rules[d] = append(rules[d], rest(Allow, "no policy selects the pod")...)
+		rules[d] = append(rules[d], rest(Allow, "no policy selects the pod"))
 		rules[d] = cut(rules[d])
 	}
 	return &rules
@@ -45,36 +45,31 @@ func (e *Engine) fixed(d Direction, i *Interface) (rules []Rule) {
 	case !i.Main:
 	case d == Egress:
 		for _, x := range e.config.Denied {
-			rules = append(rules, Rule{Action: Deny, Protocol: x.Protocol, Remote: x.Prefix, Ports: rangeOf(x.Protocol, x.Ports), Origin: x.Name})
+			rules = append(rules, Rule{Action: Deny, Remotes: []netip.Prefix{x.Prefix}, Ports: rangesOf(x.Protocol, x.Ports), Origin: x.Name})
 		}
 	}
 	return rules
 }
 
-func rangeOf(protocol uint8, r Range) Range {
+func rangesOf(protocol uint8, r Range) []PortRange {
 	if protocol == AnyProtocol {
-		return allPorts
+		return nil
 	}
-	return r
+	return []PortRange{{protocol, r}}
 }
 
-// rest are the rules for all connections that no rule before matches.
-func rest(a Action, origin string) []Rule {
-	var rules []Rule
-	for _, p := range everywhere {
-		rules = append(rules, Rule{Action: a, Remote: p, Ports: allPorts, Origin: origin})
-	}
-	return rules
-}
+// rest is the rule for all connections that no rule before matches.
+func rest(a Action, origin string) Rule { return Rule{Action: a, Remotes: everywhere, Origin: origin} }
 
 // cut removes the rules behind those that match everything.
 func cut(rules []Rule) []Rule {
-	matched := 0
-	for n, r := range rules {
-		if r.Protocol == AnyProtocol && r.Remote.Bits() == 0 {
-			if matched |= 1 << (r.Remote.Addr().BitLen() / 64); matched == 1|1<<2 {
-				return rules[:n+1]
-			}
+	var matched [2]bool // by family
+	for n := range rules {
+		for f, family := range everywhere {
+			matched[f] = matched[f] || rules[n].isForAll(family)
+		}
+		if matched == [2]bool{true, true} {
+			return rules[:n+1]
 		}
 	}
 	return rules
@@ -123,11 +118,11 @@ func (e *Engine) evaluationOrder(policies []*policyState, d Direction, p *podSta
 	lower := baseline
 	switch {
 	case len(isolating) > 0:
-		lower = append(allowed, rest(Deny, strings.Join(isolating, ", ")+" "+d.String()+": no rule allows it")...)
+		lower = append(allowed, rest(Deny, strings.Join(isolating, ", ")+" "+d.String()+": no rule allows it"))
 	case len(admin)+len(baseline) == 0:
 		return nil
 	default:
-		lower = append(slices.Clip(lower), rest(Allow, "no policy denies it")...)
+		lower = append(slices.Clip(lower), rest(Allow, "no policy denies it"))
 	}
 	var rules []Rule
 	if d == Ingress && i.isOnDefault() {
@@ -138,11 +133,10 @@ func (e *Engine) evaluationOrder(policies []*policyState, d Direction, p *podSta
 
 // fromNode permits connections from this node. They come first, so that no policy stops kubelet's probes.
 func (e *Engine) fromNode() []Rule {
-	var rules []Rule
-	for _, p := range e.config.Nodes {
-		rules = append(rules, Rule{Remote: p, Ports: allPorts, Origin: "the pod's own node"})
+	if len(e.config.Nodes) == 0 {
+		return nil
 	}
-	return rules
+	return []Rule{{Remotes: aggregate(e.config.Nodes), Origin: "the pod's own node"}}
 }
 
 // flatten replaces each rule that passes by the part of the lower rules that it matches. The lower rules match everything.
@@ -165,21 +159,10 @@ func flatten(upper, lower []Rule) []Rule {
 // intersect returns l for the connections that r matches, too.
 func (r Rule) intersect(l Rule) (Rule, bool) {
 	both := l
+	both.Remotes = intersectAll(r.Remotes, l.Remotes)
 	var some bool
-	if both.Remote, some = intersect(r.Remote, l.Remote); !some {
-		return l, false
-	}
-	switch {
-	case r.Protocol == AnyProtocol:
-		return both, true
-	case l.Protocol == AnyProtocol:
-		both.Protocol, both.Ports = r.Protocol, r.Ports
-		return both, true
-	case l.Protocol != r.Protocol:
-		return l, false
-	}
-	both.Ports, some = r.Ports.intersect(l.Ports)
-	return both, some
+	both.Ports, some = intersectPorts(r.Ports, l.Ports)
+	return both, some && len(both.Remotes) > 0
 }
 
 // fragment returns the rules of a policy in one direction for an interface of a subject. It resolves them once for all subjects for which
@@ -234,36 +217,50 @@ func (p Port) names(n NamedPort) bool {
 func (e *Engine) resolve(policy *policyState, r Clause, d Direction, subject end) []Rule {
 	origin := policy.String() + " " + r.Name
 	var rules []Rule
-	add := func(remotes []netip.Prefix, protocol uint8, ports Range) {
-		for _, remote := range remotes {
-			rules = append(rules, Rule{Action: r.Action, Protocol: protocol, Remote: remote, Ports: ports, Origin: origin})
+	add := func(remotes []netip.Prefix, ports []PortRange) {
+		if len(remotes) > 0 {
+			rules = append(rules, Rule{Action: r.Action, Remotes: remotes, Ports: ports, Origin: origin})
 		}
 	}
-	var remotes []netip.Prefix // of rules whose ports do not depend on the peer
-	if r.AnyPort || slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Name == "" || d == Ingress }) {
-		remotes = e.remotes(policy, r, d, subject.nic)
-	}
 	if r.AnyPort {
-		add(remotes, AnyProtocol, allPorts)
+		add(e.remotes(policy, r, d, subject.nic), nil)
+		return rules
+	}
+	if ports := portsOfSubject(r, d, subject.pod); len(ports) > 0 {
+		add(e.remotes(policy, r, d, subject.nic), ports)
+	}
+	if d == Ingress {
 		return rules
 	}
 	for _, p := range r.Ports {
-		switch {
-		case p.Name == "":
-			add(remotes, p.Protocol, p.Ports)
-		case d == Ingress:
-			for _, n := range subject.pod.Ports {
-				if p.names(n) {
-					add(remotes, n.Protocol, Range{n.Port, n.Port})
-				}
-			}
-		default:
-			for _, n := range e.portsOfPeers(policy, r, p, subject.nic) {
-				add(n.addresses, n.Protocol, Range{n.Port, n.Port})
-			}
+		if p.Name == "" {
+			continue
+		}
+		for _, n := range e.portsOfPeers(policy, r, p, subject.nic) {
+			add(n.addresses, []PortRange{{n.Protocol, Range{n.Port, n.Port}}})
 		}
 	}
 	return rules
+}
+
+// portsOfSubject returns the ports of a clause that do not depend on the peer.
+func portsOfSubject(r Clause, d Direction, subject *podState) []PortRange {
+	var ports []PortRange
+	for _, p := range r.Ports {
+		if p.Name == "" {
+			ports = append(ports, PortRange{p.Protocol, p.Ports})
+			continue
+		}
+		if d == Egress {
+			continue
+		}
+		for _, n := range subject.Ports {
+			if p.names(n) {
+				ports = append(ports, PortRange{n.Protocol, Range{n.Port, n.Port}})
+			}
+		}
+	}
+	return mergePorts(ports)
 }
 
 // remotes lists the addresses of a rule's peers: in ingress, all that their packets can have as their source.
@@ -351,10 +348,18 @@ func nameOf(rules []Rule) string {
 	h := sha256.New()
 	var b []byte
 	for _, r := range rules {
-		b = append(b[:0], byte(r.Action), r.Protocol, byte(r.Remote.Bits()))
-		b = append(b, r.Remote.Addr().AsSlice()...)
-		b = binary.BigEndian.AppendUint16(b, r.Ports.First)
-		b = binary.BigEndian.AppendUint16(b, r.Ports.Last)
+		b = append(b[:0], byte(r.Action))
+		b = binary.BigEndian.AppendUint32(b, uint32(len(r.Remotes)))
+		for _, p := range r.Remotes {
+			b = append(b, byte(p.Addr().BitLen()), byte(p.Bits()))
+			b = append(b, p.Addr().AsSlice()...)
+		}
+		b = binary.BigEndian.AppendUint32(b, uint32(len(r.Ports)))
+		for _, p := range r.Ports {
+			b = append(b, p.Protocol)
+			b = binary.BigEndian.AppendUint16(b, p.First)
+			b = binary.BigEndian.AppendUint16(b, p.Last)
+		}
 		b = binary.BigEndian.AppendUint32(b, uint32(len(r.Origin)))
 		h.Write(append(b, r.Origin...))
 	}
@@ -364,7 +369,7 @@ func nameOf(rules []Rule) string {
 // Closed are the lists of an interface whose pod is not known yet: only the node reaches it.
 func Closed(node []netip.Prefix) Lists {
 	const origin = "the API server has not shown the pod yet"
-	deny := rest(Deny, origin)
+	deny := []Rule{rest(Deny, origin)}
 	ingress := append((&Engine{config: Config{Nodes: node}}).fromNode(), deny...)
 	return Lists{{Name: nameOf(ingress), Rules: ingress}, {Name: nameOf(deny), Rules: deny}}
 }

@@ -103,7 +103,7 @@ func (e *Engine) toServices(rules []Rule, i *Interface) []Rule {
 				continue
 			}
 			is := Rule{
-				Protocol: f.Protocol, Remote: single(f.Address), Ports: Range{f.Port, f.Port},
+				Remotes: []netip.Prefix{single(f.Address)}, Ports: rangesOf(f.Protocol, Range{f.Port, f.Port}),
 				Origin: "Service " + name + ": its endpoints are allowed, or the pod itself",
 			}
 			for _, b := range f.Backends {
