@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,38 +18,63 @@ type fragmentKey struct {
 	networks  string // of kind Multi: the networks of the subject's interface
 }
 
-// compile returns the rules of an interface by direction; nil: everything is permitted.
-func (e *Engine) compile(p *podState, i *Interface) *[2][]Rule {
-	policies := e.policiesOf(p, i)
-	var rules [2][]Rule
-	for _, d := range []Direction{Ingress, Egress} {
-		own := e.evaluationOrder(policies, d, p, i)
-		if d == Egress && i.Main && own != nil {
-			own = append(e.toServices(own, i), own...)
-		}
-		rules[d] = append(e.fixed(d, i), own...)
+// compiled are the rules of an interface by direction, and what they lack because of limits.
+type compiled struct {
+	rules  [2][]Rule
+	excess []Excess
+}
+
+// compilation makes the list of one direction of an interface.
+type compilation struct {
+	*Engine
+	pod       *podState
+	nic       *Interface
+	direction Direction
+	excess    []Excess
+}
+
+// isGuarded reports whether the network of the interface may permit what the pod sends by protocol.
+func (c *compilation) isGuarded() bool { return c.direction == Egress && !c.nic.Main }
+
+// ownLimit returns the limit of the policies of a namespace. Only main interfaces have other rules.
+func (c *compilation) ownLimit() int {
+	if c.nic.Main {
+		return c.limits.Own
 	}
-	if len(rules[Ingress])+len(rules[Egress]) == 0 {
+	return c.limits.Further
+}
+
+func (c *compilation) size(r *Rule) int { return r.Size(c.isGuarded()) }
+
+// compile returns the rules of an interface; nil: everything is permitted.
+func (e *Engine) compile(p *podState, i *Interface) *compiled {
+	policies := e.policiesOf(p, i)
+	var all compiled
+	for _, d := range []Direction{Ingress, Egress} {
+		c := &compilation{Engine: e, pod: p, nic: i, direction: d}
+		own := c.evaluationOrder(policies)
+		if d == Egress && i.Main && own != nil {
+			own = append(c.toServices(own), own...)
+		}
+		all.rules[d] = append(e.fixed(d, i), own...)
+		all.excess = append(all.excess, c.excess...)
+	}
+	if len(all.rules[Ingress])+len(all.rules[Egress]) == 0 {
 		return nil
 	}
-	for d := range rules {
+	for d := range all.rules {
 		// A list that permits everything opens the sessions by which replies pass the other one.
-		rules[d] = append(rules[d], rest(Allow, "no policy selects the pod"))
-		rules[d] = cut(rules[d])
+		all.rules[d] = cut(append(all.rules[d], rest(Allow, "no policy selects the pod")))
 	}
-	return &rules
+	return &all
 }
 
 // fixed are the rules that no policy overrides.
-func (e *Engine) fixed(d Direction, i *Interface) (rules []Rule) {
-	switch {
-	case !i.Main:
-	case d == Egress:
-		for _, x := range e.config.Denied {
-			rules = append(rules, Rule{Action: Deny, Remotes: []netip.Prefix{x.Prefix}, Ports: rangesOf(x.Protocol, x.Ports), Origin: x.Name})
-		}
+func (e *Engine) fixed(d Direction, i *Interface) []Rule {
+	if !i.Main || d != Egress {
+		return nil
 	}
-	return rules
+	return slices.Clone(e.denied)
 }
 
 func rangesOf(protocol uint8, r Range) []PortRange {
@@ -99,36 +125,172 @@ func (p *policyState) applies(i *Interface) bool {
 
 // evaluationOrder puts the rules of policies into one list: first those of kind Admin; then, if policies of kind Network or Multi isolate the
 // pod, what these allow and nothing else; else those of kind Baseline. It returns nil if no policy restricts the direction.
-func (e *Engine) evaluationOrder(policies []*policyState, d Direction, p *podState, i *Interface) []Rule {
-	var admin, allowed, baseline []Rule
-	var isolating []string
+func (c *compilation) evaluationOrder(policies []*policyState) []Rule {
+	var admin, baseline []Rule
+	var isolating []*policyState
 	for _, policy := range policies {
 		switch policy.Kind {
 		case Admin:
-			admin = append(admin, e.fragment(policy, d, p, i)...)
+			admin = append(admin, c.adminRules(policy)...)
 		case Baseline:
-			baseline = append(baseline, e.fragment(policy, d, p, i)...)
+			baseline = append(baseline, c.adminRules(policy)...)
 		default:
-			if policy.Isolates[d] {
-				allowed = append(allowed, e.fragment(policy, d, p, i)...)
-				isolating = append(isolating, policy.String())
+			if policy.Isolates[c.direction] {
+				isolating = append(isolating, policy)
 			}
 		}
 	}
-	lower := baseline
-	switch {
-	case len(isolating) > 0:
-		lower = append(allowed, rest(Deny, strings.Join(isolating, ", ")+" "+d.String()+": no rule allows it"))
-	case len(admin)+len(baseline) == 0:
+	if len(isolating)+len(admin)+len(baseline) == 0 {
 		return nil
-	default:
-		lower = append(slices.Clip(lower), rest(Allow, "no policy denies it"))
+	}
+	admin = c.bound(admin, c.limits.Admin, c.size)
+	var passes []Rule
+	for _, r := range admin {
+		if r.Action == Pass {
+			passes = append(passes, r)
+		}
+	}
+	size := func(r *Rule) int { return c.sizeBehind(passes, r) }
+	var lower []Rule
+	if len(isolating) > 0 {
+		lower = c.isolate(isolating, size)
+	} else {
+		lower = append(slices.Clip(c.bound(baseline, c.limits.Own, size)), rest(Allow, "no policy denies it"))
 	}
 	var rules []Rule
-	if d == Ingress && i.isOnDefault() {
-		rules = e.fromNode()
+	if c.direction == Ingress && c.nic.isOnDefault() {
+		rules = c.fromNode()
 	}
 	return append(rules, flatten(admin, lower)...)
+}
+
+// sizeBehind returns the size of a rule behind rules that pass: it is there for each of them, and for itself.
+func (c *compilation) sizeBehind(passes []Rule, r *Rule) int {
+	n := c.size(r)
+	for _, p := range passes {
+		if both, some := p.intersect(*r); some {
+			n += c.size(&both)
+		}
+	}
+	return n
+}
+
+// bound bounds the rules of cluster-wide policies.
+func (c *compilation) bound(rules []Rule, limit int, size func(*Rule) int) []Rule {
+	bounded, over := boundAdmin(rules, limit, size)
+	for _, origin := range slices.Sorted(maps.Keys(over)) {
+		c.excess = append(c.excess, Excess{Of: origin, Effect: effectDenies, Size: over[origin], Limit: limit, Unit: unitRules})
+	}
+	return bounded
+}
+
+// adminRules returns the rules of a cluster-wide policy. If it has too many peers to read, they deny any address.
+func (c *compilation) adminRules(policy *policyState) []Rule {
+	effort := c.effortFor(policy, c.direction)
+	if effort <= c.limits.Effort {
+		return c.fragment(policy, c.direction, c.pod, c.nic)
+	}
+	c.excess = append(c.excess, Excess{Of: policy.String(), Effect: effectDenies, Size: effort, Limit: c.limits.Effort, Unit: unitAddresses})
+	var rules []Rule
+	for _, r := range policy.Rules[c.direction] {
+		if r.Action == Allow {
+			continue
+		}
+		wide := Rule{Action: Deny, Remotes: everywhere, Origin: policy.String() + " " + r.Name + " (denies more: too many peers)"}
+		isNamed := slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Name != "" })
+		if !r.AnyPort && !(isNamed && c.direction == Egress) {
+			if wide.Ports = portsOfSubject(r, c.direction, c.pod); len(wide.Ports) == 0 {
+				continue // it matches nothing
+			}
+		}
+		rules = append(rules, wide)
+	}
+	return rules
+}
+
+// isolate returns what the policies of a namespace allow, and the rule that denies everything else. size is that of a rule in the list.
+func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []Rule {
+	efforts := make([]int, len(policies))
+	for n, policy := range policies {
+		efforts[n] = c.effortFor(policy, c.direction)
+	}
+	sizes := make([]int, len(policies))
+	fragments := make([][]Rule, len(policies))
+	readable := atMost(efforts, c.limits.Effort)
+	for n, policy := range policies {
+		if !readable[n] {
+			c.leaveOut(policy, efforts[n], c.limits.Effort, unitAddresses)
+			continue
+		}
+		fragments[n] = c.fragment(policy, c.direction, c.pod, c.nic)
+		for k := range fragments[n] {
+			sizes[n] += size(&fragments[n][k])
+		}
+	}
+	fit := atMost(sizes, c.ownLimit())
+	var allowed []Rule
+	var names []string
+	for n, policy := range policies {
+		name := policy.String()
+		switch {
+		case !readable[n]:
+			name += leftOut
+		case !fit[n]:
+			c.leaveOut(policy, sizes[n], c.ownLimit(), unitRules)
+			name += leftOut
+		default:
+			allowed = append(allowed, fragments[n]...)
+		}
+		names = append(names, name)
+	}
+	return append(allowed, rest(Deny, listed(names)+" "+c.direction.String()+": no rule allows it"))
+}
+
+// leftOut marks a policy whose rules are left out, in explanations.
+const leftOut = " (over the limit of rules)"
+
+func (c *compilation) leaveOut(policy *policyState, size, limit int, unit string) {
+	c.excess = append(c.excess, Excess{Of: policy.String(), Effect: effectIsolates, Size: size, Limit: limit, Unit: unit})
+}
+
+// maxListed is the number of policies that an explanation names: thousands of policies may select a pod.
+const maxListed = 8
+
+// listed joins names.
+func listed(names []string) string {
+	if more := len(names) - maxListed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// effortFor returns the number of addresses that are read to resolve a policy in one direction, at most. It does not read them.
+func (e *Engine) effortFor(policy *policyState, d Direction) int {
+	if policy.efforts[d] > 0 {
+		return policy.efforts[d]
+	}
+	n := 1
+	for _, r := range policy.Rules[d] {
+		n += 1 + len(r.Ports)
+		readings := 1 // of peers: named ports of egress rules read them again
+		for _, p := range r.Ports {
+			if d == Egress && p.Name != "" {
+				readings++
+			}
+		}
+		for _, peer := range r.Peers {
+			switch {
+			case peer.Pods != nil:
+				n += readings * (1 + len(policy.peers[peer.Pods.key].members))
+			case peer.Nodes != nil:
+				n += 1 + len(e.nodes)
+			default:
+				n += len(peer.Prefixes) * (1 + len(e.clients.pods))
+			}
+		}
+	}
+	policy.efforts[d] = n
+	return n
 }
 
 // fromNode permits connections from this node. They come first, so that no policy stops kubelet's probes.

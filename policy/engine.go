@@ -16,6 +16,7 @@ type Config struct {
 	Nodes []netip.Prefix
 	// Denied are destinations that pods may not contact by their main interfaces, whatever policies say.
 	Denied []Denied
+	Limits Limits // the zero value is DefaultLimits
 }
 
 // Denied is a destination that pods may not contact.
@@ -29,13 +30,16 @@ type Denied struct {
 // Engine compiles policies. It is not safe for concurrent use.
 type Engine struct {
 	config     Config
+	limits     Limits
+	denied     []Rule // of config
 	clients    ClientMap
 	namespaces map[string]*namespaceState
 	policies   map[Ref]*policyState
 	groups     map[string]*group // by the key of their selector
 	selectors  *selectors
 	nodes      map[string]nodeState
-	services   map[string]Service
+	services   map[string]*Service
+	plan       *servicePlan       // of services; nil: to be made
 	addresses  map[netip.Addr]int // number of pods that have it
 	external   map[netip.Addr]int // number of external frontends that have it
 
@@ -66,6 +70,7 @@ type podState struct {
 	Pod
 	groups map[*group]struct{}
 	lists  map[string]Lists // by interface, as compiled last
+	excess []Excess         // likewise
 }
 
 type policyState struct {
@@ -73,18 +78,21 @@ type policyState struct {
 	subject   *group
 	peers     map[string]*group // by the key of their selector
 	fragments map[fragmentKey][]Rule
-	nodes     bool // has peers by the labels of nodes
-	clients   bool // permits or denies connections from addresses
+	efforts   [2]int // by direction, see effortFor; 0: not counted yet
+	nodes     bool   // has peers by the labels of nodes
+	clients   bool   // permits or denies connections from addresses
 }
 
 // NewEngine returns an engine without pods and policies.
 func NewEngine(c Config) *Engine {
-	return &Engine{
-		config: c, namespaces: make(map[string]*namespaceState), policies: make(map[Ref]*policyState), groups: make(map[string]*group),
+	e := &Engine{
+		namespaces: make(map[string]*namespaceState), policies: make(map[Ref]*policyState), groups: make(map[string]*group),
 		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), gone: make(map[ID]struct{}),
-		lists: make(map[string]*List), services: make(map[string]Service),
+		lists: make(map[string]*List), services: make(map[string]*Service),
 		addresses: make(map[netip.Addr]int), external: make(map[netip.Addr]int),
 	}
+	e.SetConfig(c)
+	return e
 }
 
 // Work returns the sums since the engine was made.
@@ -93,6 +101,9 @@ func (e *Engine) Work() Work { return e.work }
 // SetConfig replaces the rules that no policy overrides.
 func (e *Engine) SetConfig(c Config) {
 	e.config = c
+	e.limits = cmp.Or(c.Limits, DefaultLimits)
+	e.plan = nil
+	e.denied = boundFixed(c.Denied, e.limits.Fixed)
 	for _, ns := range e.namespaces {
 		for _, p := range ns.pods {
 			e.touch(p)
@@ -317,6 +328,7 @@ func (e *Engine) invalidatePeers(p *podState) {
 // invalidate drops the addresses in the rules of a policy, and marks its local subjects.
 func (e *Engine) invalidate(p *policyState) {
 	p.fragments = nil
+	p.efforts = [2]int{}
 	for member := range p.subject.members {
 		e.touch(member)
 	}
@@ -459,16 +471,18 @@ func (e *Engine) Lists() map[ID]map[string]Lists {
 // compilePod compiles the interfaces of a pod, and counts itself as a user of the lists.
 func (e *Engine) compilePod(p *podState) map[string]Lists {
 	now := make(map[string]Lists)
+	p.excess = nil
 	if !p.Local {
 		return now
 	}
 	for i := range p.Interfaces {
 		e.work.Interfaces++
-		rules := e.compile(p, &p.Interfaces[i])
-		if rules == nil {
+		of := e.compile(p, &p.Interfaces[i])
+		if of == nil {
 			continue
 		}
-		now[p.Interfaces[i].Name] = Lists{e.share(rules[Ingress]), e.share(rules[Egress])}
+		now[p.Interfaces[i].Name] = Lists{e.share(of.rules[Ingress]), e.share(of.rules[Egress])}
+		p.excess = append(p.excess, of.excess...)
 	}
 	return now
 }

@@ -168,9 +168,10 @@ func TestServiceIsPermittedIfAllItsEndpointsAre(t *testing.T) {
 	e.SetPod(podAt("a/other", false, "10.0.0.4"))
 	e.SetPolicy(networkPolicy(t, "a/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: dns}}}], ports: [{port: 5353, protocol: UDP}]}]}`))
 	frontend := func(ip string, backends ...string) Service {
-		f := Frontend{Address: address(ip), Protocol: UDP, Port: 53}
+		f := Frontend{Addresses: []netip.Addr{address(ip)}, Protocol: UDP, Port: 53}
 		for _, b := range backends {
-			f.Backends = append(f.Backends, netip.MustParseAddrPort(b))
+			at := netip.MustParseAddrPort(b)
+			f.Backends = append(f.Backends, Backends{[]netip.Addr{at.Addr()}, at.Port()})
 		}
 		return Service{Name: "a/" + ip, Frontends: []Frontend{f}}
 	}
@@ -221,10 +222,10 @@ func TestExternalAddressOfAServiceDoesNotOpenAPod(t *testing.T) {
 	e.SetPod(podAt("a/own", false, "10.0.0.2", "app=own"))
 	e.SetPod(podAt("b/victim", false, "10.0.0.9"))
 	e.SetPolicy(networkPolicy(t, "a/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: own}}}]}]}`))
-	backends := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.2:80")}
+	backends := []Backends{{[]netip.Addr{address("10.0.0.2")}, 80}}
 	e.SetService(Service{Name: "a/s", Frontends: []Frontend{
-		{Address: address("10.0.0.9"), Protocol: TCP, Port: 80, External: true, Backends: backends},
-		{Address: address("192.0.2.7"), Protocol: TCP, Port: 80, External: true, Backends: backends},
+		{Addresses: []netip.Addr{address("10.0.0.9")}, Protocol: TCP, Port: 80, External: true, Backends: backends},
+		{Addresses: []netip.Addr{address("192.0.2.7")}, Protocol: TCP, Port: 80, External: true, Backends: backends},
 	}})
 	check := func(what, remote string, want Action) {
 		t.Helper()
