@@ -44,6 +44,8 @@ type Engine struct {
 	external   map[netip.Addr]int // number of external frontends that have it
 
 	dirty map[*podState]struct{} // local pods whose interfaces may need other rules
+	turns map[string]uint64      // the last turn of namespaces that have dirty pods
+	turn  uint64                 // of the pod compiled last
 	gone  map[ID]struct{}        // local pods that were deleted since Compile, also if there is another one of that name
 	lists map[string]*List       // in use, by name
 	work  Work
@@ -71,6 +73,8 @@ type podState struct {
 	groups map[*group]struct{}
 	lists  map[string]Lists // by interface, as compiled last
 	excess []Excess         // likewise
+
+	compiled bool // at least once
 }
 
 type policyState struct {
@@ -87,7 +91,7 @@ type policyState struct {
 func NewEngine(c Config) *Engine {
 	e := &Engine{
 		namespaces: make(map[string]*namespaceState), policies: make(map[Ref]*policyState), groups: make(map[string]*group),
-		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), gone: make(map[ID]struct{}),
+		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), turns: make(map[string]uint64), gone: make(map[ID]struct{}),
 		lists: make(map[string]*List), services: make(map[string]*Service),
 		addresses: make(map[netip.Addr]int), external: make(map[netip.Addr]int),
 	}
@@ -429,30 +433,86 @@ type Change struct {
 // Compile compiles the local interfaces whose rules may differ, and returns the pods of which one does, in order.
 func (e *Engine) Compile() []Change {
 	var changes []Change
-	for p := range e.dirty {
-		_, again := e.gone[p.ID]
-		delete(e.gone, p.ID)
-		if now := e.compilePod(p); again || !maps.Equal(now, p.lists) {
-			for _, lists := range p.lists {
-				e.release(lists)
-			}
-			p.lists = now
-			changes = append(changes, Change{ID: p.ID, Interfaces: maps.Clone(now)})
-		} else {
-			for _, lists := range now {
-				e.release(lists)
-			}
+	for {
+		c, changed, some := e.CompileNext()
+		if !some {
+			break
+		}
+		if changed {
+			changes = append(changes, c)
 		}
 	}
-	for id := range e.gone {
-		changes = append(changes, Change{ID: id, Gone: true})
-	}
-	clear(e.dirty)
-	clear(e.gone)
-	slices.SortFunc(changes, func(a, b Change) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(changes, func(a, b Change) int { return compareIDs(a.ID, b.ID) })
 	return changes
+}
+
+func compareIDs(a, b ID) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// CompileNext compiles one pod whose rules may differ, and reports whether they do. Namespaces take turns. some is false if there is no such
+// pod.
+func (e *Engine) CompileNext() (c Change, changed, some bool) {
+	for id := range e.gone {
+		if p := e.pod(id); p != nil {
+			if _, isDirty := e.dirty[p]; isDirty {
+				continue // a pod of the name is there again: the change is its rules
+			}
+		}
+		delete(e.gone, id)
+		return Change{ID: id, Gone: true}, true, true
+	}
+	var next *podState
+	for p := range e.dirty {
+		if next == nil || cmp.Or(cmp.Compare(e.turns[p.Namespace], e.turns[next.Namespace]), compareIDs(p.ID, next.ID)) < 0 {
+			next = p
+		}
+	}
+	if next == nil {
+		clear(e.turns)
+		return Change{}, false, false
+	}
+	e.turn++
+	e.turns[next.Namespace] = e.turn
+	c, changed = e.compileDirty(next)
+	return c, changed, true
+}
+
+// CompilePod compiles a pod if its rules may differ, and reports whether they do. Other pods are left to CompileNext.
+func (e *Engine) CompilePod(id ID) (c Change, changed bool) {
+	p := e.pod(id)
+	if p == nil {
+		return Change{}, false
+	}
+	if _, isDirty := e.dirty[p]; !isDirty {
+		return Change{}, false
+	}
+	return e.compileDirty(p)
+}
+
+// IsDirty reports whether the rules of a pod may differ from those compiled last.
+func (e *Engine) IsDirty(id ID) bool {
+	p := e.pod(id)
+	if p == nil {
+		return false
+	}
+	_, is := e.dirty[p]
+	return is
+}
+
+func (e *Engine) compileDirty(p *podState) (c Change, changed bool) {
+	delete(e.dirty, p)
+	_, again := e.gone[p.ID]
+	delete(e.gone, p.ID)
+	now := e.compilePod(p)
+	p.compiled = true
+	was := p.lists
+	changed = again || !maps.Equal(now, was)
+	p.lists = now
+	for _, lists := range was { // the lists of now are in use, so those that stay are not dropped
+		e.release(lists)
+	}
+	return Change{ID: p.ID, Interfaces: maps.Clone(now)}, changed
 }
 
 // Lists returns the lists of all local pods as compiled last, by pod and interface.
@@ -510,10 +570,10 @@ func (e *Engine) release(lists Lists) {
 	}
 }
 
-// ListsOf returns the lists of a local pod as compiled last, by interface; false: the engine does not know the pod.
+// ListsOf returns the lists of a local pod as compiled last, by interface; false: the engine does not know the pod, or has not compiled it yet.
 func (e *Engine) ListsOf(id ID) (map[string]Lists, bool) {
 	p := e.pod(id)
-	if p == nil {
+	if p == nil || !p.compiled {
 		return nil, false
 	}
 	return maps.Clone(p.lists), true
