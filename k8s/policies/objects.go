@@ -188,7 +188,7 @@ func (p *Policies) refresh(id policy.ID) {
 		return
 	}
 	if _, was := p.engine.ListsOf(id); !was && p.attached[id] != nil {
-		p.pending[id] = true // not closed any more
+		p.untold[id] = true // not closed any more
 	}
 	p.engine.SetPod(podOf(o, attachments))
 }

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -80,47 +81,92 @@ func (p *Policies) refreshService(key string) {
 			addresses = append(addresses, i.IP)
 		}
 	}
-	endpoints := p.slices.ByIndex(byService, key)
-	for n, text := range addresses {
-		a, err := netip.ParseAddr(text)
-		if err != nil {
-			continue // "None", or a load balancer with a name only
-		}
+	endpoints := endpointsOf(p.slices.ByIndex(byService, key))
+	for _, group := range groupsOf(addresses, len(o.Spec.ClusterIPs)) {
 		for _, port := range o.Spec.Ports {
 			protocol, err := policy.ParseProtocol(string(port.Protocol))
 			if err != nil || port.Port < 1 || port.Port > 65535 {
 				continue
 			}
-			f := policy.Frontend{Address: a.Unmap(), Protocol: protocol, Port: uint16(port.Port), External: n >= len(o.Spec.ClusterIPs)}
-			f.Backends = backendsOf(endpoints, port.Name, a.Unmap().Is4())
-			s.Frontends = append(s.Frontends, f)
+			s.Frontends = append(s.Frontends, policy.Frontend{
+				Addresses: group.addresses, External: group.isExternal, Protocol: protocol, Port: uint16(port.Port),
+				Backends: backendsOf(endpoints, port.Name, group.addresses[0].Is4()),
+			})
 		}
 	}
 	p.engine.SetService(s)
 }
 
+// addressGroup are addresses of a Service of one family.
+type addressGroup struct {
+	isExternal bool
+	addresses  []netip.Addr
+}
+
+// groupsOf divides addresses of a Service, of which the first ones are its cluster IPs. An address that is none is skipped: "None", or that of
+// a load balancer with a name only.
+func groupsOf(texts []string, clusterIPs int) []addressGroup {
+	groups := make([]addressGroup, 4)
+	for n, text := range texts {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			continue
+		}
+		at := 0
+		if a.Unmap().Is6() {
+			at++
+		}
+		if n >= clusterIPs {
+			at += 2
+		}
+		groups[at].isExternal = n >= clusterIPs
+		groups[at].addresses = append(groups[at].addresses, a.Unmap())
+	}
+	for n := range groups {
+		slices.SortFunc(groups[n].addresses, netip.Addr.Compare)
+		groups[n].addresses = slices.Compact(groups[n].addresses)
+	}
+	return slices.DeleteFunc(groups, func(g addressGroup) bool { return len(g.addresses) == 0 })
+}
+
+// endpointSet are the endpoints of an EndpointSlice by family. All its ports share them.
+type endpointSet struct {
+	slice     *discoveryv1.EndpointSlice
+	four, six []netip.Addr
+}
+
+func endpointsOf(list []*discoveryv1.EndpointSlice) []endpointSet {
+	sets := make([]endpointSet, 0, len(list))
+	for _, o := range list {
+		sets = append(sets, endpointSet{o, endpointAddresses(o, true), endpointAddresses(o, false)})
+	}
+	slices.SortFunc(sets, func(a, b endpointSet) int { return cmp.Compare(a.slice.Name, b.slice.Name) })
+	return sets
+}
+
 // backendsOf lists the endpoints of a port of one family, in order.
-func backendsOf(endpoints []*discoveryv1.EndpointSlice, port string, is4 bool) []netip.AddrPort {
-	var list []netip.AddrPort
-	for _, o := range endpoints {
-		for _, x := range o.Ports {
+func backendsOf(endpoints []endpointSet, port string, is4 bool) []policy.Backends {
+	var list []policy.Backends
+	for _, set := range endpoints {
+		addresses := set.six
+		if is4 {
+			addresses = set.four
+		}
+		for _, x := range set.slice.Ports {
 			name := ""
 			if x.Name != nil {
 				name = *x.Name
 			}
-			if name != port || x.Port == nil || *x.Port < 1 || *x.Port > 65535 {
-				continue
-			}
-			for _, a := range endpointAddresses(o, is4) {
-				list = append(list, netip.AddrPortFrom(a, uint16(*x.Port)))
+			isThere := name == port && x.Port != nil && *x.Port >= 1 && *x.Port <= 65535
+			if isThere && len(addresses) > 0 {
+				list = append(list, policy.Backends{Addresses: addresses, Port: uint16(*x.Port)})
 			}
 		}
 	}
-	slices.SortFunc(list, netip.AddrPort.Compare)
-	return slices.Compact(list)
+	return list
 }
 
-// endpointAddresses lists the addresses of one family in a slice of endpoints.
+// endpointAddresses lists the addresses of one family in a slice of endpoints, in order.
 func endpointAddresses(o *discoveryv1.EndpointSlice, is4 bool) (list []netip.Addr) {
 	for _, e := range o.Endpoints {
 		for _, text := range e.Addresses {
@@ -129,5 +175,6 @@ func endpointAddresses(o *discoveryv1.EndpointSlice, is4 bool) (list []netip.Add
 			}
 		}
 	}
-	return list
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
 }
