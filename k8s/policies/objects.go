@@ -80,8 +80,8 @@ func sameNode(a, b *corev1.Node) bool {
 func addressesOf(n *corev1.Node) []netip.Prefix {
 	var list []netip.Prefix
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil {
-			list = append(list, netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen()))
+		if ip, err := policy.ParseAddress(a.Address); err == nil {
+			list = append(list, netip.PrefixFrom(ip, ip.BitLen()))
 		}
 	}
 	return list
@@ -146,16 +146,16 @@ func (p *Policies) drop(id policy.Ref) {
 	p.engine.DeletePolicy(id)
 }
 
-// put gives a policy to the engine. An invalid change is not applied: the last valid version stays in force.
+// put gives a policy to the engine. What is invalid about it denies.
 func (p *Policies) put(o policy.Policy, err error) {
+	p.engine.SetPolicy(o)
 	if err == nil {
 		delete(p.invalid, o.Ref)
-		p.engine.SetPolicy(o)
 		return
 	}
 	if p.invalid[o.Ref] != err.Error() {
 		p.invalid[o.Ref] = err.Error()
-		p.config.Log.Error("policy is invalid and not enforced; an earlier valid version stays in force", "err", err)
+		p.config.Log.Error("policy has invalid parts, which deny connections", "err", err)
 	}
 }
 
@@ -231,8 +231,8 @@ func podOf(o *corev1.Pod, attachments []*pod.Attachment) policy.Pod {
 func announced(o *corev1.Pod) []policy.Interface {
 	main := policy.Interface{Name: mainInterface, Main: true, Networks: []string{policy.DefaultNetwork}}
 	for _, ip := range o.Status.PodIPs {
-		if a, err := netip.ParseAddr(ip.IP); err == nil {
-			main.Addresses = append(main.Addresses, a.Unmap())
+		if a, err := policy.ParseAddress(ip.IP); err == nil {
+			main.Addresses = append(main.Addresses, a)
 		}
 	}
 	list := []policy.Interface{main}
@@ -277,7 +277,7 @@ func interfaceOf(a *pod.Attachment, i pod.Interface) policy.Interface {
 	return out
 }
 
-// Invalid lists why policies are not enforced, one line each.
+// Invalid lists what is invalid about policies, one line for each policy. The invalid parts deny connections.
 func (p *Policies) Invalid() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -63,7 +63,7 @@ type Policies struct {
 	attached  map[policy.ID]map[pod.Key]*pod.Attachment // of this node
 	asked     map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
 	pending   map[policy.ID]bool                        // attached pods with other rules since the last call of Changed
-	invalid   map[policy.Ref]string                     // why a policy is not enforced, as logged
+	invalid   map[policy.Ref]string                     // what is invalid about a policy, as logged
 }
 
 // New knows no object. It sends nothing before Run.

@@ -82,7 +82,7 @@ func (p *Policies) refreshService(key string) {
 	}
 	endpoints := p.slices.ByIndex(byService, key)
 	for n, text := range addresses {
-		a, err := netip.ParseAddr(text)
+		a, err := policy.ParseAddress(text)
 		if err != nil {
 			continue // "None", or a load balancer with a name only
 		}
@@ -91,8 +91,8 @@ func (p *Policies) refreshService(key string) {
 			if err != nil || port.Port < 1 || port.Port > 65535 {
 				continue
 			}
-			f := policy.Frontend{Address: a.Unmap(), Protocol: protocol, Port: uint16(port.Port), External: n >= len(o.Spec.ClusterIPs)}
-			f.Backends = backendsOf(endpoints, port.Name, a.Unmap().Is4())
+			f := policy.Frontend{Address: a, Protocol: protocol, Port: uint16(port.Port), External: n >= len(o.Spec.ClusterIPs)}
+			f.Backends = backendsOf(endpoints, port.Name, a.Is4())
 			s.Frontends = append(s.Frontends, f)
 		}
 	}
@@ -124,8 +124,8 @@ func backendsOf(endpoints []*discoveryv1.EndpointSlice, port string, is4 bool) [
 func endpointAddresses(o *discoveryv1.EndpointSlice, is4 bool) (list []netip.Addr) {
 	for _, e := range o.Endpoints {
 		for _, text := range e.Addresses {
-			if a, err := netip.ParseAddr(text); err == nil && a.Unmap().Is4() == is4 {
-				list = append(list, a.Unmap())
+			if a, err := policy.ParseAddress(text); err == nil && a.Is4() == is4 {
+				list = append(list, a)
 			}
 		}
 	}

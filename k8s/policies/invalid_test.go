@@ -1,0 +1,150 @@
+package policies_test
+
+import (
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
+
+	"github.com/weftnet/weft/k8s/api/npwg"
+	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/k8s/policies"
+	"github.com/weftnet/weft/policy"
+)
+
+// fromBlocks allows ingress from CIDRs only.
+func fromBlocks(subject string, cidrs ...string) networkingv1.NetworkPolicySpec {
+	spec := onlyFrom(subject, "web")
+	spec.Ingress[0].From = nil
+	for _, c := range cidrs {
+		spec.Ingress[0].From = append(spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: c}})
+	}
+	return spec
+}
+
+// from returns a condition: ingress from an address is permitted.
+func (l *lab) from(name, nic, remote string) func() bool {
+	return func() bool { return l.permits(name, nic, policy.Ingress, remote, 80) }
+}
+
+func not(f func() bool) func() bool { return func() bool { return !f() } }
+
+// The API server accepts these: it parses as Go did before 1.17.
+func TestCIDRsThatTheAPIServerAcceptsAreValid(t *testing.T) {
+	for _, cidr := range []string{"010.9.0.0/16", "10.9.0.0/016", "::ffff:10.9.0.0/112", "10.9.3.7/16"} {
+		t.Run(cidr, func(t *testing.T) {
+			l := newLab(t, nil)
+			l.pod("db", "n1", "10.1.0.5", nil)
+			l.run()
+			l.admit(attachment("db", "eth0 default 10.1.0.5"))
+			l.policy("p", fromBlocks("db", cidr))
+			l.eventually("the pod is isolated", not(l.from("db", "eth0", "172.16.1.5")))
+			if !l.permits("db", "eth0", policy.Ingress, "10.9.0.1", 80) {
+				t.Error("an address of the block is denied")
+			}
+			if invalid := l.Invalid(); len(invalid) > 0 {
+				t.Errorf("invalid: %q", invalid)
+			}
+		})
+	}
+}
+
+// The same reading applies before and after a restart: nothing is remembered of an earlier version.
+func TestInvalidRuleOfAPolicyPermitsNothing(t *testing.T) {
+	l := newLab(t, nil)
+	l.policy("p", onlyFrom("db", "web"))
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.pod("web", "n2", "10.1.1.5", nil)
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	if !l.permits("db", "eth0", policy.Ingress, "10.1.1.5", 80) {
+		t.Fatal("the valid policy permits nothing")
+	}
+	l.policy("p", fromBlocks("db", "10.9.0.0/33", "10.8.0.0/16"))
+	const reason = `NetworkPolicy a/p: ingress[0]: ipBlock: "10.9.0.0/33" is not a CIDR`
+	check := func(l *lab, when string) {
+		t.Helper()
+		l.eventually(when+": the valid peer is permitted", l.from("db", "eth0", "10.8.0.1"))
+		for _, remote := range []string{"10.9.0.1", "10.1.1.5"} {
+			if l.permits("db", "eth0", policy.Ingress, remote, 80) {
+				t.Errorf("%s: %s is permitted", when, remote)
+			}
+		}
+		if got := l.Invalid(); len(got) != 1 || got[0] != reason {
+			t.Errorf("%s: invalid are %q, want %q", when, got, reason)
+		}
+	}
+	check(l, "after the change")
+	c, err := client.New(l.Connection())
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := &lab{
+		Server: l.Server, T: t, Policies: policies.New(policies.Config{Node: "n1", Client: c}), rules: map[string]map[string]policy.Lists{},
+	}
+	later.run()
+	later.admit(attachment("db", "eth0 default 10.1.0.5"))
+	check(later, "after a restart of the agent")
+	l.Remove(networkPolicies, "a", "p")
+	l.eventually("nothing is invalid without the policy", func() bool { return len(l.Invalid()) == 0 })
+	l.policy("p", fromBlocks("db", "10.9.0.0/33"))
+	l.eventually("the policy is invalid again", func() bool { return len(l.Invalid()) == 1 })
+	l.policy("p", onlyFrom("db", "web"))
+	l.eventually("nothing is invalid after a correction", func() bool { return len(l.Invalid()) == 0 })
+}
+
+// network-policy-api: a Deny rule with an unknown peer is a 'Deny all' rule. The other rules stay in force.
+func TestAdminPolicyWithAnUnknownPeerFailsClosed(t *testing.T) {
+	l := newLab(t, nil)
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	p := &adminv1.AdminNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	p.Spec.Subject.Namespaces = &metav1.LabelSelector{}
+	to := func(cidr adminv1.CIDR) []adminv1.AdminNetworkPolicyEgressPeer {
+		return []adminv1.AdminNetworkPolicyEgressPeer{{Networks: []adminv1.CIDR{cidr}}}
+	}
+	p.Spec.Egress = []adminv1.AdminNetworkPolicyEgressRule{
+		{Name: "no-metadata", Action: adminv1.AdminNetworkPolicyRuleActionDeny, To: to("203.0.113.0/24")},
+		{Name: "dns", Action: adminv1.AdminNetworkPolicyRuleActionAllow, To: to("198.51.100.0/24")},
+		{Name: "unknown", Action: adminv1.AdminNetworkPolicyRuleActionAllow, To: append(to("192.0.2.0/24"), adminv1.AdminNetworkPolicyEgressPeer{})},
+	}
+	egress := func(remote string) func() bool {
+		return func() bool { return l.permits("db", "eth0", policy.Egress, remote, 80) }
+	}
+	l.Put(adminPolicies, p)
+	l.eventually("the valid Deny rule denies", not(egress("203.0.113.9")))
+	if !egress("198.51.100.9")() || !egress("192.0.2.9")() {
+		t.Error("an unknown Allow rule denies")
+	}
+	p.Spec.Egress[2].Action = adminv1.AdminNetworkPolicyRuleActionDeny
+	l.Put(adminPolicies, p)
+	l.eventually("an unknown Deny rule denies all", not(egress("192.0.2.9")))
+	if egress("203.0.113.9")() || egress("10.9.9.9")() {
+		t.Error("an unknown Deny rule permits something")
+	}
+	if !egress("198.51.100.9")() {
+		t.Error("the valid Allow rule before it does not permit")
+	}
+}
+
+func TestMultiNetworkPolicyWithATypoIsolatesItsInterfaces(t *testing.T) {
+	l := newLab(t, nil)
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5", "net1 red 10.6.0.5", "net2 blue 10.7.0.5"))
+	p := &npwg.MultiNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", Annotations: map[string]string{policy.AnnotationFor: "red"}}}
+	p.Spec = fromBlocks("db", "10.6.0.0/33", "10.6.1.0/24")
+	l.Put(multiPolicies, p)
+	l.eventually("the interface is isolated", not(l.from("db", "net1", "10.6.0.9")))
+	if !l.permits("db", "net1", policy.Ingress, "10.6.1.9", 80) {
+		t.Error("the valid peer is denied")
+	}
+	if !l.permits("db", "net2", policy.Ingress, "10.6.0.9", 80) || !l.permits("db", "eth0", policy.Ingress, "10.6.0.9", 80) {
+		t.Error("an interface on another network is isolated")
+	}
+	if len(l.Invalid()) != 1 {
+		t.Errorf("invalid: %q", l.Invalid())
+	}
+}
