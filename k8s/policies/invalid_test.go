@@ -1,10 +1,12 @@
 package policies_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 
 	"github.com/weftnet/weft/k8s/api/npwg"
@@ -146,5 +148,67 @@ func TestMultiNetworkPolicyWithATypoIsolatesItsInterfaces(t *testing.T) {
 	}
 	if len(l.Invalid()) != 1 {
 		t.Errorf("invalid: %q", l.Invalid())
+	}
+}
+
+// Nothing but the definition of the kind validates a MultiNetworkPolicy. One that cannot be read hides no other one, and denies.
+func TestUnreadableMultiNetworkPolicyHidesNoOther(t *testing.T) {
+	const good = `{"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"], "ingress": [{"ports": [{"port": 80}]}]}`
+	for _, tt := range []struct {
+		what, spec  string
+		permits     bool // TCP port 80 to the selected pod
+		isOtherOpen bool // the other pod of the namespace
+		isInvalid   bool
+	}{
+		{"valid", good, true, true, false},
+		{"no spec", `null`, false, false, false},
+		{"a rule of another type", `{"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"], "ingress": ["x", {"ports": [{"port": 80}]}]}`, true, true, true},
+		{"a port out of range", `{"podSelector": {"matchLabels": {"app": "db"}}, "ingress": [{"ports": [{"port": 99999999999}]}]}`, false, true, true},
+		{"an unknown field of a rule", `{"podSelector": {"matchLabels": {"app": "db"}}, "ingress": [{"form": []}]}`, false, true, true},
+		{"rules that are not a list", `{"podSelector": {"matchLabels": {"app": "db"}}, "ingress": {}}`, false, true, true},
+		{"types that are not a list", `{"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": "Ingress", "ingress": [{}]}`, false, true, true},
+		{"a selector of another type", `{"podSelector": "app=db", "ingress": [{}]}`, false, false, true},
+		{"an unknown field of the spec", `{"podSelecter": {"matchLabels": {"app": "db"}}, "ingress": [{}]}`, false, false, true},
+		{"a spec of another type", `"x"`, false, false, true},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			l := newLab(t, nil)
+			put := func(name, spec string) {
+				o := &unstructured.Unstructured{}
+				text := `{"apiVersion": "k8s.cni.cncf.io/v1beta1", "kind": "MultiNetworkPolicy", "spec": ` + spec + `}`
+				if err := json.Unmarshal([]byte(text), &o.Object); err != nil {
+					t.Fatal(err)
+				}
+				o.SetNamespace("a")
+				o.SetName(name)
+				o.SetAnnotations(map[string]string{policy.AnnotationFor: "red"})
+				l.Put(multiPolicies, o)
+			}
+			put("tried", tt.spec)
+			put("witness", `{"podSelector": {"matchLabels": {"app": "witness"}}}`)
+			for _, name := range []string{"db", "other", "witness"} {
+				l.pod(name, "n1", "10.1.0.5", nil)
+			}
+			l.run()
+			for _, name := range []string{"db", "other", "witness"} {
+				l.admit(attachment(name, "net1 red 10.6.0.5"))
+			}
+			if l.permits("witness", "net1", policy.Ingress, "192.0.2.1", 80) {
+				t.Error("another policy is not in force")
+			}
+			if got := l.permits("db", "net1", policy.Ingress, "192.0.2.1", 80); got != tt.permits {
+				t.Errorf("permitted %t, want %t", got, tt.permits)
+			}
+			if l.permits("db", "net1", policy.Ingress, "192.0.2.1", 81) {
+				t.Error("the selected pod is not isolated")
+			}
+			if got := l.permits("other", "net1", policy.Ingress, "192.0.2.1", 81); got != tt.isOtherOpen {
+				t.Errorf("the other pod is open: %t, want %t", got, tt.isOtherOpen)
+			}
+			if isInvalid := len(l.Invalid()) == 1; isInvalid != tt.isInvalid {
+				t.Errorf("invalid: %q", l.Invalid())
+			}
+			t.Log(l.Invalid())
+		})
 	}
 }

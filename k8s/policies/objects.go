@@ -120,7 +120,11 @@ func (p *Policies) refreshMulti(key string) {
 		p.drop(id)
 		return
 	}
-	p.put(policy.OfMultiNetworkPolicy(o, &o.Spec))
+	converted, err := policy.OfMultiNetworkPolicy(o, &o.Spec)
+	if len(o.Unreadable) > 0 { // then parts of the spec are invalid
+		err = &policy.InvalidError{Policy: id, Reasons: o.Unreadable}
+	}
+	p.put(converted, err)
 }
 
 func (p *Policies) refreshAdmin(name string) {
