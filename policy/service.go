@@ -61,6 +61,9 @@ func (e *Engine) servicesChanged() {
 // address, and only the rules about pods may decide.
 func (e *Engine) isPod(f Frontend) bool { return f.External && e.addresses[f.Address] > 0 }
 
+// HasPodAt reports whether other pods reach a known pod by an address.
+func (e *Engine) HasPodAt(a netip.Addr) bool { return e.addresses[a] > 0 }
+
 // countAddresses adds the addresses by which other pods reach a pod to those of all pods, or removes them if n is -1. If a Service has one of
 // them, the rules of pods change.
 func (e *Engine) countAddresses(p *Pod, n int) {

@@ -174,6 +174,10 @@ func (p *Policies) shown(id policy.ID, uid string) (*corev1.Pod, bool) {
 	return o, known && (uid == "" || string(o.UID) == uid || o.Annotations[mirror] == uid)
 }
 
+func hasEnded(o *corev1.Pod) bool {
+	return o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed
+}
+
 // refresh gives the current state of a pod to the engine.
 func (p *Policies) refresh(id policy.ID) {
 	attachments := slices.Collect(maps.Values(p.attached[id]))
@@ -183,8 +187,7 @@ func (p *Policies) refresh(id policy.ID) {
 		uid = attachments[n-1].Pod.UID
 	}
 	o, known := p.shown(id, uid)
-	hasEnded := known && (o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed)
-	if !known || hasEnded || o.Spec.HostNetwork {
+	if !known || hasEnded(o) || o.Spec.HostNetwork {
 		if _, was := p.engine.ListsOf(id); was && p.attached[id] != nil {
 			p.pending[id] = true // closed from now on
 		}
@@ -234,11 +237,7 @@ func podOf(o *corev1.Pod, attachments []*pod.Attachment) policy.Pod {
 // network-status.
 func announced(o *corev1.Pod) []policy.Interface {
 	main := policy.Interface{Name: mainInterface, Main: true, Networks: []string{policy.DefaultNetwork}}
-	for _, ip := range o.Status.PodIPs {
-		if a, err := policy.ParseAddress(ip.IP); err == nil {
-			main.Addresses = append(main.Addresses, a)
-		}
-	}
+	main.Addresses = podAddresses(o)
 	list := []policy.Interface{main}
 	var others []struct {
 		Name      string       `json:"name"`

@@ -30,9 +30,12 @@ import (
 type Config struct {
 	Node      string // name of this node
 	Client    *client.Client
-	Protected Protected     // what pods may not contact
-	Question  time.Duration // bounds a request that a pod waits for; default 3 s
-	Log       *slog.Logger
+	Protected Protected // what pods may not contact
+	// TrustExternalIPs makes the external IPs of Services addresses of the Services. Without it the rules about the plain addresses decide: any
+	// user who may create Services chooses external IPs.
+	TrustExternalIPs bool
+	Question         time.Duration // bounds a request that a pod waits for; default 3 s
+	Log              *slog.Logger
 }
 
 // Policies has the rules of this node's pods. Its methods may be called from any goroutine.
@@ -59,6 +62,7 @@ type Policies struct {
 
 	withoutClients []string // why endpoints of Services do not see the clients of a family
 
+	departed  departed
 	deniedNow []policy.Denied
 	attached  map[policy.ID]map[pod.Key]*pod.Attachment // of this node
 	asked     map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
@@ -86,8 +90,9 @@ func New(c Config) *Policies {
 func (p *Policies) watch() {
 	g, c := p.watches, p.config.Client
 	p.pods = informer.Add(g, "pods of all nodes", c.Pods(""), informer.Options[*corev1.Pod]{
-		Lighten: lightenPod, Same: samePod, Changed: p.on(func(key string) { p.refresh(idOf(key)) }),
+		Lighten: lightenPod, Same: samePod,
 	})
+	p.pods.OnObject(func(o *corev1.Pod) { p.on(func(string) { p.refreshPod(o) })("") })
 	p.namespaces = informer.Add(g, "namespaces", c.Namespaces(), informer.Options[*corev1.Namespace]{
 		Lighten: lightenNamespace, Changed: p.on(p.refreshNamespace),
 	})
@@ -161,8 +166,8 @@ func (p *Policies) begin() {
 	refreshAll(p.multi, p.refreshMulti)
 	refreshAll(p.admin, p.refreshAdmin)
 	refreshAll(p.baseline, p.refreshBaseline)
-	refreshAll(p.services, p.refreshService)
 	refreshAll(p.pods, func(key string) { p.refresh(idOf(key)) })
+	refreshAll(p.services, p.refreshService) // endpoints depend on pods
 	p.synced = true
 	for id := range p.attached {
 		p.refresh(id)

@@ -396,7 +396,7 @@ func TestEgressPolicyPermitsTheServiceOfAnAllowedPod(t *testing.T) {
 
 // kube-proxy ignores these Services, so nothing replaces their addresses, which their owners choose.
 func TestServiceOfAnotherProxyOpensNothing(t *testing.T) {
-	l := newLab(t, nil)
+	l := newLab(t, func(c *policies.Config) { c.TrustExternalIPs = true })
 	l.policy("p", networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Egress"}, Egress: []networkingv1.NetworkPolicyEgressRule{{
 		To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}},
 	}}})

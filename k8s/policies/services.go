@@ -1,7 +1,6 @@
 package policies
 
 import (
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,8 +11,11 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// byService is the index of EndpointSlices by "namespace/name" of their Service.
-const byService = "service"
+// Indexes of EndpointSlices.
+const (
+	byService = "service" // by "namespace/name" of their Service
+	byPod     = "pod"     // by the UIDs of the pods of their endpoints
+)
 
 // watchServices adds the informers of Services and their endpoints.
 func (p *Policies) watchServices() {
@@ -25,6 +27,7 @@ func (p *Policies) watchServices() {
 		Labels: discoveryv1.LabelServiceName, Lighten: lightenSlice,
 	})
 	p.slices.Index(byService, func(o *discoveryv1.EndpointSlice) []string { return []string{serviceOf(o)} })
+	p.slices.Index(byPod, podsOf)
 	p.slices.OnObject(func(o *discoveryv1.EndpointSlice) { p.on(p.refreshService)(serviceOf(o)) })
 }
 
@@ -48,20 +51,12 @@ func lightenService(o *corev1.Service) *corev1.Service {
 			metav1.SetMetaDataLabel(&light.ObjectMeta, label, value)
 		}
 	}
-	light.Spec.ClusterIPs, light.Spec.ExternalIPs, light.Spec.Ports = o.Spec.ClusterIPs, o.Spec.ExternalIPs, o.Spec.Ports
+	light.Spec.ClusterIPs = o.Spec.ClusterIPs
+	light.Spec.ExternalIPs = o.Spec.ExternalIPs
+	light.Spec.Ports = o.Spec.Ports
+	light.Spec.InternalTrafficPolicy = o.Spec.InternalTrafficPolicy
+	light.Spec.ExternalTrafficPolicy = o.Spec.ExternalTrafficPolicy
 	light.Status.LoadBalancer = o.Status.LoadBalancer
-	return light
-}
-
-func lightenSlice(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	light := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
-		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-		Labels: map[string]string{discoveryv1.LabelServiceName: o.Labels[discoveryv1.LabelServiceName]},
-	}}
-	light.Ports = o.Ports
-	for _, e := range o.Endpoints {
-		light.Endpoints = append(light.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses})
-	}
 	return light
 }
 
@@ -73,60 +68,44 @@ func (p *Policies) refreshService(key string) {
 		return
 	}
 	s := policy.Service{Name: key}
-	addresses := slices.Concat(o.Spec.ClusterIPs, o.Spec.ExternalIPs) // the cluster IPs come first
-	for _, i := range o.Status.LoadBalancer.Ingress {
-		// kube-proxy does not replace the address of a load balancer of mode Proxy: the packets go to the load balancer itself.
-		if i.IPMode == nil || *i.IPMode != corev1.LoadBalancerIPModeProxy {
-			addresses = append(addresses, i.IP)
-		}
-	}
-	endpoints := p.slices.ByIndex(byService, key)
-	for n, text := range addresses {
-		a, err := policy.ParseAddress(text)
-		if err != nil {
-			continue // "None", or a load balancer with a name only
-		}
+	for _, at := range p.frontendsOf(o) {
 		for _, port := range o.Spec.Ports {
 			protocol, err := policy.ParseProtocol(string(port.Protocol))
 			if err != nil || port.Port < 1 || port.Port > 65535 {
 				continue
 			}
-			f := policy.Frontend{Address: a, Protocol: protocol, Port: uint16(port.Port), External: n >= len(o.Spec.ClusterIPs)}
-			f.Backends = backendsOf(endpoints, port.Name, a.Is4())
+			f := at
+			f.Protocol = protocol
+			f.Port = uint16(port.Port)
+			f.Backends = p.backendsOf(o, port.Name, f.Address.Is4())
 			s.Frontends = append(s.Frontends, f)
 		}
 	}
 	p.engine.SetService(s)
 }
 
-// backendsOf lists the endpoints of a port of one family, in order.
-func backendsOf(endpoints []*discoveryv1.EndpointSlice, port string, is4 bool) []netip.AddrPort {
-	var list []netip.AddrPort
-	for _, o := range endpoints {
-		for _, x := range o.Ports {
-			name := ""
-			if x.Name != nil {
-				name = *x.Name
-			}
-			if name != port || x.Port == nil || *x.Port < 1 || *x.Port > 65535 {
-				continue
-			}
-			for _, a := range endpointAddresses(o, is4) {
-				list = append(list, netip.AddrPortFrom(a, uint16(*x.Port)))
-			}
+// frontendsOf lists the addresses of a Service that the API server or a controller assigned. The external IPs are its owner's choice, and any
+// user who may create Services could make an address denied for others: these count only if the administrator says so.
+func (p *Policies) frontendsOf(o *corev1.Service) []policy.Frontend {
+	var list []policy.Frontend
+	add := func(text string, isExternal bool) {
+		a, err := policy.ParseAddress(text)
+		if err == nil { // else "None", or a load balancer with a name only
+			list = append(list, policy.Frontend{Address: a, External: isExternal})
 		}
 	}
-	slices.SortFunc(list, netip.AddrPort.Compare)
-	return slices.Compact(list)
-}
-
-// endpointAddresses lists the addresses of one family in a slice of endpoints.
-func endpointAddresses(o *discoveryv1.EndpointSlice, is4 bool) (list []netip.Addr) {
-	for _, e := range o.Endpoints {
-		for _, text := range e.Addresses {
-			if a, err := policy.ParseAddress(text); err == nil && a.Is4() == is4 {
-				list = append(list, a)
-			}
+	for _, text := range o.Spec.ClusterIPs {
+		add(text, false)
+	}
+	if p.config.TrustExternalIPs {
+		for _, text := range o.Spec.ExternalIPs {
+			add(text, true)
+		}
+	}
+	for _, i := range o.Status.LoadBalancer.Ingress {
+		// kube-proxy does not replace the address of a load balancer of mode Proxy: the packets go to the load balancer itself.
+		if i.IPMode == nil || *i.IPMode != corev1.LoadBalancerIPModeProxy {
+			add(i.IP, true)
 		}
 	}
 	return list
