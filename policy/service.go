@@ -19,7 +19,7 @@ type Frontend struct {
 	Address  netip.Addr
 	Protocol uint8
 	Port     uint16
-	External bool // an external IP or a load balancer's address: users may choose any
+	External bool // an external IP or a load balancer's address: it may be any
 	Backends []netip.AddrPort
 }
 
