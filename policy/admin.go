@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -117,7 +118,38 @@ func (c *adminConversion) add(d Direction, n int, o adminRule) {
 	case c.isSubjectUnsure:
 		r.Action = Deny
 	}
-	c.Rules[d] = append(c.Rules[d], r)
+	c.Rules[d] = append(c.Rules[d], r.ofUnknown()...)
+}
+
+// ofUnknown returns the rule, and what it means for pods of namespaces whose labels are not known: they are denied if they may be denied, or
+// if the rule may leave them to other policies, and not allowed.
+func (r *Clause) ofUnknown() []Clause {
+	switch r.Action {
+	case Deny:
+		return []Clause{r.reading(alsoUnknown)}
+	case Pass:
+		denied := r.reading(onlyUnknown)
+		denied.Action = Deny
+		denied.Name += " (of a namespace that is not known yet)"
+		denied.Peers = slices.DeleteFunc(denied.Peers, func(p Peer) bool { return p.Pods == nil || p.Pods.unknown != onlyUnknown })
+		if len(denied.Peers) > 0 {
+			return []Clause{denied, *r}
+		}
+	}
+	return []Clause{*r}
+}
+
+// reading returns a copy of the rule whose selectors read unknown namespaces otherwise.
+func (r *Clause) reading(u unknownNamespaces) Clause {
+	is := *r
+	is.Peers = slices.Clone(r.Peers)
+	for n, p := range is.Peers {
+		if p.Pods != nil {
+			s := p.Pods.with(u)
+			is.Peers[n].Pods = &s
+		}
+	}
+	return is
 }
 
 // ofAction parses the action of a rule of a kind of policy. An unknown action is read as Deny.

@@ -336,6 +336,43 @@ func TestDamagedPolicyPermitsNothingMore(t *testing.T) {
 	}
 }
 
+// Until a watch has shown a namespace, the pods of other namespaces are permitted no more than afterwards, whatever labels it has.
+func TestUnknownNamespacePermitsNothingMore(t *testing.T) {
+	seed := seedOf(t)
+	closed := 0
+	for n := range *policyWorlds {
+		d := dice{rand.New(rand.NewPCG(seed, uint64(n)))}
+		w := d.world(t)
+		late := pick(d, "x", "y", "z")
+		w.namespaces[late] = d.labels()
+		known, unknown := NewEngine(Config{}), NewEngine(Config{})
+		w.fill(t, known)
+		w.fill(t, unknown)
+		unknown.DeleteNamespace(late)
+		known.Compile()
+		unknown.Compile()
+		was, is := known.Lists(), unknown.Lists()
+		for range 60 {
+			k := d.packet(w)
+			if !k.pod.Local || k.pod.Namespace == late {
+				continue
+			}
+			want, _ := evaluate(was, k)
+			got, why := evaluate(is, k)
+			if want && !got {
+				closed++
+			}
+			if got && !want {
+				t.Fatalf("cluster %d: without the labels of namespace %s, %s of %s on %s with %s, protocol %d port %d is permitted (%s)\n%s",
+					n, late, k.direction, k.pod, k.nic.Name, k.remote, k.protocol, k.port, why, show(w))
+			}
+		}
+	}
+	if closed == 0 {
+		t.Error("no unknown namespace denied anything")
+	}
+}
+
 func TestAddressesAreParsedAsTheAPIServerDoes(t *testing.T) {
 	for text, want := range map[string]string{
 		"010.9.0.0/16": "10.9.0.0/16", "10.9.0.0/016": "10.9.0.0/16", "::ffff:10.9.0.0/112": "10.9.0.0/16", "10.9.3.7/16": "10.9.0.0/16",

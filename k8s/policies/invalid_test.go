@@ -2,8 +2,10 @@ package policies_test
 
 import (
 	"encoding/json"
+	"net/netip"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -149,6 +151,54 @@ func TestMultiNetworkPolicyWithATypoIsolatesItsInterfaces(t *testing.T) {
 	if len(l.Invalid()) != 1 {
 		t.Errorf("invalid: %q", l.Invalid())
 	}
+}
+
+// A rule that selects namespaces without a label does not allow pods of a namespace whose labels no watch has shown, and its own pods are closed.
+func TestNamespaceThatIsNotKnownYetIsNotAllowed(t *testing.T) {
+	l := newLab(t, nil)
+	spec := onlyFrom("db", "x")
+	spec.Ingress[0].From = []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "restricted", Operator: metav1.LabelSelectorOpDoesNotExist}},
+	}}}
+	l.policy("p", spec)
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	late := func(o *corev1.Pod) { o.Namespace = "late" }
+	l.pod("stranger", "n2", "10.1.1.77", late)
+	l.pod("own", "n1", "10.1.0.6", late)
+	l.pod("seen", "n2", "10.1.1.78", nil) // of namespace a, without the label: permitted
+	l.eventually("a pod of a known namespace is permitted", l.from("db", "eth0", "10.1.1.78"))
+	if l.from("db", "eth0", "10.1.1.77")() {
+		t.Error("a pod of the unknown namespace is permitted")
+	}
+	own := attachment("own", "eth0 default 10.1.0.6")
+	own.Pod.Namespace = "late"
+	isOpen := func() bool {
+		for name, rules := range l.Changed(nodeLink) {
+			l.rules[name] = rules
+		}
+		list := l.rules["late/own"]["eth0"][policy.Ingress]
+		return list == nil || list.Decide(netip.MustParseAddr("10.1.1.78"), policy.TCP, 80).Action == policy.Allow
+	}
+	if l.admit(own); isOpen() {
+		t.Error("a pod of this node in the unknown namespace is open")
+	}
+	namespace := func(labels map[string]string) {
+		l.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "late", Labels: labels}})
+	}
+	namespace(map[string]string{"restricted": "yes"})
+	l.eventually("the pod of this node is open when its namespace is known", isOpen)
+	if l.from("db", "eth0", "10.1.1.77")() {
+		t.Error("a pod of the restricted namespace is permitted")
+	}
+	namespace(nil)
+	l.eventually("a pod is permitted when its namespace does not have the label", l.from("db", "eth0", "10.1.1.77"))
+	l.Remove("namespaces", "", "late")
+	l.eventually("the pod of this node is closed without its namespace", not(isOpen))
+	l.eventually("a pod is denied without its namespace", not(l.from("db", "eth0", "10.1.1.77")))
+	namespace(nil)
+	l.eventually("all is open again", func() bool { return isOpen() && l.from("db", "eth0", "10.1.1.77")() })
 }
 
 // Nothing but the definition of the kind validates a MultiNetworkPolicy. One that cannot be read hides no other one, and denies.

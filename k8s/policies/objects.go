@@ -88,10 +88,22 @@ func addressesOf(n *corev1.Node) []netip.Prefix {
 }
 
 func (p *Policies) refreshNamespace(name string) {
-	if o, known := p.namespaces.One(name); known {
+	o, known := p.namespaces.One(name)
+	if known {
 		p.engine.SetNamespace(name, o.Labels)
 	} else {
 		p.engine.DeleteNamespace(name)
+	}
+	if known == p.shownNamespaces[name] {
+		return
+	}
+	if p.shownNamespaces[name] = known; !known {
+		delete(p.shownNamespaces, name)
+	}
+	for id := range p.attached {
+		if id.Namespace == name {
+			p.pending[id] = true // closed from now on, or not any more
+		}
 	}
 }
 

@@ -62,12 +62,14 @@ type Policies struct {
 
 	withoutClients []string // why endpoints of Services do not see the clients of a family
 
-	departed  departed
-	deniedNow []policy.Denied
-	attached  map[policy.ID]map[pod.Key]*pod.Attachment // of this node
-	asked     map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
-	pending   map[policy.ID]bool                        // attached pods with other rules since the last call of Changed
-	invalid   map[policy.Ref]string                     // what is invalid about a policy, as logged
+	departed departed
+
+	shownNamespaces map[string]bool
+	deniedNow       []policy.Denied
+	attached        map[policy.ID]map[pod.Key]*pod.Attachment // of this node
+	asked           map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
+	pending         map[policy.ID]bool                        // attached pods with other rules since the last call of Changed
+	invalid         map[policy.Ref]string                     // what is invalid about a policy, as logged
 }
 
 // New knows no object. It sends nothing before Run.
@@ -79,7 +81,7 @@ func New(c Config) *Policies {
 	p := &Policies{
 		config: c, changed: make(chan struct{}, 1), clients: make(chan struct{}), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
 		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]*corev1.Pod), pending: make(map[policy.ID]bool),
-		invalid: make(map[policy.Ref]string),
+		invalid: make(map[policy.Ref]string), shownNamespaces: make(map[string]bool),
 	}
 	p.watch()
 	p.watchServices()
@@ -334,10 +336,10 @@ func (p *Policies) compile() {
 	}
 }
 
-// rulesOf returns the rules of an attached pod. A pod that is not known is closed.
+// rulesOf returns the rules of an attached pod. A pod that is not known is closed, and one in a namespace whose labels are not known.
 func (p *Policies) rulesOf(id policy.ID) map[string]policy.Lists {
 	lists, known := p.engine.ListsOf(id)
-	if p.synced && known {
+	if p.synced && known && p.shownNamespaces[id.Namespace] {
 		return lists
 	}
 	closed := make(map[string]policy.Lists)
