@@ -186,19 +186,40 @@ func (p *Policies) shown(id policy.ID, uid string) (*corev1.Pod, bool) {
 	return o, known && (uid == "" || string(o.UID) == uid || o.Annotations[mirror] == uid)
 }
 
+// newestOf lists the attachments of the newest pod of a name, by age. The sandbox of its predecessor may still be there.
+func (p *Policies) newestOf(id policy.ID) []*pod.Attachment {
+	all := slices.Collect(maps.Values(p.attached[id]))
+	slices.SortFunc(all, func(a, b *pod.Attachment) int { return a.Created.Compare(b.Created) })
+	if len(all) == 0 {
+		return nil
+	}
+	uid := all[len(all)-1].Pod.UID
+	return slices.DeleteFunc(all, func(a *pod.Attachment) bool { return a.Pod.UID != uid })
+}
+
+// uidOf returns the UID of the pod of attachments; "" if it is not known. If the runtime did not pass it, it is that of the pod that the API
+// server had at the ADD: a watch may show its predecessor.
+func (p *Policies) uidOf(id policy.ID, attachments []*pod.Attachment) string {
+	if len(attachments) == 0 {
+		return ""
+	}
+	if uid := attachments[0].Pod.UID; uid != "" {
+		return uid
+	}
+	if o, wasAsked := p.asked[id]; wasAsked {
+		return string(o.UID)
+	}
+	return ""
+}
+
 func hasEnded(o *corev1.Pod) bool {
 	return o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed
 }
 
 // refresh gives the current state of a pod to the engine.
 func (p *Policies) refresh(id policy.ID) {
-	attachments := slices.Collect(maps.Values(p.attached[id]))
-	slices.SortFunc(attachments, func(a, b *pod.Attachment) int { return a.Created.Compare(b.Created) })
-	uid := ""
-	if n := len(attachments); n > 0 {
-		uid = attachments[n-1].Pod.UID
-	}
-	o, known := p.shown(id, uid)
+	attachments := p.newestOf(id)
+	o, known := p.shown(id, p.uidOf(id, attachments))
 	if !known || hasEnded(o) || o.Spec.HostNetwork {
 		if _, was := p.engine.ListsOf(id); was && p.attached[id] != nil {
 			p.pending[id] = true // closed from now on

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -230,7 +231,8 @@ func idOf(key string) policy.ID {
 	return policy.ID{Namespace: namespace, Name: name}
 }
 
-// Learn reads the pod of an ADD from the API server, if no watch has shown it. Without an answer the pod is closed until a watch shows it.
+// Learn reads the pod of an ADD from the API server, if no watch has shown it, or if the watch may have shown its predecessor: without the UID
+// they cannot be told apart. Without an answer the pod is closed until a watch shows it.
 func (p *Policies) Learn(ctx context.Context, id pod.ID) {
 	if id.IsZero() {
 		return
@@ -239,7 +241,7 @@ func (p *Policies) Learn(ctx context.Context, id pod.ID) {
 	p.mu.Lock()
 	_, known := p.shown(own, id.UID)
 	p.mu.Unlock()
-	if known {
+	if known && id.UID != "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.Question)
@@ -339,16 +341,21 @@ func (p *Policies) compile() {
 // rulesOf returns the rules of an attached pod. A pod that is not known is closed, and one in a namespace whose labels are not known.
 func (p *Policies) rulesOf(id policy.ID) map[string]policy.Lists {
 	lists, known := p.engine.ListsOf(id)
-	if p.synced && known && p.shownNamespaces[id.Namespace] {
-		return lists
-	}
-	closed := make(map[string]policy.Lists)
+	isOpen := p.synced && known && p.shownNamespaces[id.Namespace]
+	newest := p.newestOf(id)
+	rules := make(map[string]policy.Lists)
 	for _, a := range p.attached[id] {
+		if isOpen && a.Pod.UID == newest[0].Pod.UID {
+			continue
+		}
 		for _, i := range a.Interfaces {
-			closed[i.Name] = policy.Closed(p.node)
+			rules[i.Name] = policy.Closed(p.node)
 		}
 	}
-	return closed
+	if isOpen {
+		maps.Copy(rules, lists) // an interface of a predecessor may have the same name
+	}
+	return rules
 }
 
 // setNode sets the addresses by which the node reaches its pods: those of its link to the dataplane, and its own.
