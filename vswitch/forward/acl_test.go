@@ -42,9 +42,14 @@ func guardRules(tb testing.TB) []ACLRule {
 		if r.Family == wire.IP6 {
 			all = netip.MustParsePrefix("::/0")
 		}
-		for p := r.Protocols.First; p <= r.Protocols.Last; p++ {
-			rules = append(rules, ACLRule{Permit: r.Permit, Source: all, Destination: all, Protocol: uint8(p),
-				Sources: PortRange(r.Sources), Destinations: PortRange(r.Destinations)})
+		if len(r.Ports) == 0 {
+			rules = append(rules, ACLRule{Permit: r.Permit, Source: all, Destination: all})
+		}
+		for _, x := range r.Ports {
+			for p := x.Protocols.First; p <= x.Protocols.Last; p++ {
+				rules = append(rules, ACLRule{Permit: r.Permit, Source: all, Destination: all, Protocol: uint8(p),
+					Sources: PortRange(x.Sources), Destinations: PortRange(x.Destinations)})
+			}
 		}
 	}
 	return rules

@@ -86,14 +86,16 @@ func (l *l2fib) learn(br *bridge, in *iface, key macKey) reason {
 	}
 	e := l.macs.find(key)
 	if e == nil {
-		l.drops[statLearned].Add(1)
-		l.add(macEntry{key, in.index, l.seconds})
-		l.announce(key, in.index)
+		if l.add(macEntry{key, in.index, l.seconds}, in) {
+			l.drops[statLearned].Add(1)
+			l.announce(key, in.index)
+		}
 		return noDrop
 	}
 	if e.out != in.index {
+		l.macs.move(e, in.index)
+		e.seen = l.seconds
 		l.drops[statMoved].Add(1)
-		e.out, e.seen = in.index, l.seconds
 		l.announce(key, in.index)
 		return noDrop
 	}
@@ -118,10 +120,17 @@ func (l *l2fib) isCurrent(br *bridge, in *iface, key macKey) bool {
 	return e != nil && e.out == in.index && e.seen == l.seconds
 }
 
-func (l *l2fib) add(e macEntry) {
-	if !l.macs.add(e) {
+// add adds an entry for a new MAC of an interface; false if limits do not permit it.
+func (l *l2fib) add(e macEntry, of *iface) bool {
+	most := int32(maxLearnedOn)
+	if of.l2.splitHorizon != 0 {
+		most = maxLearnedInBridge // a tunnel has the MACs of all pods of a node
+	}
+	added := l.macs.add(e, most)
+	if !added {
 		l.drops[statTableFull].Add(1)
 	}
+	return added
 }
 
 // lookupMAC returns the interface behind a MAC. Learned entries take precedence over configured ones that are not static.
@@ -143,6 +152,10 @@ const (
 	maxLearned = 1 << (macOrder - 1)
 	// maxLearnedInBridge limits the MACs of a bridge domain, so that one domain with a MAC flood does not fill the table.
 	maxLearnedInBridge = maxLearned / 2
+	// maxLearnedOn limits the MACs of an interface other than a tunnel, so that one pod with a MAC flood does not fill its bridge domain.
+	maxLearnedOn = 1024
+	// roomSearch is the number of entries that are examined to find one to replace: of the 1024 entries of an interface eight, on average.
+	roomSearch = 256
 	// sweepPerSecond is the number of entries that are checked for expiry each second: the table takes half a minute.
 	sweepPerSecond = 1 << (macOrder - 5)
 )
@@ -187,11 +200,13 @@ type macTable struct {
 	seed     uint64
 	count    int
 	byBridge [maxBridges + 1]int32
-	sweepAt  int // next entry to sweep
+	byOut    map[uint32]int32 // by interface
+	sweepAt  int              // next entry to sweep
+	roomAt   int              // next entry to examine for replacement
 }
 
 func newMACTable() *macTable {
-	return &macTable{entries: make([]macEntry, 1<<macOrder), seed: rand.Uint64()}
+	return &macTable{entries: make([]macEntry, 1<<macOrder), seed: rand.Uint64(), byOut: make(map[uint32]int32)}
 }
 
 func (t *macTable) hash(k macKey) int {
@@ -213,20 +228,83 @@ func (t *macTable) find(k macKey) *macEntry {
 	}
 }
 
-// add adds an entry for a new key; false if the table is full.
-func (t *macTable) add(e macEntry) bool {
-	n := &t.byBridge[e.key.slot()]
-	if t.count >= maxLearned || *n >= maxLearnedInBridge {
+// add adds an entry for a new key, if its interface has less than most. At a limit the entry replaces one of the interface with most entries,
+// so that a MAC flood costs the interfaces of the flood their entries, and no other one. It returns false if there is none to replace.
+func (t *macTable) add(e macEntry, most int32) bool {
+	slot := e.key.slot()
+	competes := func(*macEntry) bool { return true }
+	switch {
+	case t.byOut[e.out] >= most:
+		competes = func(o *macEntry) bool { return o.out == e.out }
+	case t.byBridge[slot] >= maxLearnedInBridge:
+		competes = func(o *macEntry) bool { return o.key.slot() == slot }
+	case t.count < maxLearned:
+		t.insert(e)
+		return true
+	}
+	if !t.makeRoom(e.out, competes) {
 		return false
 	}
+	t.insert(e)
+	return true
+}
+
+// makeRoom removes an entry for one of an interface. Of the examined entries that compete it is one of the interface with most entries, and of
+// these the oldest.
+func (t *macTable) makeRoom(out uint32, competes func(*macEntry) bool) bool {
+	victim := -1
+	for range roomSearch {
+		t.roomAt = (t.roomAt + 1) % len(t.entries)
+		e := &t.entries[t.roomAt]
+		if e.key == 0 || !competes(e) {
+			continue
+		}
+		if victim < 0 || t.isBetterVictim(e, &t.entries[victim]) {
+			victim = t.roomAt
+		}
+	}
+	if victim < 0 {
+		return false
+	}
+	if of := t.entries[victim].out; of != out && t.byOut[of] <= t.byOut[out] {
+		return false
+	}
+	t.removeAt(victim)
+	return true
+}
+
+func (t *macTable) isBetterVictim(a, b *macEntry) bool {
+	if more, less := t.byOut[a.out], t.byOut[b.out]; more != less {
+		return more > less
+	}
+	return a.seen < b.seen
+}
+
+// insert adds an entry.
+func (t *macTable) insert(e macEntry) {
 	i := t.hash(e.key)
 	for t.entries[i].key != 0 {
 		i = (i + 1) % len(t.entries)
 	}
 	t.entries[i] = e
 	t.count++
-	*n++
-	return true
+	t.byBridge[e.key.slot()]++
+	t.byOut[e.out]++
+}
+
+// move changes the interface of an entry.
+func (t *macTable) move(e *macEntry, out uint32) {
+	t.leave(e.out)
+	t.byOut[out]++
+	e.out = out
+}
+
+// leave counts one entry less for an interface.
+func (t *macTable) leave(out uint32) {
+	t.byOut[out]--
+	if t.byOut[out] == 0 {
+		delete(t.byOut, out)
+	}
 }
 
 // remove removes the entry of k and reports whether it existed.
@@ -243,6 +321,7 @@ func (t *macTable) remove(k macKey) bool {
 // removeAt removes an entry and closes the gap with entries that probed past it.
 func (t *macTable) removeAt(gap int) {
 	t.byBridge[t.entries[gap].key.slot()]--
+	t.leave(t.entries[gap].out)
 	t.count--
 	size := len(t.entries)
 	for i := (gap + 1) % size; t.entries[i].key != 0; i = (i + 1) % size {
@@ -416,8 +495,12 @@ func (l *l2fib) applyUpdates() {
 
 func (l *l2fib) apply(s macUpdate) {
 	if e := l.macs.find(s.key); e != nil {
-		e.out, e.seen = s.out, l.seconds
-	} else if l.snapshot.bridge(s.key.slot()) != nil {
-		l.add(macEntry{s.key, s.out, l.seconds})
+		l.macs.move(e, s.out)
+		e.seen = l.seconds
+		return
+	}
+	of := l.snapshot.iface(s.out)
+	if of != nil && l.snapshot.bridge(s.key.slot()) != nil {
+		l.add(macEntry{s.key, s.out, l.seconds}, of)
 	}
 }

@@ -114,28 +114,87 @@ func TestConfiguredMACs(t *testing.T) {
 	}
 }
 
-func TestFullBridgeLeavesRoomForOthers(t *testing.T) {
-	s := newSegment(t, plain(1, 1, 2), plain(2, 3, 4))
-	for n := range maxLearnedInBridge + 10 {
-		if got := s.reached(1, frame.MAC{6, 0, 0, byte(n >> 16), byte(n >> 8), byte(n)}, host(9)); len(got) != 1 {
-			t.Fatalf("frame %d reached %v", n, got)
+// A pod sends frames from thousands of MACs. Unicast to other members of its network, those that come later included, reaches them alone.
+func TestMACFloodCostsOnlyItsInterface(t *testing.T) {
+	s := newSegment(t, plain(1, 1, 2, 3), plain(2, 4))
+	const flood = 9000
+	first := frame.MAC{6}
+	storm := func() {
+		for n := range flood {
+			s.reached(1, frame.MAC{6, 0, 0, byte(n >> 16), byte(n >> 8), byte(n)}, first)
 		}
 	}
-	if n := s.engine.Drops()["l2-learn/L2 not learned due to limit"]; n != 10 {
-		t.Errorf("%d not learned", n)
+	s.reached(2, host(2), frame.Broadcast)
+	storm()
+	if got := s.reached(3, host(3), host(2)); !slices.Equal(got, []uint32{2}) {
+		t.Errorf("a frame to a member that was there before the flood reached %v", got)
 	}
-	s.reached(4, host(2), frame.Broadcast)
+	storm()
+	if got := s.reached(2, host(2), host(3)); !slices.Equal(got, []uint32{3}) {
+		t.Errorf("a frame to a member that came during the flood reached %v", got)
+	}
+	s.reached(4, host(4), frame.Broadcast)
 	s.serve(func() {
-		if list := s.engine.LearnedMACs(2); len(list) != 1 {
-			t.Errorf("the other bridge learned %v", list)
+		learned := map[uint32]int{}
+		for _, m := range s.engine.LearnedMACs(0) {
+			learned[m.Interface]++
 		}
-		if n := len(s.engine.LearnedMACs(0)); n != maxLearnedInBridge+1 {
-			t.Errorf("%d in all", n)
+		if learned[1] > maxLearnedOn || learned[1] < maxLearnedOn/2 || learned[2] != 1 || learned[3] != 1 || learned[4] != 1 {
+			t.Errorf("learned are, by interface, %v", learned)
 		}
 		s.engine.FlushMACs(MACFilter{Bridge: 1, Interface: NoInterface})
 	})
 	if s.worker.l2.fib.macs.count != 1 {
 		t.Errorf("%d left after the flush", s.worker.l2.fib.macs.count)
+	}
+}
+
+// Many interfaces flood: a network and the whole table are full. An interface with few MACs learns and keeps them.
+func TestFullMACTableHasRoomForInterfacesWithFewMACs(t *testing.T) {
+	for name, bridges := range map[string]int{"a full bridge domain": 1, "a full table": 4} {
+		t.Run(name, func(t *testing.T) {
+			table := newMACTable()
+			n := 0
+			flood := func(frames int) {
+				for range frames {
+					n++
+					m := frame.MAC{6, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
+					slot := uint16(1 + n%bridges)
+					table.add(macEntry{macKeyOf(slot, m), uint32(100 + n%40), 1}, maxLearnedOn)
+				}
+			}
+			flood(3 * maxLearned)
+			if want := min(bridges*maxLearnedInBridge, maxLearned); table.count != want {
+				t.Fatalf("the flood has %d entries, want %d", table.count, want)
+			}
+			const few = 64
+			for i := range byte(few) {
+				if !table.add(macEntry{macKeyOf(1, host(i)), 1, 1}, maxLearnedOn) {
+					t.Fatalf("MAC %d is not learned", i)
+				}
+			}
+			flood(maxLearned)
+			for i := range byte(few) {
+				if e := table.find(macKeyOf(1, host(i))); e == nil || e.out != 1 {
+					t.Errorf("MAC %d is forgotten", i)
+				}
+			}
+			if table.count > maxLearned {
+				t.Errorf("the table has %d entries", table.count)
+			}
+		})
+	}
+}
+
+func TestTunnelMayHaveTheMACsOfANode(t *testing.T) {
+	b := plain(1, 1, 2)
+	b.Members[0].SplitHorizon = 1
+	s := newSegment(t, b)
+	for n := range 3 * maxLearnedOn {
+		s.reached(1, frame.MAC{6, 0, 0, byte(n >> 16), byte(n >> 8), byte(n)}, frame.Broadcast)
+	}
+	if n := s.worker.l2.fib.macs.byOut[1]; n != 3*maxLearnedOn {
+		t.Errorf("%d learned", n)
 	}
 }
 

@@ -32,8 +32,8 @@ func (t *macTable) step(r *rapid.T, model map[macKey]macEntry, k macKey) {
 	case 0, 1:
 		e := macEntry{k, rapid.Uint32Range(1, 4).Draw(r, "interface"), 0}
 		if old := t.find(k); old != nil {
-			*old = e
-		} else if !t.add(e) {
+			t.move(old, e.out)
+		} else if !t.add(e, maxLearnedOn) {
 			r.Fatal("no room")
 		}
 		model[k] = e
@@ -63,7 +63,8 @@ func (t *macTable) crowded(k macKey) macKey {
 func (k macKey) out() uint32 { return uint32(k)%4 + 1 }
 
 func (t *macTable) compare(r *rapid.T, model map[macKey]macEntry) {
-	n, byBridge := 0, map[uint16]int32{}
+	n := 0
+	byBridge, byOut := map[uint16]int32{}, map[uint32]int32{}
 	for i := range t.entries {
 		if t.entries[i].key != 0 {
 			n++
@@ -71,12 +72,16 @@ func (t *macTable) compare(r *rapid.T, model map[macKey]macEntry) {
 	}
 	for k, want := range model {
 		byBridge[k.slot()]++
+		byOut[want.out]++
 		if got := t.find(k); got == nil || *got != want {
 			r.Fatalf("%x: %+v, want %+v", k, got, want)
 		}
 	}
 	if n != len(model) || t.count != n {
 		r.Fatalf("%d entries and a count of %d, want %d", n, t.count, len(model))
+	}
+	if !maps.Equal(t.byOut, byOut) {
+		r.Fatalf("the interfaces have %v, want %v", t.byOut, byOut)
 	}
 	for slot, want := range byBridge {
 		if t.byBridge[slot] != want {
