@@ -213,6 +213,7 @@ func (c *Custom) Attach(l desired.Link) desired.Values {
 			BridgeDomain: c.Label, Interface: l.Object, AntiSpoofed: l.AntiSpoofed, Filtered: l.IsFiltered(), LinuxEnd: l.LinuxEnd(),
 		})
 		c.introduce(&v, l)
+		c.own(&v, l)
 	} else {
 		v = append(v, c.VRF.Attach(l, desired.FamiliesOf(c.Network.CIDRs))...)
 	}
@@ -244,6 +245,14 @@ func (c *Custom) introduce(v *desired.Values, l desired.Link) {
 	}
 	for _, p := range addresses {
 		v.Add(wire.NeighbourKey(c.Loopback, p.Addr()), wire.Neighbour{Interface: c.Loopback, Address: p.Addr(), MAC: l.PeerMAC})
+	}
+}
+
+// own adds a static entry for the MAC that Weft gave to a member. So no other member can take it over, and a MAC flood cannot push it out of
+// the table. A program in the pod may use further MACs: the dataplane learns these.
+func (c *Custom) own(v *desired.Values, l desired.Link) {
+	if l.HasMACs() && l.PeerMAC.IsUnicast() {
+		v.Add(wire.L2FIBKey(c.Label, l.PeerMAC), wire.L2FIB{BridgeDomain: c.Label, MAC: l.PeerMAC, Interface: l.Object})
 	}
 }
 
