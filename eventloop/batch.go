@@ -19,11 +19,11 @@ func (x *executor) batch(r *request) []*request {
 	return append([]*request{r}, x.queue.popSameType(r, maxBatch-1)...)
 }
 
-// popSameType removes up to n removals of r's type from the head of the queue. They cannot be dropped any more.
+// popSameType removes up to n removals of r's type, which runs, from the head of the queue. They cannot be dropped any more.
 func (q *queue) popSameType(r *request, n int) []*request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.followUps) > 0 || q.gated {
+	if len(q.followUps) > 0 {
 		return nil
 	}
 	i := 0

@@ -75,7 +75,8 @@ func (c *external) adopt(change Change) {
 // configure is the handler of configure events. All old and new keys of the source are merged again.
 func (c *external) configure(ev *configure, txn *Txn) error {
 	old := c.patches[ev.source]
-	keys := maps.Clone(ev.values)
+	keys := make(map[string][]byte, len(ev.values)) // values may be nil: a plan without the source
+	maps.Copy(keys, ev.values)
 	for key := range old {
 		keys[key] = nil
 	}

@@ -250,3 +250,61 @@ func TestStep8ExternalConfigurationIsValidated(t *testing.T) {
 		t.Error("no error without a codec")
 	}
 }
+
+// A plan of external configuration is not the configuration.
+func TestAPlanOfExternalConfigurationDoesNotChangeIt(t *testing.T) {
+	p := newPlant(t)
+	eventlooptest.Ready(t, p.Loop)
+	p.set(t, "file", map[string]string{"a": `{"mtu":100}`, "x": `{"mtu":200}`})
+	for _, values := range []map[string][]byte{{"a": []byte(`{"mtu":900}`)}, {"new": []byte(`{"mtu":1}`)}, {"a": []byte(`{"mtu":"wide"}`)}, nil} {
+		for _, source := range []string{"file", "another"} {
+			if _, err := p.PlanExternal(t.Context(), source, values); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if drops := p.Stats().Drops; len(drops) > 0 {
+		t.Errorf("values of a plan are dropped: %v", drops)
+	}
+	p.do(t, &connect{put: map[string]port{"a": {MTU: 1500}}})
+	p.expect(t, "map[a:{100 }]", "map[x:{200 }]")
+	p.do(t, eventloop.Resynchronize{Kind: eventloop.Full, Reason: "test"})
+	p.expect(t, "map[a:{100 }]", "map[x:{200 }]")
+}
+
+// strictCodec refuses all values once it is told to.
+type strictCodec struct {
+	portCodec
+
+	isStrict *bool
+}
+
+func (c strictCodec) Validate(key string, value any) error {
+	if *c.isStrict {
+		return errBoom
+	}
+	return c.portCodec.Validate(key, value)
+}
+
+// A resync commits the whole external configuration. A value that it leaves out is not there any more, and needs no delete.
+func TestAResyncForgetsExternalValuesThatItLeavesOut(t *testing.T) {
+	committer, isStrict := &eventlooptest.Committer{}, false
+	l := eventloop.New(eventloop.Config{Committer: committer, External: strictCodec{isStrict: &isStrict}})
+	stop := eventlooptest.Ready(t, l)
+	defer stop()
+	set := func(values map[string][]byte) {
+		if _, err := l.SetExternal(t.Context(), "file", values); err != nil {
+			t.Error(err)
+		}
+	}
+	set(map[string][]byte{"x": []byte(`{"mtu":200}`)})
+	isStrict = true
+	if _, err := l.Do(t.Context(), eventloop.Resynchronize{Kind: eventloop.Full, Reason: "test"}); err != nil {
+		t.Error(err)
+	}
+	set(nil)
+	changes := committer.Changes()
+	if last := changes[len(changes)-1]; len(last.External) > 0 {
+		t.Errorf("the last change is %+v", last)
+	}
+}

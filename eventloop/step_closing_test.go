@@ -120,6 +120,33 @@ func TestStep12StuckKeysAreReportedAndHealed(t *testing.T) {
 		if w.last(t).Seq != seq {
 			t.Errorf("healing goes on: %v", w.last(t))
 		}
+		w.committer.Stuck(stuck)
+		if _, err := w.Do(t.Context(), &addPod{pod: "p", sandbox: "b"}); err == nil {
+			t.Error("a stuck key is no error")
+		}
+		if got := time.Until(w.Stats().NextHealing); got != time.Second {
+			t.Errorf("the next failure is healed after %v, want the first delay again", got)
+		}
+	})
+}
+
+// The record is saved together with the values of the event, before the last steps. What fails afterwards must become durable, too.
+func TestAFailureAfterTheSaveBecomesDurable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := ready(t, quiet)
+		w.onAdd = func(_ context.Context, _ *addPod, txn *eventloop.Txn) error {
+			txn.OnCommit(func() { panic("after the save") })
+			return nil
+		}
+		rec, err := w.Do(t.Context(), &addPod{pod: "p", sandbox: "a"})
+		if err == nil || !strings.Contains(rec.Err, "after the save") {
+			t.Fatalf("error %v, record %v", err, rec)
+		}
+		synctest.Wait() // the loop is idle, and saves what is not durable
+		saved := w.saver.Records()
+		if last := saved[len(saved)-1]; last.Seq != rec.Seq || last.Err != rec.Err {
+			t.Errorf("the durable record is %v", last)
+		}
 	})
 }
 
