@@ -283,6 +283,7 @@ func (a *Agent) assembleRecovery() {
 		Quarantine: a.quarantine, Health: a.health, Log: a.log,
 	}}
 	a.dataplane.Replay = a.replayer.Replay
+	a.quarantine.Attribute(a.dataplane.Connection)
 	a.drift = drift.New(drift.Config{
 		Scheduler: a.scheduler, Loop: a.loop, Replays: a.replayer, Log: a.log, Period: a.config.Audit, Repairs: a.config.Drift == config.DriftRepair,
 	})

@@ -422,10 +422,10 @@ func (o *Server) garbage(ctx context.Context, keys []string) (found []garbage.Fi
 	return found, nil
 }
 
-// Quarantine lists suspected and quarantined attachments.
+// Quarantine lists refused pods, and suspected and quarantined attachments.
 func (o *Server) Quarantine(context.Context, *operatorv1.QuarantineRequest) (*operatorv1.QuarantineReply, error) {
 	reply := &operatorv1.QuarantineReply{}
-	for _, s := range o.config.Quarantine.All() {
+	for _, s := range o.config.Quarantine.Listed() {
 		reply.Entries = append(reply.Entries, &operatorv1.QuarantineEntry{
 			Attachment: attachmentOf(s.Key), Pod: podOf(s.Pod), State: s.State, Crashes: uint32(s.Crashes), Since: stamp(s.Since), Reason: s.Reason,
 		})

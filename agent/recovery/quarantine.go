@@ -22,6 +22,7 @@ import (
 const (
 	stateSuspect     = "suspect"
 	stateQuarantined = "quarantined"
+	stateRefused     = "refused" // a pod without an attachment: its ADDs killed the dataplane
 )
 
 // fatalReplays is how many crashes of a dataplane that replayed one attachment alone put the attachment into quarantine. One
@@ -68,6 +69,8 @@ type Quarantine struct {
 	log    *slog.Logger
 	Tell   func(Suspicion) // is called when an attachment is quarantined
 
+	additions additions
+
 	saving sync.Mutex // one save at a time
 	mu     sync.Mutex
 	of     map[pod.Key]Suspicion
@@ -77,11 +80,18 @@ type Quarantine struct {
 // NewQuarantine returns an empty quarantine.
 func NewQuarantine(s saver, h *health.Conditions, log *slog.Logger) *Quarantine {
 	h.Advise(health.Quarantine)
-	return &Quarantine{saver: s, health: h, log: log, Tell: func(Suspicion) {}, of: make(map[pod.Key]Suspicion), dirty: make(map[pod.Key]bool)}
+	return &Quarantine{saver: s, health: h, log: log, Tell: func(Suspicion) {}, of: make(map[pod.Key]Suspicion), dirty: make(map[pod.Key]bool),
+		additions: newAdditions()}
 }
 
-// Register adds the handler that ends what is known of an attachment with its DEL.
-func (q *Quarantine) Register(l *eventloop.Loop) { eventloop.On(l, "quarantine", q.Forget) }
+// Register adds the handlers that refuse a pod, and that end what is known of an attachment with its DEL.
+func (q *Quarantine) Register(l *eventloop.Loop) {
+	eventloop.On(l, "quarantine", q.Admit)
+	eventloop.On(l, "quarantine", q.Forget)
+}
+
+// Listed lists all suspicions, and the pods that are refused.
+func (q *Quarantine) Listed() []Suspicion { return append(q.additions.refused(), q.All()...) }
 
 // Forget ends the suspicion of an attachment that is deleted.
 func (q *Quarantine) Forget(_ context.Context, ev *pod.DeletePod, t *eventloop.Txn) error {
@@ -269,13 +279,17 @@ func (q *Quarantine) Taken() string {
 	return strings.Join(texts, "; ")
 }
 
-// named are the quarantined attachments of a pod, namespace/name, or of a container.
+// named are the quarantined attachments of a pod, namespace/name, or of a container. An attachment with an address of another node cannot be
+// released: two pods would have the address.
 func (q *Quarantine) named(name string) ([]Suspicion, error) {
 	found := slices.DeleteFunc(q.All(), func(s Suspicion) bool {
 		return s.State != stateQuarantined || name == "" || s.Pod.String() != name && !strings.HasPrefix(s.Key.ContainerID, name)
 	})
 	if len(found) == 0 {
 		return nil, errors.New("no attachment of " + name + " is quarantined; weftctl quarantine list shows those that are")
+	}
+	if i := slices.IndexFunc(found, func(s Suspicion) bool { return s.Taken }); i >= 0 {
+		return nil, fmt.Errorf("%s is not released: %s", found[i].name(), found[i].Reason)
 	}
 	return found, nil
 }

@@ -119,8 +119,20 @@ func (r *Replayer) Unless(f func()) bool {
 	return true
 }
 
-// replaySuspects replays the suspects one at a time, until the dataplane ends.
+// replaySuspects replays the suspects one at a time, until the dataplane ends. The agent is not ready meanwhile. If crashes came late, the
+// dataplane may die of the packets or timers of a suspect, so each is watched.
 func (r *Replayer) replaySuspects(ctx context.Context) error {
+	var watched time.Duration
+	if r.late >= lateCrashes {
+		watched = settling
+	}
+	return r.replayAlone(ctx, watched, func(s Suspicion) {
+		r.Health.Set(health.Dataplane, false, "connected again, replaying "+s.name()+" alone: the dataplane died of the replay before")
+	})
+}
+
+// replayAlone replays the suspects one at a time, until the dataplane ends. It calls announce before, and watches each for a time.
+func (r *Replayer) replayAlone(ctx context.Context, watched time.Duration, announce func(Suspicion)) error {
 	q := r.Quarantine
 	defer func() { r.ended = time.Now() }()
 	for _, s := range q.suspects() {
@@ -128,12 +140,12 @@ func (r *Replayer) replaySuspects(ctx context.Context) error {
 			return ctx.Err()
 		}
 		r.alone = &s.Key
-		r.Health.Set(health.Dataplane, false, "connected again, replaying "+s.name()+" alone: the dataplane died of the replay before")
+		announce(s)
 		others := slices.DeleteFunc(q.Keys(), func(k pod.Key) bool { return k == s.Key })
 		if err := r.withhold(ctx, others, "replay "+s.name()+" alone"); err != nil && !r.conn.IsLost() {
 			r.Log.Warn("replay left something to repair", "pod", s.Pod.String(), "container", s.Key.ContainerID, "err", err)
 		}
-		if !r.survives(ctx) {
+		if !r.survives(ctx, watched) {
 			return ctx.Err()
 		}
 		q.clear(ctx, s.Key)
@@ -142,10 +154,10 @@ func (r *Replayer) replaySuspects(ctx context.Context) error {
 	return nil
 }
 
-// survives waits until the dataplane answers after the replay of a suspect, and watches the suspect if crashes came late.
-func (r *Replayer) survives(ctx context.Context) bool {
-	if r.late >= lateCrashes {
-		timer := time.NewTimer(settling)
+// survives waits until the dataplane answers after the replay of a suspect, and watches the suspect.
+func (r *Replayer) survives(ctx context.Context, watched time.Duration) bool {
+	if watched > 0 {
+		timer := time.NewTimer(watched)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -260,8 +272,12 @@ func wasSent(op kvscheduler.OpRecord) bool {
 	return op.Verb != kvscheduler.Delete.String() && op.Outcome != "skipped" && op.Outcome != kvscheduler.NotApplied.String()
 }
 
-// Release replays quarantined attachments, each alone.
+// Release permits the ADDs of a refused pod, and replays quarantined attachments, each alone. One more crash puts an attachment back into
+// quarantine. It returns the number of released pods and attachments.
 func (r *Replayer) Release(ctx context.Context, name string) (int, error) {
+	if released := r.Quarantine.additions.release(name); released > 0 {
+		return released, nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := r.Quarantine
@@ -269,15 +285,21 @@ func (r *Replayer) Release(ctx context.Context, name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, s := range found {
-		q.clear(ctx, s.Key)
+	for i := range found {
+		found[i].State = stateSuspect
+		found[i].Crashes = fatalReplays - 1
+		found[i].Reason = "released by an operator, not replayed yet"
 	}
-	if r.alone = nil; len(found) == 1 {
-		r.alone = &found[0].Key
+	q.put(ctx, found...)
+	if r.conn == nil || r.conn.IsLost() {
+		return len(found), nil // the next replay makes them, one at a time
 	}
-	err = r.withhold(ctx, q.Keys(), "release "+found[0].name()+" from quarantine")
-	r.ended = time.Now()
-	return len(found), err
+	err = r.replayAlone(ctx, settling, func(Suspicion) {})
+	left := slices.DeleteFunc(found, func(s Suspicion) bool { _, is := q.find(s.Key); return !is })
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("the dataplane died while %s was replayed alone, which decides about it when the dataplane is back", left[0].name())
+	}
+	return len(found) - len(left), err
 }
 
 // Taken is a block that another node owns while pods of this node use its addresses. It happens if the Node object of this node was

@@ -1,0 +1,183 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/agent/southbound"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/eventloop/eventlooptest"
+	"github.com/weftnet/weft/pod"
+)
+
+// admission is a loop with the handlers of a quarantine, over a dataplane that dies during commits.
+type admission struct {
+	*testing.T
+	*eventloop.Loop
+	quarantine *Quarantine
+	conn       *southbound.Connection
+	tries      int // commits
+}
+
+func newAdmission(t *testing.T) *admission {
+	t.Helper()
+	a := &admission{T: t, conn: &southbound.Connection{Ended: make(chan struct{})}}
+	a.quarantine = NewQuarantine(&eventlooptest.Saver{}, health.New("", quiet), quiet)
+	a.quarantine.Attribute(func() *southbound.Connection { return a.conn })
+	committer := &eventlooptest.Committer{}
+	committer.Before(func(_ context.Context, c eventloop.Change) error {
+		if len(c.Set) == 0 {
+			return nil
+		}
+		a.tries++
+		switch {
+		case strings.Contains(c.Label, "broken"):
+			return errors.New("refused")
+		case strings.Contains(c.Label, "deadly"):
+			a.die()
+			return errors.New("the dataplane is down")
+		}
+		return nil
+	})
+	a.Loop = eventloop.New(eventloop.Config{Committer: committer, Log: quiet})
+	a.quarantine.Register(a.Loop)
+	eventloop.On(a.Loop, "network", func(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
+		txn.Put("interface/"+ev.Key.String(), "value")
+		return nil
+	})
+	stop := eventlooptest.Ready(t, a.Loop)
+	t.Cleanup(stop)
+	return a
+}
+
+// die ends the connection. The agent notices it later than the ADD fails.
+func (a *admission) die() {
+	conn := a.conn
+	conn.LostAt = time.Now()
+	close(conn.Ended)
+}
+
+func (a *admission) reconnect() { a.conn = &southbound.Connection{Ended: make(chan struct{})} }
+
+// add adds a pod with a new sandbox, as a runtime does after a failure.
+func (a *admission) add(name string) error {
+	ev := &pod.AddPod{ID: pod.ID{Namespace: "lab", Name: name, UID: "uid"}, Netns: pod.Netns{Path: "/run/netns/x", Inode: 1}}
+	ev.Key = pod.Key{Network: "weft", ContainerID: fmt.Sprintf("%s%d", name, time.Now().UnixNano()), IfName: "eth0"}
+	_, err := a.Do(a.Context(), ev)
+	<-time.After(time.Second)
+	return err
+}
+
+func (a *admission) isRefused(name string) bool {
+	a.Helper()
+	before := a.tries
+	err := a.add(name)
+	isRefused := err != nil && strings.Contains(err.Error(), "weftctl quarantine release lab/"+name)
+	if isRefused && a.tries != before {
+		a.Error("a refused pod reaches the dataplane")
+	}
+	return isRefused
+}
+
+// kill makes the dataplane die in ADDs of a pod.
+func (a *admission) kill(name string, times int) {
+	a.Helper()
+	for range times {
+		if a.isRefused(name) {
+			a.Fatalf("%s is refused too early", name)
+		}
+		a.reconnect()
+	}
+}
+
+func TestAPodWhoseADDKillsTheDataplaneIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(t)
+		a.kill("deadly", fatalAdditions)
+		if !a.isRefused("deadly") || a.conn.IsLost() {
+			t.Fatal("the fourth ADD kills the dataplane, too")
+		}
+		if err := a.add("other"); err != nil {
+			t.Errorf("another pod: %v", err)
+		}
+		list := a.quarantine.Listed()
+		if len(list) != 1 || list[0].State != stateRefused || list[0].Pod.Name != "deadly" || list[0].Crashes != fatalAdditions {
+			t.Errorf("listed are %+v", list)
+		}
+		<-time.After(refusal)
+		a.kill("deadly", 1) // one try: the dataplane may be another one
+		if !a.isRefused("deadly") {
+			t.Error("after the pause it kills the dataplane more than once")
+		}
+		r := &Replayer{Config: Config{Quarantine: a.quarantine}}
+		if n, err := r.Release(t.Context(), "lab/deadly"); n != 1 || err != nil {
+			t.Errorf("release: %d, %v", n, err)
+		}
+		a.kill("deadly", fatalAdditions)
+	})
+}
+
+func TestCrashesThatArePureChanceRefuseNoPod(t *testing.T) {
+	for name, between := range map[string]func(a *admission){
+		"the pod was added in between": func(a *admission) {
+			a.quarantine.additions.forget(pod.ID{Namespace: "lab", Name: "deadly", UID: "uid"})
+		},
+		"an ADD failed for another reason":        func(a *admission) { a.fails() },
+		"an ADD came while nothing was connected": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAdmission(t)
+				a.kill("deadly", fatalAdditions-1)
+				if between != nil {
+					between(a)
+					a.kill("deadly", fatalAdditions-1)
+					return
+				}
+				a.die()
+				for range 2 * fatalAdditions {
+					if a.isRefused("deadly") {
+						t.Error("an ADD without a dataplane counts")
+					}
+				}
+			})
+		})
+	}
+}
+
+// fails makes an ADD of the pod fail while the dataplane lives.
+func (a *admission) fails() {
+	txn := &pod.AddPod{ID: pod.ID{Namespace: "lab", Name: "deadly", UID: "uid"}, Netns: pod.Netns{Path: "/run/netns/x", Inode: 1}}
+	txn.Key = pod.Key{Network: "broken", ContainerID: "broken", IfName: "eth0"}
+	_, _ = a.Do(a.Context(), txn)
+	<-time.After(time.Second)
+}
+
+func TestRememberedPodsAreBounded(t *testing.T) {
+	a := newAdditions()
+	for n := range 2 * mostAdditions {
+		a.failed(pod.ID{Namespace: "lab", Name: fmt.Sprint(n)}, addition{ended: time.Unix(int64(n), 0)})
+	}
+	if _, has := a.of[pod.ID{Namespace: "lab", Name: fmt.Sprint(mostAdditions)}]; len(a.of) != mostAdditions || !has {
+		t.Errorf("%d pods are remembered, the first of the newest ones: %t", len(a.of), has)
+	}
+}
+
+func TestAnAddressOfAnotherNodeIsNotReleased(t *testing.T) {
+	q := NewQuarantine(&eventlooptest.Saver{}, health.New("", quiet), quiet)
+	key := pod.Key{Network: "weft", ContainerID: "c", IfName: "eth0"}
+	q.put(t.Context(), Suspicion{Key: key, Pod: pod.ID{Namespace: "lab", Name: "a"}, State: stateQuarantined, Taken: true, Reason: "node n2 owns its address; delete the pod"})
+	r := &Replayer{Config: Config{Quarantine: q}}
+	if n, err := r.Release(t.Context(), "lab/a"); n != 0 || err == nil || !strings.Contains(err.Error(), "delete the pod") {
+		t.Errorf("released %d, %v", n, err)
+	}
+	if _, still := q.find(key); !still {
+		t.Error("it is not quarantined any more")
+	}
+}
