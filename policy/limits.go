@@ -86,6 +86,7 @@ type Excess struct {
 	Size   int // what it needs
 	Limit  int // what there is for it and others
 	Unit   string
+	Pod    ID // a local pod whose rules it is about
 }
 
 // String returns what is wrong, and what to do.
@@ -94,13 +95,15 @@ func (x Excess) String() string {
 		x.Of, x.Effect, x.Size, x.Unit, x.Limit)
 }
 
-// Excess lists what is not applied completely to local pods, as compiled last, by name.
+// Excess lists what is not applied completely to local pods, as compiled last: once each, with the pod for which it is largest, by name.
 func (e *Engine) Excess() []Excess {
 	by := make(map[string]Excess)
 	for _, ns := range e.namespaces {
 		for _, p := range ns.pods {
 			for _, x := range p.excess {
-				if of, known := by[x.Of]; !known || of.Size < x.Size {
+				x.Pod = p.ID
+				of, known := by[x.Of]
+				if !known || cmp.Or(cmp.Compare(of.Size, x.Size), compareIDs(x.Pod, of.Pod)) < 0 {
 					by[x.Of] = x
 				}
 			}
