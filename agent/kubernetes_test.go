@@ -42,6 +42,7 @@ func clusterLabWith(t *testing.T, server *k8stest.Server, o node.Options) *lab {
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 		},
 	})
+	server.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lab"}}) // of the pods
 	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
 		ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: v1.CustomNetworkSpec{Type: v1.L2, CIDRs: []v1.CIDR{"10.5.0.0/24"}},
 	})

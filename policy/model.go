@@ -150,7 +150,28 @@ type Selector struct {
 	Namespace  string          // of the pods; "": Namespaces selects
 	Namespaces labels.Selector // if Namespace is empty
 	Pods       labels.Selector
+	unknown    unknownNamespaces
 	key        string
+}
+
+// unknownNamespaces says whether a selector of namespaces selects those whose labels are not known, because no watch has shown them yet.
+type unknownNamespaces string
+
+// The values are part of the selector's key.
+const (
+	notUnknown  unknownNamespaces = ""            // they are not selected, unless the selector selects all namespaces: for rules that allow
+	alsoUnknown unknownNamespaces = "or unknown|" // they are selected, too: for rules that deny
+	onlyUnknown unknownNamespaces = "unknown|"    // no others are selected
+)
+
+// with returns the selector with another reading of unknown namespaces.
+func (s Selector) with(u unknownNamespaces) Selector {
+	if s.Namespace != "" || s.Namespaces.Empty() {
+		return s // labels do not matter
+	}
+	s.key = string(u) + s.key
+	s.unknown = u
+	return s
 }
 
 func newSelector(namespace string, namespaces, pods labels.Selector) Selector {

@@ -179,7 +179,7 @@ func (w *world) isPeer(k packet, p *networkingv1.NetworkPolicy, peers []networki
 		}
 		inNamespace := q.Namespace == p.Namespace
 		if peer.NamespaceSelector != nil {
-			inNamespace = labelled(peer.NamespaceSelector, w.namespaces[q.Namespace])
+			inNamespace = w.inNamespace(q, peer.NamespaceSelector, false)
 		}
 		if inNamespace && (peer.PodSelector == nil || labelled(peer.PodSelector, q.Labels)) {
 			return true
@@ -259,15 +259,15 @@ func (w *world) adminDecides(k packet) string {
 		}
 		if k.direction == Ingress {
 			for _, r := range p.Spec.Ingress {
-				if w.adminMatches(k, ingressPeers(r.From), r.Ports) {
-					return string(r.Action)
+				if action := w.adminAction(k, string(r.Action), ingressPeers(r.From), r.Ports); action != "" {
+					return action
 				}
 			}
 			continue
 		}
 		for _, r := range p.Spec.Egress {
-			if w.adminMatches(k, r.To, r.Ports) {
-				return string(r.Action)
+			if action := w.adminAction(k, string(r.Action), r.To, r.Ports); action != "" {
+				return action
 			}
 		}
 	}
@@ -280,8 +280,8 @@ func (w *world) baselinePermits(k packet) bool {
 	}
 	if k.direction == Ingress {
 		for _, r := range w.baseline.Spec.Ingress {
-			if w.adminMatches(k, ingressPeers(r.From), r.Ports) {
-				return r.Action == "Allow"
+			if action := w.adminAction(k, string(r.Action), ingressPeers(r.From), r.Ports); action != "" {
+				return action == "Allow"
 			}
 		}
 		return true
@@ -291,27 +291,64 @@ func (w *world) baselinePermits(k packet) bool {
 		for _, o := range r.To {
 			peers = append(peers, adminv1.AdminNetworkPolicyEgressPeer{Namespaces: o.Namespaces, Pods: o.Pods, Nodes: o.Nodes, Networks: o.Networks})
 		}
-		if w.adminMatches(k, peers, r.Ports) {
-			return r.Action == "Allow"
+		if action := w.adminAction(k, string(r.Action), peers, r.Ports); action != "" {
+			return action == "Allow"
 		}
 	}
 	return true
 }
 
 func (w *world) isAdminSubject(k packet, s adminv1.AdminNetworkPolicySubject) bool {
-	return w.isNamespaced(k.pod, s.Namespaces, s.Pods)
+	return w.isNamespaced(k.pod, s.Namespaces, s.Pods, false)
 }
 
-func (w *world) isNamespaced(q *machine, namespaces *metav1.LabelSelector, pods *adminv1.NamespacedPod) bool {
-	if pods != nil {
-		return labelled(&pods.NamespaceSelector, w.namespaces[q.Namespace]) && labelled(&pods.PodSelector, q.Labels)
+// inNamespace reports whether a pod is in a selected namespace. Without the namespace's labels it may be: perhaps is what that means.
+func (w *world) inNamespace(q *machine, s *metav1.LabelSelector, perhaps bool) bool {
+	set, isKnown := w.namespaces[q.Namespace]
+	if !isKnown && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
+		return perhaps
 	}
-	return namespaces != nil && labelled(namespaces, w.namespaces[q.Namespace])
+	return labelled(s, set)
 }
 
-func (w *world) adminMatches(k packet, peers []adminv1.AdminNetworkPolicyEgressPeer, ports *[]adminv1.AdminNetworkPolicyPort) bool {
+func (w *world) isNamespaced(q *machine, namespaces *metav1.LabelSelector, pods *adminv1.NamespacedPod, perhaps bool) bool {
+	if pods != nil {
+		return w.inNamespace(q, &pods.NamespaceSelector, perhaps) && labelled(&pods.PodSelector, q.Labels)
+	}
+	return namespaces != nil && w.inNamespace(q, namespaces, perhaps)
+}
+
+// adminAction returns what a rule does with a packet; "": nothing. A rule that may deny, or leave to other policies, a pod of a namespace whose
+// labels are not known denies it.
+func (w *world) adminAction(
+	k packet, action string, peers []adminv1.AdminNetworkPolicyEgressPeer, ports *[]adminv1.AdminNetworkPolicyPort,
+) string {
+	surely, perhaps := w.adminMatches(k, peers, ports, false), w.adminMatches(k, peers, ports, true)
+	switch {
+	case action == "Pass" && w.matchesUnknown(k, peers, ports):
+		return "Deny"
+	case surely, perhaps && action == "Deny":
+		return action
+	}
+	return ""
+}
+
+// matchesUnknown reports whether one of the pods with the address is a peer only perhaps.
+func (w *world) matchesUnknown(k packet, peers []adminv1.AdminNetworkPolicyEgressPeer, ports *[]adminv1.AdminNetworkPolicyPort) bool {
+	for _, o := range peers {
+		for _, q := range w.podsAt(k, nil) {
+			isPort := ports == nil || slices.ContainsFunc(*ports, func(o adminv1.AdminNetworkPolicyPort) bool { return adminPortMatches(k, o, q) })
+			if isPort && w.isNamespaced(q, o.Namespaces, o.Pods, true) && !w.isNamespaced(q, o.Namespaces, o.Pods, false) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (w *world) adminMatches(k packet, peers []adminv1.AdminNetworkPolicyEgressPeer, ports *[]adminv1.AdminNetworkPolicyPort, perhaps bool) bool {
 	for _, q := range append([]*machine{nil}, w.podsAt(k, nil)...) {
-		isPeer := slices.ContainsFunc(peers, func(o adminv1.AdminNetworkPolicyEgressPeer) bool { return w.isAdminPeer(k, o, q) })
+		isPeer := slices.ContainsFunc(peers, func(o adminv1.AdminNetworkPolicyEgressPeer) bool { return w.isAdminPeer(k, o, q, perhaps) })
 		if isPeer && (ports == nil || slices.ContainsFunc(*ports, func(o adminv1.AdminNetworkPolicyPort) bool { return adminPortMatches(k, o, q) })) {
 			return true
 		}
@@ -319,9 +356,9 @@ func (w *world) adminMatches(k packet, peers []adminv1.AdminNetworkPolicyEgressP
 	return false
 }
 
-func (w *world) isAdminPeer(k packet, o adminv1.AdminNetworkPolicyEgressPeer, q *machine) bool {
+func (w *world) isAdminPeer(k packet, o adminv1.AdminNetworkPolicyEgressPeer, q *machine, perhaps bool) bool {
 	if q != nil {
-		return w.isNamespaced(q, o.Namespaces, o.Pods)
+		return w.isNamespaced(q, o.Namespaces, o.Pods, perhaps)
 	}
 	for _, cidr := range o.Networks {
 		if netip.MustParsePrefix(string(cidr)).Contains(k.remote) {

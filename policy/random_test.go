@@ -305,7 +305,9 @@ func (d dice) world(t testing.TB) *world {
 	w := newWorld()
 	w.clients = d.clients(t)
 	for _, ns := range []string{"x", "y", "z"} {
-		w.namespaces[ns] = d.labels()
+		if d.chance(85) { // else no watch has shown it
+			w.namespaces[ns] = d.labels()
+		}
 	}
 	for n := range 1 + d.IntN(8) {
 		w.pods = append(w.pods, d.pod(n))

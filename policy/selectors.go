@@ -20,7 +20,18 @@ func (g *group) matches(p *podState, namespace labels.Set) bool {
 	if g.Namespace != "" {
 		return g.Namespace == p.Namespace && g.Pods.Matches(labels.Set(p.Labels))
 	}
-	return g.Namespaces.Matches(namespace) && g.Pods.Matches(labels.Set(p.Labels))
+	return g.selects(namespace) && g.Pods.Matches(labels.Set(p.Labels))
+}
+
+// selects reports whether the group's selector selects a namespace with the labels; nil: they are not known.
+func (g *group) selects(namespace labels.Set) bool {
+	switch {
+	case namespace != nil && g.unknown == onlyUnknown:
+		return false
+	case namespace == nil && !g.Namespaces.Empty():
+		return g.unknown != notUnknown
+	}
+	return g.Namespaces.Matches(namespace)
 }
 
 // selectors indexes groups, so that a pod is compared with few of them.
@@ -28,10 +39,11 @@ type selectors struct {
 	inNamespace map[string]*labelIndex // groups of one namespace, by the labels of pods
 	byPod       *labelIndex            // of several namespaces, by the labels of pods
 	byNamespace *labelIndex            // those that the labels of pods do not narrow down, by the labels of namespaces
+	unknown     map[*group]struct{}    // those of byNamespace that select pods of namespaces without known labels
 }
 
 func newSelectors() *selectors {
-	return &selectors{inNamespace: make(map[string]*labelIndex), byPod: newLabelIndex(), byNamespace: newLabelIndex()}
+	return &selectors{inNamespace: make(map[string]*labelIndex), byPod: newLabelIndex(), byNamespace: newLabelIndex(), unknown: make(map[*group]struct{})}
 }
 
 // indexOf returns the index of a group and the selector that places it there.
@@ -53,11 +65,15 @@ func (s *selectors) indexOf(g *group) (*labelIndex, labels.Selector) {
 func (s *selectors) add(g *group) {
 	in, by := s.indexOf(g)
 	in.add(g, by)
+	if in == s.byNamespace && g.unknown != notUnknown {
+		s.unknown[g] = struct{}{}
+	}
 }
 
 func (s *selectors) remove(g *group) {
 	in, by := s.indexOf(g)
 	in.remove(g, by)
+	delete(s.unknown, g)
 	if g.Namespace != "" && in.isEmpty() {
 		delete(s.inNamespace, g.Namespace)
 	}
@@ -70,6 +86,11 @@ func (s *selectors) candidates(p *podState, namespace labels.Set, f func(*group)
 	}
 	s.byPod.candidates(p.Labels, f)
 	s.byNamespace.candidates(namespace, f)
+	if namespace == nil {
+		for g := range s.unknown {
+			f(g)
+		}
+	}
 }
 
 // place is where a selector is found by a label: by its key and value, or by its key.

@@ -21,7 +21,7 @@ type Frontend struct {
 	Addresses []netip.Addr
 	Protocol  uint8
 	Port      uint16
-	External  bool // external IPs or addresses of load balancers: users may choose any
+	External  bool // external IPs or addresses of load balancers: they may be any
 	Backends  []Backends
 }
 
@@ -87,6 +87,9 @@ func (e *Engine) servicesChanged() {
 		}
 	}
 }
+
+// HasPodAt reports whether other pods reach a known pod by an address.
+func (e *Engine) HasPodAt(a netip.Addr) bool { return e.addresses[a] > 0 }
 
 // countAddresses adds the addresses by which other pods reach a pod to those of all pods, or removes them if n is -1. If a Service has one of
 // them, the rules of pods change.

@@ -1,9 +1,13 @@
 package cluster
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
+	"sort"
+	"strings"
 
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/policy"
@@ -16,7 +20,8 @@ type clients struct {
 	nodes []pod.Node
 	pools []pod.Pool
 	now   policy.ClientMap
-	told  []string // why a family has none, as logged
+	told  []string        // why a family or a node has none, as logged
+	apart map[string]bool // names of nodes that are left out
 }
 
 // clientRanges returns the ranges of client addresses that this node uses, and tells the policies of the addresses in them; none if policies
@@ -36,8 +41,7 @@ func (f *Follower) clientRanges(self pod.Node, nodes []pod.Node, now *followed) 
 	if err != nil { // the configuration is valid
 		f.Log.Error("no client addresses", "err", err)
 	}
-	var why []string
-	is.now, why = policy.NewClientMap(ranges, is.rangesOfPods(), is.addressesOfNodes())
+	why := is.resolve(ranges)
 	if len(why) > 0 && !slices.Equal(why, is.told) {
 		f.Log.Warn("endpoints of Services see pods with the address of their node", "reasons", why)
 	}
@@ -47,11 +51,84 @@ func (f *Follower) clientRanges(self pod.Node, nodes []pod.Node, now *followed) 
 	return is.now.Ranges().Prefixes()
 }
 
-func (c *clients) rangesOfPods() (list []netip.Prefix) {
+// resolve makes the map. A node with addresses or blocks that would make the client addresses of others ambiguous is left out, alone: what its
+// kubelet or agent reports must not harm other nodes. If this node or several others are concerned, the ranges are wrong, and a family has
+// none. It returns why a family or a node has none.
+func (c *clients) resolve(ranges policy.ClientRanges) []string {
+	c.apart = make(map[string]bool)
+	others := slices.Clone(c.nodes)
+	slices.SortFunc(others, func(a, b pod.Node) int { return cmp.Compare(a.ID, b.ID) }) // the order in which they joined
+	reasons := c.leaveOutByBlocks(ranges, others)
+	var why []string
+	c.now, why = policy.NewClientMap(ranges, c.rangesOfPods(c.without(others)), c.self.Addresses)
+	conflicts := c.addressesWithin(others)
+	switch {
+	case len(why) > 0 || len(conflicts) > 1:
+		c.apart = make(map[string]bool)
+		c.now, why = policy.NewClientMap(ranges, c.rangesOfPods(others), c.addressesOfNodes())
+		return why
+	case len(conflicts) == 1:
+		for name, a := range conflicts {
+			c.apart[name] = true
+			reasons = append(reasons, fmt.Sprintf("node %s is left out: its address %s is the client address of a pod", name, a))
+		}
+	}
+	return reasons
+}
+
+// leaveOutByBlocks leaves out the newest node whose blocks are in conflict with those of earlier ones.
+func (c *clients) leaveOutByBlocks(ranges policy.ClientRanges, others []pod.Node) []string {
+	conflict := func(n int) []string {
+		_, why := policy.NewClientMap(ranges, c.rangesOfPods(others[:n]), nil)
+		return why
+	}
+	if len(conflict(len(others))) == 0 || len(conflict(0)) > 0 {
+		return nil
+	}
+	last := sort.Search(len(others), func(n int) bool { return len(conflict(n)) > 0 })
+	node := others[last-1]
+	c.apart[node.Name] = true
+	return []string{fmt.Sprintf("node %s is left out: %s", node.Name, strings.Join(conflict(last), "; "))}
+}
+
+// addressesWithin returns the nodes with an address that is a client address, and one such address of each.
+func (c *clients) addressesWithin(nodes []pod.Node) map[string]netip.Addr {
+	found := make(map[string]netip.Addr)
+	for _, n := range nodes {
+		for _, a := range n.Addresses {
+			if _, isClient := c.now.PodOf(a); isClient {
+				found[n.Name] = a
+			}
+		}
+	}
+	return found
+}
+
+// without returns the nodes that are not left out.
+func (c *clients) without(nodes []pod.Node) []pod.Node {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n pod.Node) bool { return c.apart[n.Name] })
+}
+
+// partners returns the nodes such that this one uses client addresses with those only that are not left out.
+func (c *clients) partners(nodes []pod.Node) []pod.Node {
+	if len(c.apart) == 0 {
+		return nodes
+	}
+	list := slices.Clone(nodes)
+	for n := range list {
+		if c.apart[list[n].Name] {
+			list[n].ClientRanges = nil
+		}
+	}
+	return list
+}
+
+// rangesOfPods lists the ranges of addresses of pods, of this node and others.
+func (c *clients) rangesOfPods(others []pod.Node) (list []netip.Prefix) {
 	for _, p := range c.pools {
 		list = append(list, p.Prefix)
 	}
-	for _, n := range append([]pod.Node{c.self}, c.nodes...) {
+	for _, n := range append([]pod.Node{c.self}, others...) {
 		for _, part := range n.Parts {
 			if part.Network == pod.DefaultNetwork {
 				list = append(list, part.Blocks...)

@@ -45,8 +45,6 @@ func TestClientRangesAreUsedWhileTheirAddressesAreUnambiguous(t *testing.T) {
 		{"one range of pods", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"), nil, both},
 		{"a pool", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"), []pod.Pool{{Name: "p", Prefix: netip.MustParsePrefix("10.244.0.0/16")}}, both},
 		{"another pool with the same client addresses", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"), []pod.Pool{{Name: "p", Prefix: netip.MustParsePrefix("172.52.0.0/16")}}, onlyIPv6},
-		{"another node with the same client addresses", nodeWith("n2", "172.52.0.0/24", "192.0.2.2"), nil, onlyIPv6},
-		{"a node that has a client address", nodeWith("n2", "10.244.1.0/24", "100.116.1.9"), nil, onlyIPv6},
 		{"as at first", nodeWith("n2", "10.244.1.0/24", "192.0.2.2"), nil, both},
 	} {
 		now.pools = &pod.SetPools{Pools: tt.pools}
@@ -59,8 +57,8 @@ func TestClientRangesAreUsedWhileTheirAddressesAreUnambiguous(t *testing.T) {
 			t.Errorf("%s: the policies are told %v", tt.what, f.Enforced.WithoutClients())
 		}
 	}
-	if n := strings.Count(log.String(), "endpoints of Services see pods with the address of their node"); n != 3 {
-		t.Errorf("%d lines in the log, want one for each reason: %s", n, log.String())
+	if n := strings.Count(log.String(), "endpoints of Services see pods with the address of their node"); n != 1 {
+		t.Errorf("%d lines in the log, want one for the reason: %s", n, log.String())
 	}
 	f.Enforced = nil
 	if got := f.clientRanges(self, nil, &now); got != nil {
@@ -90,5 +88,62 @@ func TestConditionSaysThatIngressPoliciesDoNotSeeClients(t *testing.T) {
 			t.Errorf("the condition is %q, want %q", got, want)
 		}
 		e.Policies.SetClients(policy.ClientMap{}, nil)
+	}
+}
+
+// The lie of one node turns the client addresses of that node off, and of no other. If the node itself, or several others, are concerned, the
+// range is wrong.
+func TestNodeWithClientAddressesIsLeftOutAlone(t *testing.T) {
+	ranges, err := policy.NewClientRanges([]netip.Prefix{netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/8")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const both, onlyIPv6 = "[100.64.0.0/10 fc00::/8]", "[fc00::/8]"
+	node := func(name string, id uint32, block, address string) pod.Node {
+		n := nodeWith(name, block, address)
+		n.ID = id
+		n.ClientRanges = ranges.Prefixes()
+		return n
+	}
+	self := node("n1", 1, "10.244.0.0/24", "192.0.2.1")
+	honest := node("n2", 2, "10.244.1.0/24", "192.0.2.2")
+	for _, tt := range []struct {
+		what   string
+		self   pod.Node
+		others []pod.Node
+		want   string
+		apart  string // the node that is left out
+	}{
+		{"no conflict", self, []pod.Node{honest}, both, ""},
+		{"an address of another node", self, []pod.Node{honest, node("liar", 3, "10.244.2.0/24", "100.116.1.9")}, both, "liar"},
+		{"an address of an older node", self, []pod.Node{honest, node("liar", 1, "10.244.2.0/24", "100.116.1.9")}, both, "liar"},
+		{"an address in the part of the node itself", self, []pod.Node{honest, node("liar", 3, "10.244.2.0/24", "100.116.0.9")}, both, "liar"},
+		{"addresses of two nodes", self, []pod.Node{honest, node("a", 3, "10.244.2.0/24", "100.116.1.9"), node("b", 4, "10.244.3.0/24", "100.116.1.8")}, onlyIPv6, ""},
+		{"an address of this node", node("n1", 1, "10.244.0.0/24", "100.116.1.9"), []pod.Node{honest}, onlyIPv6, ""},
+		{"a block of a newer node", self, []pod.Node{node("liar", 3, "172.52.1.0/24", "192.0.2.3"), honest}, both, "liar"},
+		{"blocks of two newer nodes", self, []pod.Node{honest, node("a", 3, "172.52.1.0/24", "192.0.2.3"), node("b", 4, "172.52.0.0/24", "192.0.2.4")}, onlyIPv6, ""},
+		{"a block that is a client address", self, []pod.Node{honest, node("liar", 3, "100.116.1.0/24", "192.0.2.3")}, both, "liar"},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			c := clients{self: tt.self, nodes: tt.others}
+			why := c.resolve(ranges)
+			if got := fmt.Sprint(c.now.Ranges().Prefixes()); got != tt.want {
+				t.Errorf("ranges %s, want %s: %v", got, tt.want, why)
+			}
+			if (len(why) == 0) != (tt.want == both && tt.apart == "") {
+				t.Errorf("reasons %q", why)
+			}
+			if tt.apart != "" && !strings.Contains(strings.Join(why, ""), "node "+tt.apart+" is left out") {
+				t.Errorf("no reason names %s: %q", tt.apart, why)
+			}
+			for _, n := range c.partners(tt.others) {
+				if hasRanges := len(n.ClientRanges) > 0; hasRanges != (n.Name != tt.apart) {
+					t.Errorf("node %s has the ranges %v", n.Name, n.ClientRanges)
+				}
+			}
+			if _, has := c.now.Of(netip.MustParseAddr("10.244.1.9")); has != (tt.want == both) {
+				t.Errorf("a pod of the honest node has a client address: %t", has)
+			}
+		})
 	}
 }

@@ -68,7 +68,7 @@ func (e *Enforcer) report() {
 	case !e.Policies.Synced():
 		e.Health.Set(health.Policies, false, "the API server has not shown all policies: the rules of an earlier run hold, and new pods are closed")
 	case len(invalid) > 0:
-		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies are invalid and not enforced: %s", len(invalid), invalid[0]))
+		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies have invalid parts, which deny connections: %s", len(invalid), invalid[0]))
 	case len(excess) > 0:
 		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies or Services are over a limit of rules: %s", len(excess), excess[0]))
 	case !hasMain && isChained:

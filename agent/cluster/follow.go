@@ -214,7 +214,7 @@ func (f *Follower) followNodes(ctx context.Context, now *followed) {
 	f.showRejections(mesh.Rejected, now)
 	f.keepNames(mesh.Nodes)
 	self.ClientRanges = f.clientRanges(self, mesh.Nodes, now)
-	next := &pod.SetNodes{Self: self, Nodes: mesh.Nodes, From: "cluster"}
+	next := &pod.SetNodes{Self: self, Nodes: now.clients.partners(mesh.Nodes), From: "cluster"}
 	if was := now.nodes; was != nil && reflect.DeepEqual(was.Self, next.Self) && reflect.DeepEqual(was.Nodes, next.Nodes) {
 		return
 	}

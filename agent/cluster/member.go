@@ -87,6 +87,7 @@ func New(c MemberConfig) (m *Member, err error) {
 	if c.Config.Kubernetes.EnforcePolicies {
 		m.Enforced = policies.New(policies.Config{
 			Node: view.Node, Client: m.client, Log: c.Log.With("component", "policies"), Protected: protectedOf(c.Config),
+			TrustExternalIPs: c.Config.Kubernetes.TrustServiceExternalIP,
 		})
 	}
 	m.Events.Writer = events.NewWriter(m.client, view.Node, m.View, view.Log)

@@ -474,6 +474,8 @@ type Kubernetes struct {
 	EnforcePolicies bool // NetworkPolicies, MultiNetworkPolicies and AdminNetworkPolicies
 	ProtectNodes    bool // deny pods the metadata services of clouds, and the ports of agents
 
+	TrustServiceExternalIP bool // with EnforcePolicies: spec.externalIPs of Services count as addresses of the Services
+
 	ServiceClientRanges Prefixes // with EnforcePolicies: at most one of each family, of the addresses by which endpoints of Services see pods
 
 	RuntimeSocket string // CRI socket of the container runtime: a path, auto or none
@@ -503,6 +505,7 @@ func (k *Kubernetes) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&k.ReportPolicies, "kubernetes-report-network-policies", true, "report NetworkPolicies as not enforced if Weft is the main CNI; disable it if another component enforces them")
 	fs.BoolVar(&k.EnforcePolicies, "kubernetes-enforce-policies", false, "enforce NetworkPolicies, MultiNetworkPolicies and AdminNetworkPolicies in the dataplane")
 	fs.BoolVar(&k.ProtectNodes, "kubernetes-protect-nodes", false, "deny pods the metadata services of clouds and the ports of agents, whatever policies say; needs kubernetes.enforcePolicies")
+	fs.BoolVar(&k.TrustServiceExternalIP, "kubernetes-trust-service-external-ip", false, "with kubernetes.enforcePolicies: the externalIPs of a Service are its addresses for egress policies; off: the rules about the plain address decide")
 	k.ServiceClientRanges = Prefixes{netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/8")}
 	fs.Var(&k.ServiceClientRanges, "kubernetes-service-client-ranges", "with kubernetes.enforcePolicies: ranges of the addresses by which endpoints of Services see pods, at most one of each family; empty: they see the node's address")
 	fs.BoolVar(&k.NetworkStatus, "kubernetes-network-status", true, "write pods' annotation k8s.v1.cni.cncf.io/network-status")

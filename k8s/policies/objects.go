@@ -80,18 +80,30 @@ func sameNode(a, b *corev1.Node) bool {
 func addressesOf(n *corev1.Node) []netip.Prefix {
 	var list []netip.Prefix
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil {
-			list = append(list, netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen()))
+		if ip, err := policy.ParseAddress(a.Address); err == nil {
+			list = append(list, netip.PrefixFrom(ip, ip.BitLen()))
 		}
 	}
 	return list
 }
 
 func (p *Policies) refreshNamespace(name string) {
-	if o, known := p.namespaces.One(name); known {
+	o, known := p.namespaces.One(name)
+	if known {
 		p.engine.SetNamespace(name, o.Labels)
 	} else {
 		p.engine.DeleteNamespace(name)
+	}
+	if known == p.shownNamespaces[name] {
+		return
+	}
+	if p.shownNamespaces[name] = known; !known {
+		delete(p.shownNamespaces, name)
+	}
+	for id := range p.attached {
+		if id.Namespace == name {
+			p.pending[id] = true // closed from now on, or not any more
+		}
 	}
 }
 
@@ -120,7 +132,11 @@ func (p *Policies) refreshMulti(key string) {
 		p.drop(id)
 		return
 	}
-	p.put(policy.OfMultiNetworkPolicy(o, &o.Spec))
+	converted, err := policy.OfMultiNetworkPolicy(o, &o.Spec)
+	if len(o.Unreadable) > 0 { // then parts of the spec are invalid
+		err = &policy.InvalidError{Policy: id, Reasons: o.Unreadable}
+	}
+	p.put(converted, err)
 }
 
 func (p *Policies) refreshAdmin(name string) {
@@ -146,16 +162,16 @@ func (p *Policies) drop(id policy.Ref) {
 	p.engine.DeletePolicy(id)
 }
 
-// put gives a policy to the engine. An invalid change is not applied: the last valid version stays in force.
+// put gives a policy to the engine. What is invalid about it denies.
 func (p *Policies) put(o policy.Policy, err error) {
+	p.engine.SetPolicy(o)
 	if err == nil {
 		delete(p.invalid, o.Ref)
-		p.engine.SetPolicy(o)
 		return
 	}
 	if p.invalid[o.Ref] != err.Error() {
 		p.invalid[o.Ref] = err.Error()
-		p.config.Log.Error("policy is invalid and not enforced; an earlier valid version stays in force", "err", err)
+		p.config.Log.Error("policy has invalid parts, which deny connections", "err", err)
 	}
 }
 
@@ -170,17 +186,41 @@ func (p *Policies) shown(id policy.ID, uid string) (*corev1.Pod, bool) {
 	return o, known && (uid == "" || string(o.UID) == uid || o.Annotations[mirror] == uid)
 }
 
+// newestOf lists the attachments of the newest pod of a name, by age. The sandbox of its predecessor may still be there.
+func (p *Policies) newestOf(id policy.ID) []*pod.Attachment {
+	all := slices.Collect(maps.Values(p.attached[id]))
+	slices.SortFunc(all, func(a, b *pod.Attachment) int { return a.Created.Compare(b.Created) })
+	if len(all) == 0 {
+		return nil
+	}
+	uid := all[len(all)-1].Pod.UID
+	return slices.DeleteFunc(all, func(a *pod.Attachment) bool { return a.Pod.UID != uid })
+}
+
+// uidOf returns the UID of the pod of attachments; "" if it is not known. If the runtime did not pass it, it is that of the pod that the API
+// server had at the ADD: a watch may show its predecessor.
+func (p *Policies) uidOf(id policy.ID, attachments []*pod.Attachment) string {
+	if len(attachments) == 0 {
+		return ""
+	}
+	if uid := attachments[0].Pod.UID; uid != "" {
+		return uid
+	}
+	if o, wasAsked := p.asked[id]; wasAsked {
+		return string(o.UID)
+	}
+	return ""
+}
+
+func hasEnded(o *corev1.Pod) bool {
+	return o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed
+}
+
 // refresh gives the current state of a pod to the engine.
 func (p *Policies) refresh(id policy.ID) {
-	attachments := slices.Collect(maps.Values(p.attached[id]))
-	slices.SortFunc(attachments, func(a, b *pod.Attachment) int { return a.Created.Compare(b.Created) })
-	uid := ""
-	if n := len(attachments); n > 0 {
-		uid = attachments[n-1].Pod.UID
-	}
-	o, known := p.shown(id, uid)
-	hasEnded := known && (o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed)
-	if !known || hasEnded || o.Spec.HostNetwork {
+	attachments := p.newestOf(id)
+	o, known := p.shown(id, p.uidOf(id, attachments))
+	if !known || hasEnded(o) || o.Spec.HostNetwork {
 		if _, was := p.engine.ListsOf(id); was && p.attached[id] != nil {
 			p.pending[id] = true // closed from now on
 		}
@@ -230,11 +270,7 @@ func podOf(o *corev1.Pod, attachments []*pod.Attachment) policy.Pod {
 // network-status.
 func announced(o *corev1.Pod) []policy.Interface {
 	main := policy.Interface{Name: mainInterface, Main: true, Networks: []string{policy.DefaultNetwork}}
-	for _, ip := range o.Status.PodIPs {
-		if a, err := netip.ParseAddr(ip.IP); err == nil {
-			main.Addresses = append(main.Addresses, a.Unmap())
-		}
-	}
+	main.Addresses = podAddresses(o)
 	list := []policy.Interface{main}
 	var others []struct {
 		Name      string       `json:"name"`
@@ -277,7 +313,7 @@ func interfaceOf(a *pod.Attachment, i pod.Interface) policy.Interface {
 	return out
 }
 
-// Invalid lists why policies are not enforced, one line each.
+// Invalid lists what is invalid about policies, one line for each policy. The invalid parts deny connections.
 func (p *Policies) Invalid() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,9 +31,12 @@ import (
 type Config struct {
 	Node      string // name of this node
 	Client    *client.Client
-	Protected Protected     // what pods may not contact
-	Question  time.Duration // bounds a request that a pod waits for; default 3 s
-	Log       *slog.Logger
+	Protected Protected // what pods may not contact
+	// TrustExternalIPs makes the external IPs of Services addresses of the Services. Without it the rules about the plain addresses decide: any
+	// user who may create Services chooses external IPs.
+	TrustExternalIPs bool
+	Question         time.Duration // bounds a request that a pod waits for; default 3 s
+	Log              *slog.Logger
 }
 
 // Policies has the rules of this node's pods. Its methods may be called from any goroutine.
@@ -61,13 +64,16 @@ type Policies struct {
 
 	withoutClients []string // why endpoints of Services do not see the clients of a family
 
-	deniedNow []policy.Denied
-	attached  map[policy.ID]map[pod.Key]*pod.Attachment // of this node
-	asked     map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
-	pending   map[policy.ID]bool                        // attached pods with other rules since the last call of Changed
-	untold    map[policy.ID]bool                        // attached pods that are pending when they are compiled, whatever their rules
-	link      []netip.Prefix                            // the addresses of the node's link to the dataplane
-	invalid   map[policy.Ref]string                     // why a policy is not enforced, as logged
+	departed departed
+
+	shownNamespaces map[string]bool
+	deniedNow       []policy.Denied
+	attached        map[policy.ID]map[pod.Key]*pod.Attachment // of this node
+	asked           map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
+	pending         map[policy.ID]bool                        // attached pods with other rules since the last call of Changed
+	untold          map[policy.ID]bool                        // attached pods that are pending when they are compiled, whatever their rules
+	link            []netip.Prefix                            // the addresses of the node's link to the dataplane
+	invalid         map[policy.Ref]string                     // what is invalid about a policy, as logged
 }
 
 // New knows no object. It sends nothing before Run.
@@ -79,7 +85,7 @@ func New(c Config) *Policies {
 	p := &Policies{
 		config: c, changed: make(chan struct{}, 1), dirty: make(chan struct{}, 1), clients: make(chan struct{}), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
 		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]*corev1.Pod), pending: make(map[policy.ID]bool),
-		invalid: make(map[policy.Ref]string), untold: make(map[policy.ID]bool),
+		invalid: make(map[policy.Ref]string), untold: make(map[policy.ID]bool), shownNamespaces: make(map[string]bool),
 	}
 	p.watch()
 	p.watchServices()
@@ -90,8 +96,9 @@ func New(c Config) *Policies {
 func (p *Policies) watch() {
 	g, c := p.watches, p.config.Client
 	p.pods = informer.Add(g, "pods of all nodes", c.Pods(""), informer.Options[*corev1.Pod]{
-		Lighten: lightenPod, Same: samePod, Changed: p.on(func(key string) { p.refresh(idOf(key)) }),
+		Lighten: lightenPod, Same: samePod,
 	})
+	p.pods.OnObject(func(o *corev1.Pod) { p.on(func(string) { p.refreshPod(o) })("") })
 	p.namespaces = informer.Add(g, "namespaces", c.Namespaces(), informer.Options[*corev1.Namespace]{
 		Lighten: lightenNamespace, Changed: p.on(p.refreshNamespace),
 	})
@@ -164,8 +171,8 @@ func (p *Policies) begin() {
 	refreshAll(p.multi, p.locked(p.refreshMulti))
 	refreshAll(p.admin, p.locked(p.refreshAdmin))
 	refreshAll(p.baseline, p.locked(p.refreshBaseline))
-	refreshAll(p.services, p.locked(p.refreshService))
 	refreshAll(p.pods, p.locked(func(key string) { p.refresh(idOf(key)) }))
+	refreshAll(p.services, p.locked(p.refreshService)) // endpoints depend on pods
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.synced = true
@@ -237,7 +244,8 @@ func idOf(key string) policy.ID {
 	return policy.ID{Namespace: namespace, Name: name}
 }
 
-// Learn reads the pod of an ADD from the API server, if no watch has shown it. Without an answer the pod is closed until a watch shows it.
+// Learn reads the pod of an ADD from the API server, if no watch has shown it, or if the watch may have shown its predecessor: without the UID
+// they cannot be told apart. Without an answer the pod is closed until a watch shows it.
 func (p *Policies) Learn(ctx context.Context, id pod.ID) {
 	if id.IsZero() {
 		return
@@ -246,7 +254,7 @@ func (p *Policies) Learn(ctx context.Context, id pod.ID) {
 	p.mu.Lock()
 	_, known := p.shown(own, id.UID)
 	p.mu.Unlock()
-	if known {
+	if known && id.UID != "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.Question)
@@ -431,19 +439,24 @@ func (p *Policies) announce() {
 	}
 }
 
-// rulesOf returns the rules of an attached pod. A pod that is not known is closed.
+// rulesOf returns the rules of an attached pod. A pod that is not known is closed, and one in a namespace whose labels are not known.
 func (p *Policies) rulesOf(id policy.ID) map[string]policy.Lists {
 	lists, known := p.engine.ListsOf(id)
-	if p.synced && known {
-		return lists
-	}
-	closed := make(map[string]policy.Lists)
+	isOpen := p.synced && known && p.shownNamespaces[id.Namespace]
+	newest := p.newestOf(id)
+	rules := make(map[string]policy.Lists)
 	for _, a := range p.attached[id] {
+		if isOpen && a.Pod.UID == newest[0].Pod.UID {
+			continue
+		}
 		for _, i := range a.Interfaces {
-			closed[i.Name] = policy.Closed(p.node)
+			rules[i.Name] = policy.Closed(p.node)
 		}
 	}
-	return closed
+	if isOpen {
+		maps.Copy(rules, lists) // an interface of a predecessor may have the same name
+	}
+	return rules
 }
 
 // setNode sets the addresses by which the node reaches its pods: those of its link to the dataplane, and its own.

@@ -181,7 +181,6 @@ func TestRulesFollowPodsAndPoliciesOfAllNodes(t *testing.T) {
 	from := func(remote string) func() bool {
 		return func() bool { return l.permits("db", "eth0", policy.Ingress, remote, 80) }
 	}
-	not := func(f func() bool) func() bool { return func() bool { return !f() } }
 	l.eventually("a known pod without policies is open", from("10.1.1.5"))
 	l.policy("p", onlyFrom("db", "web"))
 	l.eventually("the policy isolates it", not(from("10.1.1.5")))
@@ -397,7 +396,7 @@ func TestEgressPolicyPermitsTheServiceOfAnAllowedPod(t *testing.T) {
 
 // kube-proxy ignores these Services, so nothing replaces their addresses, which their owners choose.
 func TestServiceOfAnotherProxyOpensNothing(t *testing.T) {
-	l := newLab(t, nil)
+	l := newLab(t, func(c *policies.Config) { c.TrustExternalIPs = true })
 	l.policy("p", networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Egress"}, Egress: []networkingv1.NetworkPolicyEgressRule{{
 		To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}},
 	}}})
@@ -464,23 +463,6 @@ func TestLoadBalancerOfModeProxyOpensNothing(t *testing.T) {
 	l.eventually("an address that gets mode VIP is permitted", func() bool { return to("198.51.100.2") })
 	balanced(corev1.LoadBalancerIPModeProxy)
 	l.eventually("an address that gets mode Proxy is denied", func() bool { return !to("198.51.100.2") })
-}
-
-func TestInvalidPolicyKeepsItsLastValidVersion(t *testing.T) {
-	l := newLab(t, nil)
-	l.policy("p", onlyFrom("db", "web"))
-	l.pod("db", "n1", "10.1.0.5", nil)
-	l.run()
-	l.admit(attachment("db", "eth0 default 10.1.0.5"))
-	broken := onlyFrom("db", "web")
-	broken.Ingress[0].From[0] = networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "nonsense"}}
-	l.policy("p", broken)
-	l.eventually("the policy is reported", func() bool { return len(l.Invalid()) == 1 })
-	if l.permits("db", "eth0", policy.Ingress, "10.1.1.5", 80) {
-		t.Error("the pod is open")
-	}
-	l.Remove(networkPolicies, "a", "p")
-	l.eventually("nothing is invalid", func() bool { return len(l.Invalid()) == 0 })
 }
 
 // An agent that restarts knows the client addresses of pods before it replaces the rules of an earlier run: these permit connections by Services.

@@ -1,7 +1,6 @@
 package policies
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 
@@ -13,8 +12,11 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// byService is the index of EndpointSlices by "namespace/name" of their Service.
-const byService = "service"
+// Indexes of EndpointSlices.
+const (
+	byService = "service" // by "namespace/name" of their Service
+	byPod     = "pod"     // by the UIDs of the pods of their endpoints
+)
 
 // watchServices adds the informers of Services and their endpoints.
 func (p *Policies) watchServices() {
@@ -26,6 +28,7 @@ func (p *Policies) watchServices() {
 		Labels: discoveryv1.LabelServiceName, Lighten: lightenSlice,
 	})
 	p.slices.Index(byService, func(o *discoveryv1.EndpointSlice) []string { return []string{serviceOf(o)} })
+	p.slices.Index(byPod, podsOf)
 	p.slices.OnObject(func(o *discoveryv1.EndpointSlice) { p.on(p.refreshService)(serviceOf(o)) })
 }
 
@@ -49,20 +52,12 @@ func lightenService(o *corev1.Service) *corev1.Service {
 			metav1.SetMetaDataLabel(&light.ObjectMeta, label, value)
 		}
 	}
-	light.Spec.ClusterIPs, light.Spec.ExternalIPs, light.Spec.Ports = o.Spec.ClusterIPs, o.Spec.ExternalIPs, o.Spec.Ports
+	light.Spec.ClusterIPs = o.Spec.ClusterIPs
+	light.Spec.ExternalIPs = o.Spec.ExternalIPs
+	light.Spec.Ports = o.Spec.Ports
+	light.Spec.InternalTrafficPolicy = o.Spec.InternalTrafficPolicy
+	light.Spec.ExternalTrafficPolicy = o.Spec.ExternalTrafficPolicy
 	light.Status.LoadBalancer = o.Status.LoadBalancer
-	return light
-}
-
-func lightenSlice(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	light := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
-		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-		Labels: map[string]string{discoveryv1.LabelServiceName: o.Labels[discoveryv1.LabelServiceName]},
-	}}
-	light.Ports = o.Ports
-	for _, e := range o.Endpoints {
-		light.Endpoints = append(light.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses})
-	}
 	return light
 }
 
@@ -74,15 +69,8 @@ func (p *Policies) refreshService(key string) {
 		return
 	}
 	s := policy.Service{Name: key}
-	addresses := slices.Concat(o.Spec.ClusterIPs, o.Spec.ExternalIPs) // the cluster IPs come first
-	for _, i := range o.Status.LoadBalancer.Ingress {
-		// kube-proxy does not replace the address of a load balancer of mode Proxy: the packets go to the load balancer itself.
-		if i.IPMode == nil || *i.IPMode != corev1.LoadBalancerIPModeProxy {
-			addresses = append(addresses, i.IP)
-		}
-	}
-	endpoints := endpointsOf(p.slices.ByIndex(byService, key))
-	for _, group := range groupsOf(addresses, len(o.Spec.ClusterIPs)) {
+	endpoints := p.endpointsOf(o)
+	for _, group := range p.addressesOfService(o) {
 		for _, port := range o.Spec.Ports {
 			protocol, err := policy.ParseProtocol(string(port.Protocol))
 			if err != nil || port.Port < 1 || port.Port > 65535 {
@@ -90,7 +78,7 @@ func (p *Policies) refreshService(key string) {
 			}
 			s.Frontends = append(s.Frontends, policy.Frontend{
 				Addresses: group.addresses, External: group.isExternal, Protocol: protocol, Port: uint16(port.Port),
-				Backends: backendsOf(endpoints, port.Name, group.addresses[0].Is4()),
+				Backends: endpoints[group.family()].backendsOf(port.Name),
 			})
 		}
 	}
@@ -103,78 +91,45 @@ type addressGroup struct {
 	addresses  []netip.Addr
 }
 
-// groupsOf divides addresses of a Service, of which the first ones are its cluster IPs. An address that is none is skipped: "None", or that of
-// a load balancer with a name only.
-func groupsOf(texts []string, clusterIPs int) []addressGroup {
-	groups := make([]addressGroup, 4)
-	for n, text := range texts {
-		a, err := netip.ParseAddr(text)
-		if err != nil {
-			continue
-		}
-		at := 0
-		if a.Unmap().Is6() {
-			at++
-		}
-		if n >= clusterIPs {
-			at += 2
-		}
-		groups[at].isExternal = n >= clusterIPs
-		groups[at].addresses = append(groups[at].addresses, a.Unmap())
-	}
-	for n := range groups {
-		slices.SortFunc(groups[n].addresses, netip.Addr.Compare)
-		groups[n].addresses = slices.Compact(groups[n].addresses)
-	}
-	return slices.DeleteFunc(groups, func(g addressGroup) bool { return len(g.addresses) == 0 })
-}
+func (g *addressGroup) family() family { return familyOf(g.addresses[0]) }
 
-// endpointSet are the endpoints of an EndpointSlice by family. All its ports share them.
-type endpointSet struct {
-	slice     *discoveryv1.EndpointSlice
-	four, six []netip.Addr
-}
-
-func endpointsOf(list []*discoveryv1.EndpointSlice) []endpointSet {
-	sets := make([]endpointSet, 0, len(list))
-	for _, o := range list {
-		sets = append(sets, endpointSet{o, endpointAddresses(o, true), endpointAddresses(o, false)})
-	}
-	slices.SortFunc(sets, func(a, b endpointSet) int { return cmp.Compare(a.slice.Name, b.slice.Name) })
-	return sets
-}
-
-// backendsOf lists the endpoints of a port of one family, in order.
-func backendsOf(endpoints []endpointSet, port string, is4 bool) []policy.Backends {
-	var list []policy.Backends
-	for _, set := range endpoints {
-		addresses := set.six
-		if is4 {
-			addresses = set.four
+// addressesOfService lists the addresses of a Service that the API server or a controller assigned. The external IPs are its owner's choice,
+// and any user who may create Services could make an address denied for others: these count only if the administrator says so.
+func (p *Policies) addressesOfService(o *corev1.Service) []addressGroup {
+	var groups [2 * families]addressGroup
+	add := func(text string, isExternal bool) {
+		a, err := policy.ParseAddress(text)
+		if err != nil { // "None", or a load balancer with a name only
+			return
 		}
-		for _, x := range set.slice.Ports {
-			name := ""
-			if x.Name != nil {
-				name = *x.Name
-			}
-			isThere := name == port && x.Port != nil && *x.Port >= 1 && *x.Port <= 65535
-			if isThere && len(addresses) > 0 {
-				list = append(list, policy.Backends{Addresses: addresses, Port: uint16(*x.Port)})
-			}
+		at := int(familyOf(a))
+		if isExternal {
+			at += families
+		}
+		groups[at].isExternal = isExternal
+		groups[at].addresses = append(groups[at].addresses, a)
+	}
+	for _, text := range o.Spec.ClusterIPs {
+		add(text, false)
+	}
+	if p.config.TrustExternalIPs {
+		for _, text := range o.Spec.ExternalIPs {
+			add(text, true)
+		}
+	}
+	for _, i := range o.Status.LoadBalancer.Ingress {
+		// kube-proxy does not replace the address of a load balancer of mode Proxy: the packets go to the load balancer itself.
+		if i.IPMode == nil || *i.IPMode != corev1.LoadBalancerIPModeProxy {
+			add(i.IP, true)
+		}
+	}
+	var list []addressGroup
+	for _, g := range groups {
+		slices.SortFunc(g.addresses, netip.Addr.Compare)
+		g.addresses = slices.Compact(g.addresses)
+		if len(g.addresses) > 0 {
+			list = append(list, g)
 		}
 	}
 	return list
-}
-
-// endpointAddresses lists the addresses of one family in a slice of endpoints, in order.
-func endpointAddresses(o *discoveryv1.EndpointSlice, is4 bool) (list []netip.Addr) {
-	for _, e := range o.Endpoints {
-		for _, text := range e.Addresses {
-			if a, err := netip.ParseAddr(text); err == nil && a.Unmap().Is4() == is4 {
-				list = append(list, a.Unmap())
-			}
-		}
-	}
-	slices.SortFunc(list, netip.Addr.Compare)
-	return slices.Compact(list)
 }

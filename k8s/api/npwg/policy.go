@@ -16,6 +16,7 @@ type MultiNetworkPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	Spec              networkingv1.NetworkPolicySpec `json:"spec"` // has the same fields
+	Unreadable        []string                       `json:"-"`    // why parts of Spec are replaced by invalid ones
 }
 
 // MultiNetworkPolicyList is a list of policies.

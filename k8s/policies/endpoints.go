@@ -1,0 +1,234 @@
+package policies
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/weftnet/weft/policy"
+)
+
+// The watches of pods and of EndpointSlices have no common order. What is decided while they disagree:
+//
+//   - An endpoint counts although no watch has shown its pod yet: the rules about its address decide.
+//   - An endpoint does not count if its pod has ended or was deleted, its address was that of the pod, and no known pod has it now.
+//
+// So a pod that is gone does not deny a Service until its EndpointSlice changes, and an author of EndpointSlices cannot hide an endpoint.
+
+func lightenSlice(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	light := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+		Labels: map[string]string{discoveryv1.LabelServiceName: o.Labels[discoveryv1.LabelServiceName]},
+	}}
+	light.Ports = o.Ports
+	for _, e := range o.Endpoints {
+		own := discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions}
+		if uid := podOfEndpoint(&e); uid != "" {
+			own.TargetRef = &corev1.ObjectReference{Kind: "Pod", UID: uid}
+		}
+		light.Endpoints = append(light.Endpoints, own)
+	}
+	return light
+}
+
+// podOfEndpoint returns the UID of an endpoint's pod; "" if it is none.
+func podOfEndpoint(e *discoveryv1.Endpoint) types.UID {
+	if e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
+		return ""
+	}
+	return e.TargetRef.UID
+}
+
+// podsOf lists the UIDs of the pods of a slice.
+func podsOf(o *discoveryv1.EndpointSlice) []string {
+	var list []string
+	for n := range o.Endpoints {
+		if uid := podOfEndpoint(&o.Endpoints[n]); uid != "" {
+			list = append(list, string(uid))
+		}
+	}
+	return list
+}
+
+// family is an address family, as an index.
+type family int
+
+// families is the number of address families.
+const families = 2
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// endpoints are the endpoints of a Service of one family. A Service may have many ports and many endpoints: each address is parsed once, and
+// ports of the same slices share a set of addresses.
+type endpoints struct {
+	slices  []sliceEndpoints
+	isLocal bool                    // a node may send connections to its own endpoints only
+	sets    map[string][]netip.Addr // by the slices of a port
+}
+
+// sliceEndpoints are the addresses in an EndpointSlice that kube-proxy may use. Those of pods that are gone are left out, but an endpoint that
+// is ready keeps others that end out of use although its pod is gone.
+type sliceEndpoints struct {
+	object   *discoveryv1.EndpointSlice
+	hasReady bool
+	ready    []netip.Addr
+	ending   []netip.Addr // they still serve
+}
+
+// endpointsOf returns the endpoints of a Service by family.
+func (p *Policies) endpointsOf(s *corev1.Service) [families]*endpoints {
+	var all [families]*endpoints
+	for f := range all {
+		all[f] = &endpoints{isLocal: isLocal(s), sets: make(map[string][]netip.Addr)}
+	}
+	list := p.slices.ByIndex(byService, s.Namespace+"/"+s.Name)
+	slices.SortFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	for _, o := range list {
+		for f, of := range p.endpointsIn(o) {
+			all[f].slices = append(all[f].slices, of)
+		}
+	}
+	return all
+}
+
+func (p *Policies) endpointsIn(o *discoveryv1.EndpointSlice) [families]sliceEndpoints {
+	found := [families]sliceEndpoints{{object: o}, {object: o}}
+	for n := range o.Endpoints {
+		e := &o.Endpoints[n]
+		isReady := ptr.Deref(e.Conditions.Ready, true)
+		isEnding := ptr.Deref(e.Conditions.Serving, true) && ptr.Deref(e.Conditions.Terminating, false)
+		if !isReady && !isEnding {
+			continue
+		}
+		pod := podOfEndpoint(e)
+		for _, text := range e.Addresses {
+			a, err := policy.ParseAddress(text)
+			if err != nil {
+				continue
+			}
+			of := &found[familyOf(a)]
+			of.hasReady = of.hasReady || isReady
+			isGone := p.departed.left(pod, a) && !p.engine.HasPodAt(a)
+			switch {
+			case isGone:
+			case isReady:
+				of.ready = append(of.ready, a)
+			default:
+				of.ending = append(of.ending, a)
+			}
+		}
+	}
+	return found
+}
+
+// backendsOf lists the endpoints to which kube-proxy may send connections to a port of the Service, in order: those that are ready; without
+// any, those that end and still serve. With a traffic policy Local each node chooses among its own ones.
+func (e *endpoints) backendsOf(port string) []policy.Backends {
+	withPort := make(map[uint16][]int) // by the number of the port, the slices that have it
+	hasReady := false
+	for n, of := range e.slices {
+		for _, number := range portsOf(of.object, port) {
+			withPort[number] = append(withPort[number], n)
+			hasReady = hasReady || of.hasReady
+		}
+	}
+	var list []policy.Backends
+	for _, number := range slices.Sorted(maps.Keys(withPort)) {
+		if addresses := e.addresses(withPort[number], !hasReady || e.isLocal); len(addresses) > 0 {
+			list = append(list, policy.Backends{Addresses: addresses, Port: number})
+		}
+	}
+	return list
+}
+
+// addresses lists the addresses of slices, in order.
+func (e *endpoints) addresses(of []int, withEnding bool) []netip.Addr {
+	key := fmt.Sprint(of, withEnding)
+	if known, has := e.sets[key]; has {
+		return known
+	}
+	var list []netip.Addr
+	for _, n := range of {
+		list = append(list, e.slices[n].ready...)
+		if withEnding {
+			list = append(list, e.slices[n].ending...)
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	list = slices.Compact(list)
+	e.sets[key] = list
+	return list
+}
+
+// portsOf lists the numbers of a slice's ports of a name.
+func portsOf(o *discoveryv1.EndpointSlice, name string) []uint16 {
+	var list []uint16
+	for _, x := range o.Ports {
+		number := ptr.Deref(x.Port, 0)
+		if ptr.Deref(x.Name, "") == name && number >= 1 && number <= 65535 {
+			list = append(list, uint16(number))
+		}
+	}
+	return list
+}
+
+// isLocal reports whether a node may send connections to its own endpoints only.
+func isLocal(s *corev1.Service) bool {
+	return ptr.Deref(s.Spec.InternalTrafficPolicy, "") == corev1.ServiceInternalTrafficPolicyLocal ||
+		s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// refreshPod gives the current state of a pod to the engine, and what follows for Services. o is a version of the pod, which may be gone.
+func (p *Policies) refreshPod(o *corev1.Pod) {
+	p.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
+	now, known := p.pods.One(o.Namespace + "/" + o.Name)
+	isGone := !known || now.UID != o.UID || hasEnded(now)
+	if !isGone {
+		p.noteAddresses(o)
+		return
+	}
+	if o.Spec.HostNetwork || !p.departed.add(o.UID, podAddresses(o)) {
+		return
+	}
+	p.refreshServicesOf(o.UID)
+	p.departed.sweep(func(uid types.UID) bool { return len(p.slices.ByIndex(byPod, string(uid))) > 0 })
+}
+
+// noteAddresses refreshes the Services whose endpoints were pods that are gone and had an address of a pod.
+func (p *Policies) noteAddresses(o *corev1.Pod) {
+	for _, a := range podAddresses(o) {
+		for uid := range p.departed.at[a] {
+			p.refreshServicesOf(uid)
+		}
+	}
+}
+
+func (p *Policies) refreshServicesOf(uid types.UID) {
+	for _, o := range p.slices.ByIndex(byPod, string(uid)) {
+		p.refreshService(serviceOf(o))
+	}
+}
+
+// podAddresses lists the addresses of a pod as its kubelet reports them.
+func podAddresses(o *corev1.Pod) []netip.Addr {
+	var list []netip.Addr
+	for _, ip := range o.Status.PodIPs {
+		if a, err := policy.ParseAddress(ip.IP); err == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}

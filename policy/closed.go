@@ -1,0 +1,79 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// InvalidError says which parts of a policy are not understood. They are read such that the policy permits no connection that it would not
+// permit if they were understood:
+//
+//   - What allows (a peer or port of a NetworkPolicy, an Allow rule of an AdminNetworkPolicy) allows nothing. The policy isolates as before.
+//   - What denies or passes denies all: as the network-policy-api says, "For Deny and Pass rules, fail closed means: treat the rule as a
+//     'Deny all' rule".
+//   - The requirements of the subject's selectors that are invalid are left out, so the subject is larger. What the policy allows or passes
+//     is then denied: the pod may be isolated by another policy.
+type InvalidError struct {
+	Policy  Ref
+	Reasons []string // at least one, with the name of the part
+}
+
+// Error returns policy and reasons in one line.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("%s: %s", e.Policy, strings.Join(e.Reasons, "; "))
+}
+
+// faults collects what is invalid about a policy.
+type faults []string
+
+// add notes what is invalid about a part of the policy; nil: nothing.
+func (f *faults) add(part string, err error) {
+	if err != nil {
+		*f = append(*f, part+": "+strings.ReplaceAll(err.Error(), "\n", ", ")) // errors.Join has a line for each
+	}
+}
+
+// of returns the error of a policy; nil if nothing is invalid.
+func (f *faults) of(id Ref) error {
+	if len(*f) == 0 {
+		return nil
+	}
+	return &InvalidError{Policy: id, Reasons: *f}
+}
+
+// atLeast returns a selector of all objects that an API's selector may select, and what is invalid about that: it has no requirement that
+// is invalid.
+func atLeast(s *metav1.LabelSelector) (labels.Selector, error) {
+	whole, err := metav1.LabelSelectorAsSelector(s)
+	if err == nil {
+		return whole, nil
+	}
+	is := labels.NewSelector()
+	var errs []error
+	for _, one := range requirementsOf(s) {
+		part, err := metav1.LabelSelectorAsSelector(one)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		requirements, _ := part.Requirements()
+		is = is.Add(requirements...)
+	}
+	return is, errors.Join(errs...)
+}
+
+// requirementsOf returns a selector of each requirement. An object is selected if all of them select it.
+func requirementsOf(s *metav1.LabelSelector) []*metav1.LabelSelector {
+	var list []*metav1.LabelSelector
+	for key, value := range s.MatchLabels {
+		list = append(list, &metav1.LabelSelector{MatchLabels: map[string]string{key: value}})
+	}
+	for _, e := range s.MatchExpressions {
+		list = append(list, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{e}})
+	}
+	return list
+}
