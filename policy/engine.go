@@ -158,10 +158,15 @@ func (e *Engine) SetNamespace(name string, set map[string]string) {
 	if ns.labels != nil && maps.Equal(ns.labels, set) {
 		return
 	}
+	isFirst := ns.labels == nil
 	if ns.labels = maps.Clone(set); ns.labels == nil {
 		ns.labels = labels.Set{}
 	}
 	for _, p := range ns.pods {
+		if isFirst { // rules for a namespace without labels may permit more
+			p.compiled = false
+			e.touch(p)
+		}
 		e.regroup(p)
 	}
 }
