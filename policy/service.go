@@ -143,6 +143,13 @@ type servicePlan struct {
 	closed  []*Service            // that need too many decisions, by name
 	excess  []Excess              // of closed
 	decided map[string][]decision // what lists decide about the Services in open, by the name of the list's own rules
+	made    map[string]made       // the rules that follow for pods that are no endpoints, likewise
+}
+
+// made are the rules about Services for a list, and what they lack because of limits.
+type made struct {
+	rules  []Rule
+	excess []Excess
 }
 
 // decision is what a list decides about a Service: the rules for its cluster IPs, and for external addresses.
@@ -169,7 +176,7 @@ func (e *Engine) planServices() *servicePlan {
 	if e.plan != nil {
 		return e.plan
 	}
-	p := &servicePlan{byPod: make(map[netip.Addr][]int), decided: make(map[string][]decision)}
+	p := &servicePlan{byPod: make(map[netip.Addr][]int), decided: make(map[string][]decision), made: make(map[string]made)}
 	e.plan = p
 	names := slices.Sorted(maps.Keys(e.services))
 	sizes := make([]int, len(names))
@@ -240,8 +247,27 @@ func fitByNamespace(namespaces []string, sizes []int, total, most int) (fit []bo
 // may permit, behind the rules of other Services.
 func (c *compilation) toServices(rules []Rule) []Rule {
 	plan := c.planServices()
+	name := nameOf(rules)
+	isEndpoint := slices.ContainsFunc(c.nic.Addresses, func(a netip.Addr) bool { return len(plan.byPod[a]) > 0 })
+	of, known := plan.made[name]
+	if isEndpoint || !known {
+		of = c.makeServiceRules(rules, name)
+	}
+	if !isEndpoint {
+		if len(plan.made) >= maxDecided {
+			clear(plan.made)
+		}
+		plan.made[name] = of
+	}
+	c.excess = append(c.excess, of.excess...)
+	return slices.Clone(of.rules)
+}
+
+// makeServiceRules returns the rules behind which a list has the given ones, whose name is given.
+func (c *compilation) makeServiceRules(rules []Rule, name string) made {
+	plan := c.planServices()
 	d := &decider{Engine: c.Engine, own: newIndex(rules), nic: c.nic}
-	decisions := d.decideAll(plan, nameOf(rules))
+	decisions := d.decideAll(plan, name)
 	sizes := make([]int, len(decisions))
 	namespaces := make([]string, len(decisions))
 	for n := range decisions {
@@ -249,13 +275,13 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 		namespaces[n] = plan.open[n].namespace()
 	}
 	fit, part := fitByNamespace(namespaces, sizes, c.limits.Services, c.limits.Services)
-	c.excess = append(c.excess, plan.excess...)
+	excess := slices.Clone(plan.excess)
 	closed := slices.Clone(plan.closed)
 	left := c.limits.Services
 	for n, fits := range fit {
 		if !fits {
 			closed = append(closed, plan.open[n])
-			c.excess = append(c.excess, Excess{Of: "Service " + plan.open[n].Name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitRules})
+			excess = append(excess, Excess{Of: "Service " + plan.open[n].Name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitRules})
 			continue
 		}
 		left -= sizes[n]
@@ -281,7 +307,7 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 		internal = append(internal, of.internal...)
 		external = append(external, of.external...)
 	}
-	return slices.Concat(internal, external, denied)
+	return made{slices.Concat(internal, external, denied), excess}
 }
 
 // decider decides about the Services that an interface contacts.
