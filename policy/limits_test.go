@@ -400,3 +400,89 @@ func TestThousandsOfPoliciesOfANamespaceAreBounded(t *testing.T) {
 		t.Errorf("another namespace has %v", lists)
 	}
 }
+
+// Where a namespace has more addresses than its share, prefixes are denied, and Services of others in them are as before.
+func TestServicesBesideDeniedPrefixesAreAsBefore(t *testing.T) {
+	limits := DefaultLimits
+	limits.Closed, limits.NamespaceLookups = 4, 100
+	e := NewEngine(Config{Limits: limits})
+	e.SetPod(podAt("shop/client", true, "10.0.0.1"))
+	e.SetPod(podAt("shop/web", false, "10.0.0.2", "app=web"))
+	e.SetPolicy(networkPolicy(t, "shop/p", `{podSelector: {}, policyTypes: [Egress], egress: [
+		{to: [{podSelector: {matchLabels: {app: web}}}]}, {to: [{ipBlock: {cidr: 10.96.0.0/16}}]}]}`))
+	at := func(name, ip, backend string) Service {
+		return Service{Name: name, Frontends: []Frontend{{
+			Addresses: []netip.Addr{address(ip)}, Protocol: TCP, Port: 80, Backends: []Backends{{[]netip.Addr{address(backend)}, 80}},
+		}}}
+	}
+	e.SetService(at("shop/web", "10.96.0.7", "10.0.0.2"))
+	e.SetService(at("shop/other", "10.96.0.9", "10.0.0.9"))
+	for n := range 100 {
+		e.SetService(at(fmt.Sprintf("evil/s%03d", n), fmt.Sprintf("10.96.0.%d", 2*n), "10.0.0.9"))
+	}
+	e.Compile()
+	l := e.Lists()[ID{"shop", "client"}]["eth0"][Egress]
+	for to, want := range map[string]Action{"10.96.0.7": Allow, "10.96.0.9": Deny, "10.96.0.2": Deny, "10.96.0.198": Deny, "10.96.9.9": Allow} {
+		if r := l.Decide(address(to), TCP, 80); r.Action != want {
+			t.Errorf("to %s: %+v", to, r)
+		}
+	}
+}
+
+// A large rule of an AdminNetworkPolicy that denies or passes denies more, and one that allows is left out.
+func TestLargeRulesOfAdminNetworkPoliciesAreClosed(t *testing.T) {
+	rule := func(a Action, n int) Rule {
+		var remotes []netip.Prefix
+		for i := range n {
+			remotes = append(remotes, single(netip.AddrFrom4([4]byte{10, 1, byte(i >> 7), byte(i << 1)})))
+		}
+		return Rule{Action: a, Remotes: remotes, Ports: []PortRange{{TCP, Range{80, 80}}, {TCP, Range{90, 90}}}, Origin: a.String()}
+	}
+	size := func(r *Rule) int { return r.Size(false) }
+	for _, tt := range []struct {
+		action Action
+		n      int
+		want   string // the action and size of each rule
+	}{
+		{Deny, 60, "[deny 4 deny 60]"}, {Pass, 60, "[deny 4 deny 60]"}, {Allow, 60, "[deny 4]"}, {Deny, 300, "[deny 4 deny 4]"}, {Deny, 20, "[deny 4 deny 40]"},
+	} {
+		bounded, over := boundAdmin([]Rule{rule(Deny, 2), rule(tt.action, tt.n)}, 100+20, size)
+		var got []string
+		for i := range bounded {
+			got = append(got, fmt.Sprint(bounded[i].Action, " ", bounded[i].Size(false)))
+		}
+		if fmt.Sprint(got) != tt.want || (len(over) > 0) != (tt.n > 20) {
+			t.Errorf("%s of %d: %v, over %v, want %s", tt.action, tt.n, got, over, tt.want)
+		}
+	}
+}
+
+func TestPolicyWithTooManyPeersToReadIsLeftOut(t *testing.T) {
+	limits := DefaultLimits
+	limits.Effort = 500
+	e := NewEngine(Config{Limits: limits})
+	e.SetPod(podAt("a/p", true, "10.0.0.1"))
+	for n := range 200 {
+		e.SetPod(podAt(fmt.Sprintf("b/p%d", n), false, fmt.Sprintf("10.1.0.%d", n), "app=web"))
+	}
+	all := `{namespaceSelector: {}}`
+	e.SetPolicy(networkPolicy(t, "a/all", fmt.Sprintf(`{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s]}, {from: [%s]}, {from: [%s]}]}`, all, all, all)))
+	e.SetPolicy(networkPolicy(t, "a/one", fmt.Sprintf(`{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s], ports: [{port: 80}]}]}`, all)))
+	e.Compile()
+	l := e.Lists()[ID{"a", "p"}]["eth0"][Ingress]
+	for port, want := range map[uint16]Action{80: Allow, 81: Deny} {
+		if r := l.Decide(address("10.1.0.7"), TCP, port); r.Action != want {
+			t.Errorf("port %d: %+v", port, r)
+		}
+	}
+	if x := e.Excess(); len(x) != 1 || x[0].Of != "NetworkPolicy a/all" || x[0].Unit != unitAddresses {
+		t.Errorf("excess %+v", x)
+	}
+	for n := range 150 {
+		e.DeletePod(ID{"b", fmt.Sprint("p", n)})
+	}
+	e.Compile()
+	if r := e.Lists()[ID{"a", "p"}]["eth0"][Ingress].Decide(address("10.1.0.199"), TCP, 81); r.Action != Allow {
+		t.Errorf("with fewer pods: %+v", r)
+	}
+}
