@@ -164,7 +164,7 @@ func fairShare(demands []int, total int) int {
 	return total
 }
 
-// widen returns a rule that denies at least what r matches, with at most most rules of the dataplane if this is 2 or more.
+// widen returns a rule that denies at least what r matches. It needs no more rules of the dataplane than the given number, if this is 2 or more.
 func (r *Rule) widen(most int) Rule {
 	wide := Rule{Action: Deny, Remotes: r.Remotes, Origin: r.Origin + " (denies more: over the limit of rules)"}
 	if len(r.Remotes) <= most {
@@ -247,7 +247,7 @@ func boundFixed(denied []Denied, limit int) []Rule {
 	return rules
 }
 
-// coarsen returns at most most prefixes of each family that contain the given ones, which are aggregated.
+// coarsen returns prefixes that contain the given ones, which are aggregated: no more than twice the given number.
 func coarsen(prefixes []netip.Prefix, most int) []netip.Prefix {
 	most = max(1, most)
 	for bits := 127; len(prefixes) > 2*most && bits >= 0; bits-- {

@@ -108,6 +108,24 @@ func isPoliced(lists map[ID]map[string]Lists, k packet) bool {
 	return l != nil && !(len(l.Rules) == 1 && l.Rules[0].Origin == "no policy selects the pod")
 }
 
+// mustHold fails the test if lists have more rules than the limits say.
+func (small Limits) mustHold(t *testing.T, lists map[ID]map[string]Lists) {
+	t.Helper()
+	for id, interfaces := range lists {
+		for nic, both := range interfaces {
+			most := small.Own + small.Admin + small.Services + small.Closed + small.Fixed + 6
+			if nic != "eth0" {
+				most += small.Further + GuardedAny4 + GuardedAny6 // for the rule that allows everything else
+			}
+			for dir, l := range both {
+				if size := l.Size(Direction(dir) == Egress && nic != "eth0"); size > most {
+					t.Fatalf("%s %s: %d rules, limit %d: %+v", id, nic, size, most, l.Rules)
+				}
+			}
+		}
+	}
+}
+
 // The rules are compared with an evaluation of Services one by one. With limits, a list denies more, never less, and has no more rules than the
 // limits say.
 func TestLimitsDenyMoreNeverLess(t *testing.T) {
@@ -130,23 +148,7 @@ func TestLimitsDenyMoreNeverLess(t *testing.T) {
 			e.Compile()
 			lists[i] = e.Lists()
 		}
-		for id, interfaces := range lists[1] {
-			for nic, both := range interfaces {
-				for dir, l := range both {
-					size := 0
-					for i := range l.Rules {
-						size += l.Rules[i].Size(Direction(dir) == Egress && nic != "eth0")
-					}
-					most := small.Own + small.Admin + small.Services + small.Closed + small.Fixed + 6
-					if nic != "eth0" {
-						most += small.Further + GuardedAny4 + GuardedAny6 // for the rule that allows everything else
-					}
-					if size > most {
-						t.Fatalf("cluster %d: %s %s: %d rules, limit %d: %+v", n, id, nic, size, most, l.Rules)
-					}
-				}
-			}
-		}
+		small.mustHold(t, lists[1])
 		for range 100 {
 			k := d.packet(w)
 			if !k.pod.Local {
