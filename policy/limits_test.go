@@ -55,19 +55,27 @@ func (d dice) service(n int) Service {
 	for _, external := range []bool{false, true} {
 		addresses := several(d, 1, 3, func() netip.Addr { return d.serviceAddress(external) })
 		slices.SortFunc(addresses, netip.Addr.Compare)
+		addresses = slices.Compact(addresses)
+		taken := make(map[PortRange]bool) // the API server refuses a port twice
 		for range d.IntN(4) {
-			s.Frontends = append(s.Frontends, Frontend{
-				Addresses: slices.Compact(addresses), External: external, Protocol: numbers[d.protocol()], Port: uint16(d.port()),
+			f := Frontend{
+				Addresses: addresses, External: external, Protocol: numbers[d.protocol()], Port: uint16(d.port()),
 				Backends: several(d, 0, 2, func() Backends {
 					return Backends{several(d, 1, 2, func() netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(d.IntN(24))}) }), uint16(d.port())}
 				}),
-			})
+			}
+			k := PortRange{f.Protocol, Range{f.Port, f.Port}}
+			if !taken[k] {
+				s.Frontends = append(s.Frontends, f)
+			}
+			taken[k] = true
 		}
 	}
 	return s
 }
 
-// permitsByService evaluates the first Service that has the destination of a packet; some is false if none has.
+// permitsByService evaluates all Services with cluster IPs that have the destination of a packet, or else those with external addresses; some is
+// false if none has.
 func (w *world) permitsByService(k packet, services []Service) (permitted, some bool) {
 	isPod := slices.ContainsFunc(w.pods, func(q *machine) bool {
 		return !q.hostNetwork && slices.ContainsFunc(q.Interfaces, func(i Interface) bool {
@@ -83,7 +91,7 @@ func (w *world) permitsByService(k packet, services []Service) (permitted, some 
 				if f.External != external || f.Protocol != k.protocol || f.Port != k.port || !slices.Contains(f.Addresses, k.remote) {
 					continue
 				}
-				permitted, some = true, false
+				permitted = permitted || !some
 				for _, of := range f.Backends {
 					for _, b := range of.Addresses {
 						some = true
@@ -93,10 +101,10 @@ func (w *world) permitsByService(k packet, services []Service) (permitted, some 
 						permitted = permitted && (isItself || w.permits(to))
 					}
 				}
-				if some {
-					return permitted, true
-				}
 			}
+		}
+		if some {
+			return permitted, true
 		}
 	}
 	return false, false
@@ -486,5 +494,41 @@ func TestPolicyWithTooManyPeersToReadIsLeftOut(t *testing.T) {
 	e.Compile()
 	if r := e.Lists()[ID{"a", "p"}]["eth0"][Ingress].Decide(address("10.1.0.199"), TCP, 81); r.Action != Allow {
 		t.Errorf("with fewer pods: %+v", r)
+	}
+}
+
+// Each selector of a peer is compared with all pods, so a policy may have few of them.
+func TestPolicyWithTooManySelectorsIsLeftOut(t *testing.T) {
+	e := NewEngine(Config{})
+	e.SetPod(podAt("a/p", true, "10.0.0.1", "app=p"))
+	for n := range 100 {
+		e.SetPod(podAt(fmt.Sprintf("b/p%d", n), false, fmt.Sprintf("10.1.0.%d", n), "app=web"))
+	}
+	with := func(selectors int) Policy {
+		var peers []string
+		for n := range selectors {
+			peers = append(peers, fmt.Sprintf("{namespaceSelector: {}, podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [x%d]}]}}", n))
+		}
+		return networkPolicy(t, "a/n", fmt.Sprintf("{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s]}]}", strings.Join(peers, ", ")))
+	}
+	from := func() Action {
+		e.Compile()
+		return e.Lists()[ID{"a", "p"}]["eth0"][Ingress].Decide(address("10.1.0.7"), TCP, 80).Action
+	}
+	e.SetPolicy(with(maxSelectors))
+	if from() != Allow || len(e.Excess()) != 0 {
+		t.Errorf("%d selectors: %v", maxSelectors, e.Excess())
+	}
+	before := e.Work().Matches
+	e.SetPolicy(with(20 * maxSelectors))
+	if from() != Deny || len(e.Excess()) != 1 {
+		t.Errorf("more selectors: %v", e.Excess())
+	}
+	if n := e.Work().Matches - before; n > 200 {
+		t.Errorf("%d comparisons for a policy that is left out", n)
+	}
+	e.SetPolicy(with(1))
+	if from() != Allow || len(e.Excess()) != 0 {
+		t.Errorf("one selector: %v", e.Excess())
 	}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -139,6 +140,7 @@ func (s *Service) addresses(external bool) map[netip.Addr]struct{} {
 // servicePlan says which Services have rules of their own. It depends on Services only, so all pods share it.
 type servicePlan struct {
 	open    []*Service            // that get rules, by name
+	shared  map[netip.Addr]bool   // addresses of the Services in open; true: of several
 	byPod   map[netip.Addr][]int  // Services in open with cluster IPs and an endpoint at an address
 	closed  []*Service            // that need too many decisions, by name
 	excess  []Excess              // of closed
@@ -176,7 +178,7 @@ func (e *Engine) planServices() *servicePlan {
 	if e.plan != nil {
 		return e.plan
 	}
-	p := &servicePlan{byPod: make(map[netip.Addr][]int), decided: make(map[string][]decision), made: make(map[string]made)}
+	p := &servicePlan{shared: make(map[netip.Addr]bool), byPod: make(map[netip.Addr][]int), decided: make(map[string][]decision), made: make(map[string]made)}
 	e.plan = p
 	names := slices.Sorted(maps.Keys(e.services))
 	sizes := make([]int, len(names))
@@ -199,6 +201,12 @@ func (e *Engine) planServices() *servicePlan {
 }
 
 func (p *servicePlan) add(s *Service) {
+	for _, external := range []bool{false, true} {
+		for a := range s.addresses(external) {
+			_, known := p.shared[a]
+			p.shared[a] = known
+		}
+	}
 	for i := range s.Frontends {
 		if s.Frontends[i].External {
 			continue
@@ -266,7 +274,7 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 // makeServiceRules returns the rules behind which a list has the given ones, whose name is given.
 func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 	plan := c.planServices()
-	d := &decider{Engine: c.Engine, own: newIndex(rules), nic: c.nic}
+	d := &decider{Engine: c.Engine, own: newIndex(rules), nic: c.nic, plan: plan}
 	decisions := d.decideAll(plan, name)
 	sizes := make([]int, len(decisions))
 	namespaces := make([]string, len(decisions))
@@ -307,7 +315,13 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 		internal = append(internal, of.internal...)
 		external = append(external, of.external...)
 	}
-	return made{slices.Concat(internal, external, denied), excess}
+	return made{slices.Concat(denyFirst(internal), denyFirst(external), denied), excess}
+}
+
+// denyFirst puts rules that deny before those that allow: if several Services have an address and port, all of them must be allowed.
+func denyFirst(rules []Rule) []Rule {
+	slices.SortStableFunc(rules, func(a, b Rule) int { return cmp.Compare(b.Action, a.Action) })
+	return rules
 }
 
 // decider decides about the Services that an interface contacts.
@@ -315,6 +329,7 @@ type decider struct {
 	*Engine
 	own    *index // the rules that decide about endpoints
 	nic    *Interface
+	plan   *servicePlan
 	denied []netip.Prefix // by rules for Services over a limit: other Services there need rules of their own
 }
 
@@ -325,7 +340,7 @@ func (d *decider) decideAll(plan *servicePlan, name string) []decision {
 		if len(plan.decided) >= maxDecided {
 			clear(plan.decided)
 		}
-		stranger := decider{Engine: d.Engine, own: d.own, nic: &Interface{}}
+		stranger := decider{Engine: d.Engine, own: d.own, nic: &Interface{}, plan: plan}
 		all = make([]decision, len(plan.open))
 		for n, s := range plan.open {
 			all[n] = stranger.decide(s)
@@ -393,7 +408,8 @@ func (d *decider) frontend(s *Service, f *Frontend) (Rule, bool) {
 		if d.isPod(f, a) {
 			continue
 		}
-		if contain(d.denied, a) || d.own.decide(a, f.Protocol, f.Port).Action != action {
+		// Of Services with the same address no rule is left out: that of another one would decide.
+		if contain(d.denied, a) || d.plan.shared[a] || d.own.decide(a, f.Protocol, f.Port).Action != action {
 			r.Remotes = append(r.Remotes, single(a))
 		}
 	}
