@@ -64,6 +64,12 @@ func printPolicy(p *printer, reply *operatorv1.PolicyReply) {
 		}
 	}
 	p.printGrid(g, "no policy restricts the pod")
+	for n, over := range reply.OverLimits {
+		if n == 0 {
+			p.printf("\nnot applied completely:\n")
+		}
+		p.printf("  %s\n", oneLine(over))
+	}
 	switch {
 	case len(reply.Interfaces) == 0:
 	case reply.CountsError != "":

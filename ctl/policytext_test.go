@@ -23,3 +23,11 @@ func TestPolicySaysWhyCountersCannotBeRead(t *testing.T) {
 		}
 	}
 }
+
+func TestPolicySaysWhatIsNotAppliedCompletely(t *testing.T) {
+	var out bytes.Buffer
+	printPolicy(&printer{out: &out}, &operatorv1.PolicyReply{OverLimits: []string{"NetworkPolicy shop/big: it is too large", "Service a/b"}})
+	if want := "\nnot applied completely:\n  NetworkPolicy shop/big: it is too large\n  Service a/b\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("%q, want at its end %q", out.String(), want)
+	}
+}

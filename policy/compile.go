@@ -266,7 +266,10 @@ func listed(names []string) string {
 
 // effortFor returns the number of addresses that are read to resolve a policy in one direction, at most. It does not read them.
 func (e *Engine) effortFor(policy *policyState, d Direction) int {
-	if policy.efforts[d] > 0 {
+	switch {
+	case policy.selectors > maxSelectors:
+		return e.limits.Effort + policy.selectors
+	case policy.efforts[d] > 0:
 		return policy.efforts[d]
 	}
 	n := 1

@@ -83,6 +83,7 @@ type policyState struct {
 	peers     map[string]*group // by the key of their selector
 	fragments map[fragmentKey][]Rule
 	efforts   [2]int // by direction, see effortFor; 0: not counted yet
+	selectors int    // of peers; above maxSelectors the policy has no groups of peers
 	nodes     bool   // has peers by the labels of nodes
 	clients   bool   // permits or denies connections from addresses
 }
@@ -158,10 +159,15 @@ func (e *Engine) SetNamespace(name string, set map[string]string) {
 	if ns.labels != nil && maps.Equal(ns.labels, set) {
 		return
 	}
+	isFirst := ns.labels == nil
 	if ns.labels = maps.Clone(set); ns.labels == nil {
 		ns.labels = labels.Set{}
 	}
 	for _, p := range ns.pods {
+		if isFirst { // rules for a namespace without labels may permit more
+			p.compiled = false
+			e.touch(p)
+		}
 		e.regroup(p)
 	}
 }
@@ -345,13 +351,35 @@ func (e *Engine) touch(p *podState) {
 	}
 }
 
+// maxSelectors is the number of different selectors of peers that a policy may have: each is compared with all pods, and with each new one.
+const maxSelectors = 128
+
+// selectorsIn returns the number of different selectors of a policy's peers.
+func selectorsIn(p *Policy) int {
+	all := make(map[string]struct{})
+	for _, rules := range p.Rules {
+		for _, r := range rules {
+			for _, peer := range r.Peers {
+				if peer.Pods != nil {
+					all[peer.Pods.key] = struct{}{}
+				}
+			}
+		}
+	}
+	return len(all)
+}
+
 // SetPolicy adds a policy or replaces it.
 func (e *Engine) SetPolicy(p Policy) {
 	was := e.policies[p.Ref]
 	is := &policyState{Policy: p, peers: make(map[string]*group)}
 	is.subject = e.use(p.Subject)
 	is.subject.subjects[is] = struct{}{}
+	is.selectors = selectorsIn(&p)
 	for d, rules := range p.Rules {
+		if is.selectors > maxSelectors {
+			break // it is left out, so its peers are not compared with all pods
+		}
 		for _, r := range rules {
 			for _, peer := range r.Peers {
 				is.nodes = is.nodes || peer.Nodes != nil

@@ -362,6 +362,11 @@ func TestOnePodIsCompiledWithoutTheOthers(t *testing.T) {
 	if _, _, some := e.CompileNext(); some {
 		t.Error("another pod was compiled")
 	}
+	e.DeleteNamespace("n1")
+	e.SetNamespace("n1", map[string]string{"name": "other"})
+	if _, known := e.ListsOf(ID{"n1", "new"}); known {
+		t.Error("a pod has rules of the time when the labels of its namespace were unknown")
+	}
 }
 
 func TestNamespacesTakeTurns(t *testing.T) {

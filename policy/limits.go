@@ -86,6 +86,7 @@ type Excess struct {
 	Size   int // what it needs
 	Limit  int // what there is for it and others
 	Unit   string
+	Pod    ID // a local pod whose rules it is about
 }
 
 // String returns what is wrong, and what to do.
@@ -94,13 +95,15 @@ func (x Excess) String() string {
 		x.Of, x.Effect, x.Size, x.Unit, x.Limit)
 }
 
-// Excess lists what is not applied completely to local pods, as compiled last, by name.
+// Excess lists what is not applied completely to local pods, as compiled last: once each, with the pod for which it is largest, by name.
 func (e *Engine) Excess() []Excess {
 	by := make(map[string]Excess)
 	for _, ns := range e.namespaces {
 		for _, p := range ns.pods {
 			for _, x := range p.excess {
-				if of, known := by[x.Of]; !known || of.Size < x.Size {
+				x.Pod = p.ID
+				of, known := by[x.Of]
+				if !known || cmp.Or(cmp.Compare(of.Size, x.Size), compareIDs(x.Pod, of.Pod)) < 0 {
 					by[x.Of] = x
 				}
 			}
@@ -161,7 +164,7 @@ func fairShare(demands []int, total int) int {
 	return total
 }
 
-// widen returns a rule that denies at least what r matches, with at most most rules of the dataplane if this is 2 or more.
+// widen returns a rule that denies at least what r matches. It needs no more rules of the dataplane than the given number, if this is 2 or more.
 func (r *Rule) widen(most int) Rule {
 	wide := Rule{Action: Deny, Remotes: r.Remotes, Origin: r.Origin + " (denies more: over the limit of rules)"}
 	if len(r.Remotes) <= most {
@@ -244,7 +247,7 @@ func boundFixed(denied []Denied, limit int) []Rule {
 	return rules
 }
 
-// coarsen returns at most most prefixes of each family that contain the given ones, which are aggregated.
+// coarsen returns prefixes that contain the given ones, which are aggregated: no more than twice the given number.
 func coarsen(prefixes []netip.Prefix, most int) []netip.Prefix {
 	most = max(1, most)
 	for bits := 127; len(prefixes) > 2*most && bits >= 0; bits-- {

@@ -55,19 +55,27 @@ func (d dice) service(n int) Service {
 	for _, external := range []bool{false, true} {
 		addresses := several(d, 1, 3, func() netip.Addr { return d.serviceAddress(external) })
 		slices.SortFunc(addresses, netip.Addr.Compare)
+		addresses = slices.Compact(addresses)
+		taken := make(map[PortRange]bool) // the API server refuses a port twice
 		for range d.IntN(4) {
-			s.Frontends = append(s.Frontends, Frontend{
-				Addresses: slices.Compact(addresses), External: external, Protocol: numbers[d.protocol()], Port: uint16(d.port()),
+			f := Frontend{
+				Addresses: addresses, External: external, Protocol: numbers[d.protocol()], Port: uint16(d.port()),
 				Backends: several(d, 0, 2, func() Backends {
 					return Backends{several(d, 1, 2, func() netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(d.IntN(24))}) }), uint16(d.port())}
 				}),
-			})
+			}
+			k := PortRange{f.Protocol, Range{f.Port, f.Port}}
+			if !taken[k] {
+				s.Frontends = append(s.Frontends, f)
+			}
+			taken[k] = true
 		}
 	}
 	return s
 }
 
-// permitsByService evaluates the first Service that has the destination of a packet; some is false if none has.
+// permitsByService evaluates all Services with cluster IPs that have the destination of a packet, or else those with external addresses; some is
+// false if none has.
 func (w *world) permitsByService(k packet, services []Service) (permitted, some bool) {
 	isPod := slices.ContainsFunc(w.pods, func(q *machine) bool {
 		return !q.hostNetwork && slices.ContainsFunc(q.Interfaces, func(i Interface) bool {
@@ -83,7 +91,7 @@ func (w *world) permitsByService(k packet, services []Service) (permitted, some 
 				if f.External != external || f.Protocol != k.protocol || f.Port != k.port || !slices.Contains(f.Addresses, k.remote) {
 					continue
 				}
-				permitted, some = true, false
+				permitted = permitted || !some
 				for _, of := range f.Backends {
 					for _, b := range of.Addresses {
 						some = true
@@ -93,10 +101,10 @@ func (w *world) permitsByService(k packet, services []Service) (permitted, some 
 						permitted = permitted && (isItself || w.permits(to))
 					}
 				}
-				if some {
-					return permitted, true
-				}
 			}
+		}
+		if some {
+			return permitted, true
 		}
 	}
 	return false, false
@@ -106,6 +114,24 @@ func (w *world) permitsByService(k packet, services []Service) (permitted, some 
 func isPoliced(lists map[ID]map[string]Lists, k packet) bool {
 	l := lists[k.pod.ID][k.nic.Name][Egress]
 	return l != nil && !(len(l.Rules) == 1 && l.Rules[0].Origin == "no policy selects the pod")
+}
+
+// mustHold fails the test if lists have more rules than the limits say.
+func (small Limits) mustHold(t *testing.T, lists map[ID]map[string]Lists) {
+	t.Helper()
+	for id, interfaces := range lists {
+		for nic, both := range interfaces {
+			most := small.Own + small.Admin + small.Services + small.Closed + small.Fixed + 6
+			if nic != "eth0" {
+				most += small.Further + GuardedAny4 + GuardedAny6 // for the rule that allows everything else
+			}
+			for dir, l := range both {
+				if size := l.Size(Direction(dir) == Egress && nic != "eth0"); size > most {
+					t.Fatalf("%s %s: %d rules, limit %d: %+v", id, nic, size, most, l.Rules)
+				}
+			}
+		}
+	}
 }
 
 // The rules are compared with an evaluation of Services one by one. With limits, a list denies more, never less, and has no more rules than the
@@ -130,23 +156,7 @@ func TestLimitsDenyMoreNeverLess(t *testing.T) {
 			e.Compile()
 			lists[i] = e.Lists()
 		}
-		for id, interfaces := range lists[1] {
-			for nic, both := range interfaces {
-				for dir, l := range both {
-					size := 0
-					for i := range l.Rules {
-						size += l.Rules[i].Size(Direction(dir) == Egress && nic != "eth0")
-					}
-					most := small.Own + small.Admin + small.Services + small.Closed + small.Fixed + 6
-					if nic != "eth0" {
-						most += small.Further + GuardedAny4 + GuardedAny6 // for the rule that allows everything else
-					}
-					if size > most {
-						t.Fatalf("cluster %d: %s %s: %d rules, limit %d: %+v", n, id, nic, size, most, l.Rules)
-					}
-				}
-			}
-		}
+		small.mustHold(t, lists[1])
 		for range 100 {
 			k := d.packet(w)
 			if !k.pod.Local {
@@ -398,5 +408,127 @@ func TestThousandsOfPoliciesOfANamespaceAreBounded(t *testing.T) {
 	}
 	if lists := e.Lists()[ID{"b", "p"}]; len(lists) != 0 {
 		t.Errorf("another namespace has %v", lists)
+	}
+}
+
+// Where a namespace has more addresses than its share, prefixes are denied, and Services of others in them are as before.
+func TestServicesBesideDeniedPrefixesAreAsBefore(t *testing.T) {
+	limits := DefaultLimits
+	limits.Closed, limits.NamespaceLookups = 4, 100
+	e := NewEngine(Config{Limits: limits})
+	e.SetPod(podAt("shop/client", true, "10.0.0.1"))
+	e.SetPod(podAt("shop/web", false, "10.0.0.2", "app=web"))
+	e.SetPolicy(networkPolicy(t, "shop/p", `{podSelector: {}, policyTypes: [Egress], egress: [
+		{to: [{podSelector: {matchLabels: {app: web}}}]}, {to: [{ipBlock: {cidr: 10.96.0.0/16}}]}]}`))
+	at := func(name, ip, backend string) Service {
+		return Service{Name: name, Frontends: []Frontend{{
+			Addresses: []netip.Addr{address(ip)}, Protocol: TCP, Port: 80, Backends: []Backends{{[]netip.Addr{address(backend)}, 80}},
+		}}}
+	}
+	e.SetService(at("shop/web", "10.96.0.7", "10.0.0.2"))
+	e.SetService(at("shop/other", "10.96.0.9", "10.0.0.9"))
+	for n := range 100 {
+		e.SetService(at(fmt.Sprintf("evil/s%03d", n), fmt.Sprintf("10.96.0.%d", 2*n), "10.0.0.9"))
+	}
+	e.Compile()
+	l := e.Lists()[ID{"shop", "client"}]["eth0"][Egress]
+	for to, want := range map[string]Action{"10.96.0.7": Allow, "10.96.0.9": Deny, "10.96.0.2": Deny, "10.96.0.198": Deny, "10.96.9.9": Allow} {
+		if r := l.Decide(address(to), TCP, 80); r.Action != want {
+			t.Errorf("to %s: %+v", to, r)
+		}
+	}
+}
+
+// A large rule of an AdminNetworkPolicy that denies or passes denies more, and one that allows is left out.
+func TestLargeRulesOfAdminNetworkPoliciesAreClosed(t *testing.T) {
+	rule := func(a Action, n int) Rule {
+		var remotes []netip.Prefix
+		for i := range n {
+			remotes = append(remotes, single(netip.AddrFrom4([4]byte{10, 1, byte(i >> 7), byte(i << 1)})))
+		}
+		return Rule{Action: a, Remotes: remotes, Ports: []PortRange{{TCP, Range{80, 80}}, {TCP, Range{90, 90}}}, Origin: a.String()}
+	}
+	size := func(r *Rule) int { return r.Size(false) }
+	for _, tt := range []struct {
+		action Action
+		n      int
+		want   string // the action and size of each rule
+	}{
+		{Deny, 60, "[deny 4 deny 60]"}, {Pass, 60, "[deny 4 deny 60]"}, {Allow, 60, "[deny 4]"}, {Deny, 300, "[deny 4 deny 4]"}, {Deny, 20, "[deny 4 deny 40]"},
+	} {
+		bounded, over := boundAdmin([]Rule{rule(Deny, 2), rule(tt.action, tt.n)}, 100+20, size)
+		var got []string
+		for i := range bounded {
+			got = append(got, fmt.Sprint(bounded[i].Action, " ", bounded[i].Size(false)))
+		}
+		if fmt.Sprint(got) != tt.want || (len(over) > 0) != (tt.n > 20) {
+			t.Errorf("%s of %d: %v, over %v, want %s", tt.action, tt.n, got, over, tt.want)
+		}
+	}
+}
+
+func TestPolicyWithTooManyPeersToReadIsLeftOut(t *testing.T) {
+	limits := DefaultLimits
+	limits.Effort = 500
+	e := NewEngine(Config{Limits: limits})
+	e.SetPod(podAt("a/p", true, "10.0.0.1"))
+	for n := range 200 {
+		e.SetPod(podAt(fmt.Sprintf("b/p%d", n), false, fmt.Sprintf("10.1.0.%d", n), "app=web"))
+	}
+	all := `{namespaceSelector: {}}`
+	e.SetPolicy(networkPolicy(t, "a/all", fmt.Sprintf(`{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s]}, {from: [%s]}, {from: [%s]}]}`, all, all, all)))
+	e.SetPolicy(networkPolicy(t, "a/one", fmt.Sprintf(`{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s], ports: [{port: 80}]}]}`, all)))
+	e.Compile()
+	l := e.Lists()[ID{"a", "p"}]["eth0"][Ingress]
+	for port, want := range map[uint16]Action{80: Allow, 81: Deny} {
+		if r := l.Decide(address("10.1.0.7"), TCP, port); r.Action != want {
+			t.Errorf("port %d: %+v", port, r)
+		}
+	}
+	if x := e.Excess(); len(x) != 1 || x[0].Of != "NetworkPolicy a/all" || x[0].Unit != unitAddresses {
+		t.Errorf("excess %+v", x)
+	}
+	for n := range 150 {
+		e.DeletePod(ID{"b", fmt.Sprint("p", n)})
+	}
+	e.Compile()
+	if r := e.Lists()[ID{"a", "p"}]["eth0"][Ingress].Decide(address("10.1.0.199"), TCP, 81); r.Action != Allow {
+		t.Errorf("with fewer pods: %+v", r)
+	}
+}
+
+// Each selector of a peer is compared with all pods, so a policy may have few of them.
+func TestPolicyWithTooManySelectorsIsLeftOut(t *testing.T) {
+	e := NewEngine(Config{})
+	e.SetPod(podAt("a/p", true, "10.0.0.1", "app=p"))
+	for n := range 100 {
+		e.SetPod(podAt(fmt.Sprintf("b/p%d", n), false, fmt.Sprintf("10.1.0.%d", n), "app=web"))
+	}
+	with := func(selectors int) Policy {
+		var peers []string
+		for n := range selectors {
+			peers = append(peers, fmt.Sprintf("{namespaceSelector: {}, podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [x%d]}]}}", n))
+		}
+		return networkPolicy(t, "a/n", fmt.Sprintf("{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s]}]}", strings.Join(peers, ", ")))
+	}
+	from := func() Action {
+		e.Compile()
+		return e.Lists()[ID{"a", "p"}]["eth0"][Ingress].Decide(address("10.1.0.7"), TCP, 80).Action
+	}
+	e.SetPolicy(with(maxSelectors))
+	if from() != Allow || len(e.Excess()) != 0 {
+		t.Errorf("%d selectors: %v", maxSelectors, e.Excess())
+	}
+	before := e.Work().Matches
+	e.SetPolicy(with(20 * maxSelectors))
+	if from() != Deny || len(e.Excess()) != 1 {
+		t.Errorf("more selectors: %v", e.Excess())
+	}
+	if n := e.Work().Matches - before; n > 200 {
+		t.Errorf("%d comparisons for a policy that is left out", n)
+	}
+	e.SetPolicy(with(1))
+	if from() != Allow || len(e.Excess()) != 0 {
+		t.Errorf("one selector: %v", e.Excess())
 	}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -139,10 +140,18 @@ func (s *Service) addresses(external bool) map[netip.Addr]struct{} {
 // servicePlan says which Services have rules of their own. It depends on Services only, so all pods share it.
 type servicePlan struct {
 	open    []*Service            // that get rules, by name
+	shared  map[netip.Addr]bool   // addresses of the Services in open; true: of several
 	byPod   map[netip.Addr][]int  // Services in open with cluster IPs and an endpoint at an address
 	closed  []*Service            // that need too many decisions, by name
 	excess  []Excess              // of closed
 	decided map[string][]decision // what lists decide about the Services in open, by the name of the list's own rules
+	made    map[string]made       // the rules that follow for pods that are no endpoints, likewise
+}
+
+// made are the rules about Services for a list, and what they lack because of limits.
+type made struct {
+	rules  []Rule
+	excess []Excess
 }
 
 // decision is what a list decides about a Service: the rules for its cluster IPs, and for external addresses.
@@ -169,7 +178,7 @@ func (e *Engine) planServices() *servicePlan {
 	if e.plan != nil {
 		return e.plan
 	}
-	p := &servicePlan{byPod: make(map[netip.Addr][]int), decided: make(map[string][]decision)}
+	p := &servicePlan{shared: make(map[netip.Addr]bool), byPod: make(map[netip.Addr][]int), decided: make(map[string][]decision), made: make(map[string]made)}
 	e.plan = p
 	names := slices.Sorted(maps.Keys(e.services))
 	sizes := make([]int, len(names))
@@ -192,6 +201,12 @@ func (e *Engine) planServices() *servicePlan {
 }
 
 func (p *servicePlan) add(s *Service) {
+	for _, external := range []bool{false, true} {
+		for a := range s.addresses(external) {
+			_, known := p.shared[a]
+			p.shared[a] = known
+		}
+	}
 	for i := range s.Frontends {
 		if s.Frontends[i].External {
 			continue
@@ -240,8 +255,27 @@ func fitByNamespace(namespaces []string, sizes []int, total, most int) (fit []bo
 // may permit, behind the rules of other Services.
 func (c *compilation) toServices(rules []Rule) []Rule {
 	plan := c.planServices()
-	d := &decider{Engine: c.Engine, own: newIndex(rules), nic: c.nic}
-	decisions := d.decideAll(plan, nameOf(rules))
+	name := nameOf(rules)
+	isEndpoint := slices.ContainsFunc(c.nic.Addresses, func(a netip.Addr) bool { return len(plan.byPod[a]) > 0 })
+	of, known := plan.made[name]
+	if isEndpoint || !known {
+		of = c.makeServiceRules(rules, name)
+	}
+	if !isEndpoint {
+		if len(plan.made) >= maxDecided {
+			clear(plan.made)
+		}
+		plan.made[name] = of
+	}
+	c.excess = append(c.excess, of.excess...)
+	return slices.Clone(of.rules)
+}
+
+// makeServiceRules returns the rules behind which a list has the given ones, whose name is given.
+func (c *compilation) makeServiceRules(rules []Rule, name string) made {
+	plan := c.planServices()
+	d := &decider{Engine: c.Engine, own: newIndex(rules), nic: c.nic, plan: plan}
+	decisions := d.decideAll(plan, name)
 	sizes := make([]int, len(decisions))
 	namespaces := make([]string, len(decisions))
 	for n := range decisions {
@@ -249,13 +283,13 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 		namespaces[n] = plan.open[n].namespace()
 	}
 	fit, part := fitByNamespace(namespaces, sizes, c.limits.Services, c.limits.Services)
-	c.excess = append(c.excess, plan.excess...)
+	excess := slices.Clone(plan.excess)
 	closed := slices.Clone(plan.closed)
 	left := c.limits.Services
 	for n, fits := range fit {
 		if !fits {
 			closed = append(closed, plan.open[n])
-			c.excess = append(c.excess, Excess{Of: "Service " + plan.open[n].Name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitRules})
+			excess = append(excess, Excess{Of: "Service " + plan.open[n].Name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitRules})
 			continue
 		}
 		left -= sizes[n]
@@ -281,7 +315,13 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 		internal = append(internal, of.internal...)
 		external = append(external, of.external...)
 	}
-	return slices.Concat(internal, external, denied)
+	return made{slices.Concat(denyFirst(internal), denyFirst(external), denied), excess}
+}
+
+// denyFirst puts rules that deny before those that allow: if several Services have an address and port, all of them must be allowed.
+func denyFirst(rules []Rule) []Rule {
+	slices.SortStableFunc(rules, func(a, b Rule) int { return cmp.Compare(b.Action, a.Action) })
+	return rules
 }
 
 // decider decides about the Services that an interface contacts.
@@ -289,6 +329,7 @@ type decider struct {
 	*Engine
 	own    *index // the rules that decide about endpoints
 	nic    *Interface
+	plan   *servicePlan
 	denied []netip.Prefix // by rules for Services over a limit: other Services there need rules of their own
 }
 
@@ -299,7 +340,7 @@ func (d *decider) decideAll(plan *servicePlan, name string) []decision {
 		if len(plan.decided) >= maxDecided {
 			clear(plan.decided)
 		}
-		stranger := decider{Engine: d.Engine, own: d.own, nic: &Interface{}}
+		stranger := decider{Engine: d.Engine, own: d.own, nic: &Interface{}, plan: plan}
 		all = make([]decision, len(plan.open))
 		for n, s := range plan.open {
 			all[n] = stranger.decide(s)
@@ -367,7 +408,8 @@ func (d *decider) frontend(s *Service, f *Frontend) (Rule, bool) {
 		if d.isPod(f, a) {
 			continue
 		}
-		if contain(d.denied, a) || d.own.decide(a, f.Protocol, f.Port).Action != action {
+		// Of Services with the same address no rule is left out: that of another one would decide.
+		if contain(d.denied, a) || d.plan.shared[a] || d.own.decide(a, f.Protocol, f.Port).Action != action {
 			r.Remotes = append(r.Remotes, single(a))
 		}
 	}

@@ -16,8 +16,10 @@ import (
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet/attach"
+	"github.com/weftnet/weft/k8s/events"
 	"github.com/weftnet/weft/k8s/policies"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/policy"
 )
 
 // Enforcer applies changed rules of policies by events, and keeps the condition that says whether policies are enforced.
@@ -26,7 +28,10 @@ type Enforcer struct {
 	Loop        *eventloop.Loop
 	Attachments func() []pod.Attachment
 	Health      *health.Conditions
+	Tell        func(events.Note) // writes an Event; nil: none
 	Log         *slog.Logger
+
+	over map[string]bool // policies and Services over a limit that were reported
 }
 
 // enforcerTick is the interval at which the condition is set, and at which a failed event is repeated.
@@ -57,11 +62,15 @@ func (e *Enforcer) report() {
 	hasMain := slices.ContainsFunc(attachments, isMain)
 	isChained := slices.ContainsFunc(attachments, func(a pod.Attachment) bool { return a.Mode == pod.ModeChained || a.Mode == pod.ModeDelegate })
 	invalid, withoutClients := e.Policies.Invalid(), e.Policies.WithoutClients()
+	excess := e.Policies.Excess()
+	e.tell(excess, attachments)
 	switch {
 	case !e.Policies.Synced():
 		e.Health.Set(health.Policies, false, "the API server has not shown all policies: the rules of an earlier run hold, and new pods are closed")
 	case len(invalid) > 0:
 		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies have invalid parts, which deny connections: %s", len(invalid), invalid[0]))
+	case len(excess) > 0:
+		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies or Services are over a limit of rules: %s", len(excess), excess[0]))
 	case !hasMain && isChained:
 		e.Health.Set(health.Policies, true, "another CNI plugin makes the main interfaces: NetworkPolicies are its task; MultiNetworkPolicies are enforced")
 	case len(withoutClients) > 0:
@@ -70,6 +79,35 @@ func (e *Enforcer) report() {
 	default:
 		e.Health.Set(health.Policies, true, "enforced")
 	}
+}
+
+// reasonOverLimit is the reason of events on pods to which a policy is not applied completely.
+const reasonOverLimit = "WeftPolicyOverLimit"
+
+// maxTold is the number of policies and Services over a limit that get an Event and a line of the log at a time.
+const maxTold = 20
+
+// tell writes an Event on a pod for each policy and Service that has come over a limit.
+func (e *Enforcer) tell(excess []policy.Excess, attachments []pod.Attachment) {
+	over := make(map[string]bool, len(excess))
+	told := 0
+	for _, x := range excess {
+		if e.over[x.Of] {
+			over[x.Of] = true
+			continue
+		}
+		if told == maxTold {
+			continue // the next report tells
+		}
+		told++
+		over[x.Of] = true
+		e.Log.Warn("policy or Service is over a limit of rules and not applied completely", "of", x.Of, "pod", x.Pod.String(), "size", x.Size, "limit", x.Limit)
+		at := slices.IndexFunc(attachments, func(a pod.Attachment) bool { return a.Pod.Namespace == x.Pod.Namespace && a.Pod.Name == x.Pod.Name })
+		if at >= 0 && e.Tell != nil {
+			e.Tell(events.Note{Pod: attachments[at].Pod, Type: events.Warning, Reason: reasonOverLimit, At: time.Now(), Text: x.String})
+		}
+	}
+	e.over = over
 }
 
 // protectedOf returns what pods may not contact.

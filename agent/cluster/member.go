@@ -154,7 +154,7 @@ func (m *Member) Join(p Parts) (err error) {
 	switch {
 	case m.Enforced != nil:
 		m.Health.Advise(health.Policies)
-		m.enforcer = &Enforcer{Policies: m.Enforced, Loop: p.Loop, Attachments: p.Pods.Attachments, Health: m.Health, Log: m.Log}
+		m.enforcer = &Enforcer{Policies: m.Enforced, Loop: p.Loop, Attachments: p.Pods.Attachments, Health: m.Health, Tell: m.Events.Writer.Tell, Log: m.Log}
 	case c.ReportPolicies:
 		m.Health.Advise(health.Policies)
 		m.policies = &Policies{Count: m.client.CountPolicies, Health: m.Health, Log: m.Log, Attachments: p.Pods.Attachments}

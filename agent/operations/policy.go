@@ -21,6 +21,7 @@ import (
 // Explainer explains decisions of network policies.
 type Explainer interface {
 	Explain(from, to policy.End, protocol uint8, port uint16) (policy.Verdict, error)
+	ExcessOf(id policy.ID) []policy.Excess
 }
 
 // Policy explains which rules of network policies a pod has, and what they decide about a connection.
@@ -54,7 +55,24 @@ func (o *Server) Policy(ctx context.Context, req *operatorv1.PolicyRequest) (*op
 	if !known {
 		return nil, status.Errorf(codes.NotFound, "pod %s has no attachment on this node: ask the agent of its node, or add --from or --to", req.Pod)
 	}
+	reply.OverLimits = overLimits(o.config.Policies.ExcessOf(endOf(req.Pod).Pod))
 	return reply, nil
+}
+
+// maxOverLimits is the number of policies and Services over a limit that are listed: there may be thousands.
+const maxOverLimits = 20
+
+func overLimits(excess []policy.Excess) []string {
+	var list []string
+	for _, x := range excess {
+		if text := x.String(); !slices.Contains(list, text) { // it may be the same in both directions
+			list = append(list, text)
+		}
+		if len(list) == maxOverLimits {
+			return append(list, "and others")
+		}
+	}
+	return list
 }
 
 // policyCounts returns the counters of the rules of an interface.

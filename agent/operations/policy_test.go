@@ -22,6 +22,11 @@ func (explainer) Explain(_, _ policy.End, _ uint8, _ uint16) (v policy.Verdict, 
 	return v, nil
 }
 
+// ExcessOf reports one policy for each pod.
+func (explainer) ExcessOf(id policy.ID) []policy.Excess {
+	return []policy.Excess{{Of: "NetworkPolicy " + id.Namespace + "/big", Effect: "it isolates pods", Size: 90_000, Limit: 26_000, Unit: "rules"}}
+}
+
 func TestRulesAreListedWithoutCounters(t *testing.T) {
 	pods := podmanager.New(podmanager.Config{})
 	pods.Restore([]*pod.Attachment{{Key: pod.Key{Network: "weft", ContainerID: "c", IfName: "eth0"}, Pod: pod.ID{Namespace: "shop", Name: "db"}}})
@@ -36,5 +41,8 @@ func TestRulesAreListedWithoutCounters(t *testing.T) {
 	reply, err := o.Policy(t.Context(), &operatorv1.PolicyRequest{Pod: "shop/db"})
 	if err != nil || !strings.Contains(reply.GetCountsError(), "none") {
 		t.Errorf("reply %v, error %v, want why the counters cannot be read", reply, err)
+	}
+	if over := reply.GetOverLimits(); len(over) != 1 || !strings.Contains(over[0], "NetworkPolicy shop/big: it isolates pods, because it needs 90000 rules") {
+		t.Errorf("over limits: %q", over)
 	}
 }

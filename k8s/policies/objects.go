@@ -101,8 +101,12 @@ func (p *Policies) refreshNamespace(name string) {
 		delete(p.shownNamespaces, name)
 	}
 	for id := range p.attached {
-		if id.Namespace == name {
-			p.pending[id] = true // closed from now on, or not any more
+		switch {
+		case id.Namespace != name:
+		case known:
+			p.untold[id] = true // not closed any more
+		default:
+			p.pending[id] = true // closed from now on
 		}
 	}
 }

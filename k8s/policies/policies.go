@@ -476,6 +476,20 @@ func (p *Policies) setNode(link []netip.Prefix) {
 	}
 }
 
+// Excess lists the policies and Services that are not applied completely to pods of this node because of a limit, by name.
+func (p *Policies) Excess() []policy.Excess {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.engine.Excess()
+}
+
+// ExcessOf lists those that are not applied completely to a pod.
+func (p *Policies) ExcessOf(id policy.ID) []policy.Excess {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.engine.ExcessOf(id))
+}
+
 // Explain returns what the policies decide about a connection. It fails before all objects are known.
 func (p *Policies) Explain(from, to policy.End, protocol uint8, port uint16) (policy.Verdict, error) {
 	p.mu.Lock()

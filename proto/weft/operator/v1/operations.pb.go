@@ -329,6 +329,7 @@ type PolicyReply struct {
 	Interfaces    []*PolicyRules         `protobuf:"bytes,1,rep,name=interfaces,proto3" json:"interfaces,omitempty"`                      // of a pod of this node, as the dataplane has them; by name
 	Verdict       *PolicyVerdict         `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"`                            // of a connection
 	CountsError   string                 `protobuf:"bytes,3,opt,name=counts_error,json=countsError,proto3" json:"counts_error,omitempty"` // why the dataplane's counters cannot be read; empty: they are in the interfaces' counts
+	OverLimits    []string               `protobuf:"bytes,4,rep,name=over_limits,json=overLimits,proto3" json:"over_limits,omitempty"`    // policies and Services that are not applied completely to the pod, with the limit and what to do
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -382,6 +383,13 @@ func (x *PolicyReply) GetCountsError() string {
 		return x.CountsError
 	}
 	return ""
+}
+
+func (x *PolicyReply) GetOverLimits() []string {
+	if x != nil {
+		return x.OverLimits
+	}
+	return nil
 }
 
 // PolicyRules are the rules of an interface. An interface that no policy restricts is not listed.
@@ -4202,13 +4210,15 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x04from\x18\x03 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x04 \x01(\tR\x02to\x12\x1a\n" +
 	"\bprotocol\x18\x05 \x01(\tR\bprotocol\x12\x12\n" +
-	"\x04port\x18\x06 \x01(\rR\x04port\"\xaa\x01\n" +
+	"\x04port\x18\x06 \x01(\rR\x04port\"\xcb\x01\n" +
 	"\vPolicyReply\x12=\n" +
 	"\n" +
 	"interfaces\x18\x01 \x03(\v2\x1d.weft.operator.v1.PolicyRulesR\n" +
 	"interfaces\x129\n" +
 	"\averdict\x18\x02 \x01(\v2\x1f.weft.operator.v1.PolicyVerdictR\averdict\x12!\n" +
-	"\fcounts_error\x18\x03 \x01(\tR\vcountsError\"\xd0\x01\n" +
+	"\fcounts_error\x18\x03 \x01(\tR\vcountsError\x12\x1f\n" +
+	"\vover_limits\x18\x04 \x03(\tR\n" +
+	"overLimits\"\xd0\x01\n" +
 	"\vPolicyRules\x12\x1c\n" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x126\n" +
 	"\aingress\x18\x02 \x03(\v2\x1c.weft.operator.v1.PolicyRuleR\aingress\x124\n" +
