@@ -292,7 +292,7 @@ func permutations(n int) [][]int {
 	return list
 }
 
-// Any user who may create Services chooses external IPs. They must not make an address denied, or permitted, for the pods of others.
+// Any user who may create Services chooses external IPs. They must not make an address denied, or permitted, for other pods.
 func TestExternalIPsCountOnlyIfTheyAreTrusted(t *testing.T) {
 	for _, trust := range []bool{false, true} {
 		t.Run(fmt.Sprint(trust), func(t *testing.T) {
