@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/eventloop"
@@ -206,15 +207,19 @@ func (c *committer) transaction(source string, ch eventloop.Change, set []eventl
 	return txn, nil
 }
 
-// Drift lists the operations that a resync with the machine would do, one line each; none if the machine is as desired.
+// Drift lists the operations that a resync with the machine would do, and the objects that wait although they were applied, one line each;
+// none if the machine is as desired.
 func (c *committer) Drift(ctx context.Context) ([]string, error) {
 	rec, err := c.scheduler.Resync(ctx, kvscheduler.ResyncOpt{DryRun: true})
 	if err != nil {
 		return nil, err
 	}
-	lines := make([]string, len(rec.Ops))
-	for i, op := range rec.Ops {
-		lines[i] = op.Verb + " " + op.Ref + " (" + op.Why + ")"
+	var lines []string
+	for _, op := range rec.Ops {
+		lines = append(lines, op.Verb+" "+op.Ref+" ("+op.Why+")")
+	}
+	for _, w := range c.scheduler.LostObjects() {
+		lines = append(lines, w.Ref+" was applied, and waits for "+strings.Join(w.Missing, ", "))
 	}
 	return lines, nil
 }
@@ -243,6 +248,7 @@ func outcome(rec *kvscheduler.Record, err error) eventloop.Outcome {
 	for _, p := range rec.Pending {
 		out.Pending = append(out.Pending, p.Ref)
 	}
+	out.TakenDown = rec.TakenDown()
 	if errors.Is(err, kvscheduler.ErrIncomplete) {
 		out.Stuck = stuck(rec)
 	}

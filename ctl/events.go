@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -174,6 +175,10 @@ func printEventRest(p *printer, e *operatorv1.EventRecord) {
 		p.printf("skipped  %s of %s: %s\n", d.Key, d.Source, oneLine(d.Reason))
 	}
 	for _, key := range e.Pending {
+		if slices.Contains(e.TakenDown, key) {
+			p.printf("%s  %s\n", p.bad("taken down"), key)
+			continue
+		}
 		p.printf("waiting  %s\n", key)
 	}
 	for _, key := range e.Stuck {
@@ -235,6 +240,9 @@ func receiveEvents(c *client, stream eventStream, table func(*operatorv1.EventRe
 
 func eventResult(p *printer, e *operatorv1.EventRecord) string {
 	text := result(p, e.Undone, e.Error)
+	if e.Error == "" && len(e.TakenDown) > 0 {
+		text = p.bad("took down " + counted(len(e.TakenDown), "object"))
+	}
 	if e.Refused {
 		text = p.bad("refused: ") + oneLine(e.Error)
 	}

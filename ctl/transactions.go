@@ -100,8 +100,17 @@ func printTransactionTree(p *printer, t *operatorv1.TransactionRecord) {
 	p.printOperations("", forward)
 	p.printOperations("rollback", undo)
 	for _, w := range t.Waiting {
-		p.printf("\nwaiting: %s for %s\n", w.Ref, strings.Join(w.Missing, ", "))
+		p.printf("\n%s\n", waitingText(w))
 	}
+}
+
+// waitingText tells what an object waits for.
+func waitingText(w *operatorv1.Waiting) string {
+	text := fmt.Sprintf("waiting: %s for %s", w.Ref, strings.Join(w.Missing, ", "))
+	if w.Lost {
+		text += " (it was applied before)"
+	}
+	return text
 }
 
 // whyUndo is the reason of the operations of a rollback.
@@ -164,7 +173,7 @@ func printTransaction(p *printer, t *operatorv1.TransactionRecord) {
 		p.printGrid(g, "")
 	}
 	for _, w := range t.Waiting {
-		p.printf("waiting: %s for %s\n", w.Ref, strings.Join(w.Missing, ", "))
+		p.printf("%s\n", waitingText(w))
 	}
 }
 

@@ -82,6 +82,7 @@ func (x *executor) commitBatch(flights []*flight) {
 		f.committed = true
 		f.count(out)
 		f.rec.Pending = f.ownKeys(out.Pending)
+		f.rec.TakenDown = out.TakenDown
 		x.external.dropRefused(f, f.refusedOf(out.Refused))
 		f.rec.Steps = append(f.rec.Steps, Step{Number: 9, Name: "commit", Took: took})
 	}
@@ -137,7 +138,7 @@ func (x *executor) saveBatch(flights []*flight) {
 		f.saved = err == nil && x.cfg.Saver != nil
 		if err != nil {
 			f.errs, done.Err = append(f.errs, err), err.Error()
-			x.durable.owed = append(x.durable.owed, f.txn.saved...)
+			x.durable.owed.add(f.txn.saved)
 			f.needsHealing = true
 		}
 		f.rec.Steps = append(f.rec.Steps, done)

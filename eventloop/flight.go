@@ -269,6 +269,9 @@ func (x *executor) closeRecord(f *flight) error {
 // logEnd logs the outcome, an error as a warning only if no caller gets it.
 func (f *flight) logEnd(log *slog.Logger) {
 	log = log.With("seq", f.rec.Seq, "event", f.name, "took", f.rec.Took)
+	if len(f.rec.TakenDown) > 0 {
+		log.Warn("event took down objects that are desired", "objects", f.rec.TakenDown)
+	}
 	switch {
 	case f.rec.Err == "":
 		log.Debug("event handled", "changes", f.rec.Changes, "operations", f.rec.Operations)
@@ -299,6 +302,7 @@ func (x *executor) commit(f *flight) error {
 	out, err := x.committer.commit(f.run, f.change)
 	f.count(out)
 	f.rec.Pending = out.Pending
+	f.rec.TakenDown = out.TakenDown
 	x.external.dropRefused(f, out.Refused)
 	if err == nil {
 		if f.atomic() && context.Cause(f.life) != nil {
@@ -340,7 +344,7 @@ func (x *executor) save(f *flight) error {
 		if f.atomic() {
 			return err
 		}
-		x.durable.owed = append(x.durable.owed, f.txn.saved...)
+		x.durable.owed.add(f.txn.saved)
 		f.needsHealing = true
 	}
 	if concluding := x.conclude(f); concluding != nil {
@@ -381,8 +385,11 @@ func (x *executor) followUp(f *flight) {
 		}
 		next = append(next, r)
 	}
-	if len(next) > 0 {
-		x.queue.pushFollowUps(next)
+	if len(next) == 0 || x.queue.pushFollowUps(next) {
+		return
+	}
+	for _, r := range next { // the loop stops: this was its last event
+		_, _ = x.intake.refuse(r, ErrStopped)
 	}
 }
 

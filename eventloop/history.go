@@ -31,18 +31,11 @@ type entry struct {
 	record Record
 	size   int
 	dirty  bool // to be saved
+	stored bool // the state file has it, perhaps with fewer repeats
 }
 
 func newHistory(maxRecords, maxBytes int) *history {
 	return &history{maxRecords: maxRecords, maxBytes: maxBytes, grown: make(chan struct{})}
-}
-
-// next returns a new sequence number.
-func (h *history) next() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.last++
-	return h.last
 }
 
 // begin returns the sequence number of an event that starts to run.
@@ -54,14 +47,38 @@ func (h *history) begin() uint64 {
 	return h.last
 }
 
-// add adds a complete record; saved means that it is durable.
+// add adds the complete record of an event that began; saved means that it is durable.
 func (h *history) add(r Record, saved bool) {
-	e := &entry{record: r.clone(), dirty: !saved}
+	e := newEntry(r)
+	e.dirty = !saved
+	e.stored = saved
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.addLocked(e)
+}
+
+// addRefused numbers and adds the record of an event that did not begin. Both are one step: a reader that follows the records in their order
+// would otherwise miss it if a later number was published first.
+func (h *history) addRefused(r *Record) {
+	e := newEntry(*r)
+	e.dirty = true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last++
+	e.record.Seq = h.last
+	r.Seq = h.last
+	h.addLocked(e)
+}
+
+func newEntry(r Record) *entry {
+	e := &entry{record: r.clone()}
 	if b, err := json.Marshal(e.record); err == nil {
 		e.size = len(b)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	return e
+}
+
+func (h *history) addLocked(e *entry) {
 	h.running = slices.DeleteFunc(h.running, func(seq uint64) bool { return seq == e.record.Seq })
 	h.last = max(h.last, e.record.Seq)
 	i, _ := slices.BinarySearchFunc(h.entries, e.record.Seq, bySeq)
@@ -100,7 +117,9 @@ func bySeq(e *entry, seq uint64) int { return cmp.Compare(e.record.Seq, seq) }
 func (h *history) evictLocked() {
 	n := 0
 	for len(h.entries)-n > 1 && (len(h.entries)-n > h.maxRecords || h.bytes > h.maxBytes) {
-		h.evicted = append(h.evicted, h.entries[n].record.Seq)
+		if h.entries[n].stored {
+			h.evicted = append(h.evicted, h.entries[n].record.Seq)
+		}
 		h.bytes -= h.entries[n].size
 		n++
 	}
@@ -174,6 +193,7 @@ func (h *history) markSaved(seqs []uint64, evicted int) {
 	for _, seq := range seqs {
 		if i, ok := slices.BinarySearchFunc(h.entries, seq, bySeq); ok {
 			h.entries[i].dirty = false
+			h.entries[i].stored = true
 		}
 	}
 }
@@ -248,6 +268,7 @@ type Record struct {
 	Transactions []uint64 `json:"transactions,omitempty"` // removals may share one
 	Operations   int      `json:"operations,omitempty"`   // of the transactions
 	Pending      []string `json:"pending,omitempty"`
+	TakenDown    []string `json:"taken_down,omitempty"` // of the pending keys, those that were applied before the event
 	Undone       bool     `json:"undone,omitempty"`
 	Stuck        []string `json:"stuck,omitempty"` // keys and handlers that could not be applied or undone
 
@@ -298,6 +319,8 @@ func (r Record) String() string {
 		fmt.Fprintf(&b, ": undone after %s", r.Took)
 	case r.Err != "":
 		fmt.Fprintf(&b, ": failed after %s", r.Took)
+	case len(r.TakenDown) > 0:
+		fmt.Fprintf(&b, ": took down %s, %d changes, %d operations, %s", strings.Join(r.TakenDown, ", "), r.Changes, r.Operations, r.Took)
 	default:
 		fmt.Fprintf(&b, ": ok, %d changes, %d operations, %s", r.Changes, r.Operations, r.Took)
 	}
@@ -322,6 +345,7 @@ func (r Record) clone() Record {
 	}
 	r.Drops, r.Verify = slices.Clone(r.Drops), slices.Clone(r.Verify)
 	r.Transactions, r.Pending, r.Stuck = slices.Clone(r.Transactions), slices.Clone(r.Pending), slices.Clone(r.Stuck)
+	r.TakenDown = slices.Clone(r.TakenDown)
 	return r
 }
 

@@ -159,8 +159,7 @@ func (in *intake) refuse(r *request, err error) (*Record, error) {
 	if known, repeats := in.history.repeat(&rec); repeats {
 		rec = known
 	} else {
-		rec.Seq = in.history.next()
-		in.history.add(rec, false)
+		in.history.addRefused(&rec)
 	}
 	in.cfg.OnRecord(r.ctx, rec)
 	in.queue.nudge() // the idle loop saves the record

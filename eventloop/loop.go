@@ -249,6 +249,7 @@ type Outcome struct {
 	Undone       bool     // an Atomic change failed and was undone, except for Stuck
 	Stuck        []string // keys that could not be applied or undone
 	Pending      []string // keys with unmet dependencies
+	TakenDown    []string // of these, the keys that were applied before the change
 
 	// Refused has the keys of External that were not accepted, with the reasons.
 	Refused map[string]string
@@ -273,7 +274,8 @@ type Saved struct {
 // RecordsBucket is the bucket of the [Record] values that the loop saves. Their keys are sequence numbers with twenty digits.
 const RecordsBucket = "records"
 
-// Saver makes values durable, in order and all or none: the state file. An error means that nothing is saved.
+// Saver makes values durable, in order and all or none: the state file. An error means that nothing is saved. Save returns soon after ctx
+// ends, also if the disk does not answer.
 type Saver interface {
 	Save(ctx context.Context, saved []Saved) error
 }

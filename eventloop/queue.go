@@ -120,12 +120,16 @@ func (q *queue) coalesceLocked(r *request) bool {
 	return false
 }
 
-// pushFollowUps queues the follow-ups of an event.
-func (q *queue) pushFollowUps(rs []*request) {
+// pushFollowUps queues the follow-ups of an event. It returns false if the queue is closed.
+func (q *queue) pushFollowUps(rs []*request) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed {
+		return false
+	}
 	q.followUps = append(rs, q.followUps...)
 	q.nudge()
+	return true
 }
 
 // pop removes the next request that may run and makes it the running one.

@@ -49,6 +49,33 @@ func TestStopFinishesTheRunningEventAndAnswersAll(t *testing.T) {
 	})
 }
 
+// The follow-ups of the last event are refused: no other event would tell that they did not happen.
+func TestStopRefusesTheFollowUpsOfTheRunningEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, quiet)
+		w.onAdd = func(_ context.Context, _ *addPod, txn *eventloop.Txn) error {
+			txn.FollowUp(&change{"k", "v"})
+			return nil
+		}
+		stop := eventlooptest.Ready(t, w.Loop)
+		w.committer.Before(func(context.Context, eventloop.Change) error { <-time.After(5 * time.Second); return nil })
+		running := w.begin(t.Context(), &addPod{pod: "p", sandbox: "a"})
+		stop()
+		if got := <-running; got.err != nil {
+			t.Errorf("the running event: %v", got.err)
+		}
+		records := w.History(0)
+		last := records[len(records)-1]
+		if last.Event != "change k to v" || last.Err != eventloop.ErrStopped.Error() || last.Cause != last.Seq-1 {
+			t.Errorf("the last record is %+v", last)
+		}
+		durable := w.saver.Records()
+		if got := durable[len(durable)-1]; got.Seq != last.Seq {
+			t.Errorf("the last durable record is %v", got)
+		}
+	})
+}
+
 func TestStopIsBoundedByTheDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, quiet)

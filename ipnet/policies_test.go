@@ -55,13 +55,14 @@ func (r *ruler) set(name string, lists policy.Lists, interfaces ...string) {
 
 // listsFrom permit TCP port 80 from an address only.
 func listsFrom(name, remote string) policy.Lists {
-	all := netip.MustParsePrefix("0.0.0.0/0")
+	all := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
+	port := policy.PortRange{Protocol: policy.TCP, Range: policy.Range{First: 80, Last: 80}}
 	return policy.Lists{
 		{Name: name, Rules: []policy.Rule{
-			{Remote: netip.MustParsePrefix(remote), Protocol: policy.TCP, Ports: policy.Range{First: 80, Last: 80}, Origin: "p"},
-			{Action: policy.Deny, Remote: all, Ports: policy.Range{Last: 65535}, Origin: "isolated"},
+			{Remotes: []netip.Prefix{netip.MustParsePrefix(remote)}, Ports: []policy.PortRange{port}, Origin: "p"},
+			{Action: policy.Deny, Remotes: all, Origin: "isolated"},
 		}},
-		{Name: "open", Rules: []policy.Rule{{Remote: all, Ports: policy.Range{Last: 65535}}}},
+		{Name: "open", Rules: []policy.Rule{{Remotes: all}}},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/weftnet/weft/kvscheduler/plan"
@@ -111,7 +112,7 @@ func (a *admission) ask(o Object) error {
 	case o.v == nil && known && a.g.Node(id).Want != nil:
 		a.removed = append(a.removed, id)
 	case o.v == nil:
-	case known && a.unchanged(id, o.v):
+	case known && a.identical(id, o.v):
 		a.retry(id)
 	default:
 		return a.derive(desire{ref: o.Ref, v: o.v, parent: -1}, 0)
@@ -119,7 +120,15 @@ func (a *admission) ask(o Object) error {
 	return nil
 }
 
-func (a *admission) unchanged(id plan.ID, v any) bool {
+// identical reports whether a value is the desired one in all that a descriptor may read. Rules.Equal does not say so: it may ignore what
+// Deps, Bucket and Derive read.
+func (a *admission) identical(id plan.ID, v any) bool {
+	n := a.g.Node(id)
+	return n.Desired() && reflect.ValueOf(v).Comparable() && v == n.Want
+}
+
+// needsNothing reports whether a value that may have other dependencies is applied by the operation that applies the desired one.
+func (a *admission) needsNothing(id plan.ID, v any) bool {
 	n := a.g.Node(id)
 	return n.Desired() && n.Rules.Equal(v, n.Want)
 }
@@ -231,7 +240,7 @@ func (a *admission) put(d desire, ids []plan.ID) (plan.ID, error) {
 		return 0, fmt.Errorf("%s, derived from %s, is desired already: %w", d.ref, a.g.Node(parent).Ref, ErrConflict)
 	}
 	delete(a.adrift, id)
-	same := a.unchanged(id, d.v) && d.invalid == nil
+	same := d.invalid == nil && a.needsNothing(id, d.v)
 	a.remember(id)
 	n.Children = nil
 	if parent >= 0 {
@@ -241,15 +250,13 @@ func (a *admission) put(d desire, ids []plan.ID) (plan.ID, error) {
 	if !same {
 		a.changed++
 	}
-	if !same || n.HaveRev != n.WantRev || n.Err != nil {
-		a.dirty = append(a.dirty, id)
-	}
-	if same {
-		d.v = n.Want
-	}
-	a.setWant(id, d, parent)
+	isDue := n.HaveRev != n.WantRev || n.Err != nil
+	moved := a.setWant(id, d, parent)
 	if same {
 		n.WantRev = a.undo[len(a.undo)-1].WantRev
+	}
+	if !same || isDue || moved {
+		a.dirty = append(a.dirty, id)
 	}
 	return id, nil
 }
@@ -258,20 +265,21 @@ func (a *admission) remember(id plan.ID) {
 	a.undo = append(a.undo, former{id: id, Desire: a.g.Node(id).Desire})
 }
 
-// setWant writes one desired value with its edges, bucket and owner.
-func (a *admission) setWant(id plan.ID, d desire, parent plan.ID) {
+// setWant writes one desired value with its edges, bucket and owner. It reports whether the object depends on other objects than before.
+func (a *admission) setWant(id plan.ID, d desire, parent plan.ID) (moved bool) {
 	n := a.g.Node(id)
-	a.setDesire(id, plan.Desire{Want: d.v, WantRev: a.rev + 1, Source: a.txn.Source, Parent: parent, Children: n.Children,
+	return a.setDesire(id, plan.Desire{Want: d.v, WantRev: a.rev + 1, Source: a.txn.Source, Parent: parent, Children: n.Children,
 		Invalid: d.invalid})
 }
 
 // setDesire is the only function that changes what is desired of an object.
-func (s *state) setDesire(id plan.ID, d plan.Desire) {
+func (s *state) setDesire(id plan.ID, d plan.Desire) (moved bool) {
 	s.disown(id)
-	s.g.SetDesire(id, d)
+	moved = s.g.SetDesire(id, d)
 	s.prove(id)
 	s.own(id)
 	s.retries.fix(id)
+	return moved
 }
 
 func (s *state) own(id plan.ID) {

@@ -31,10 +31,11 @@ func testAtomic(t *testing.T, faulty func(seed uint64) func(kvscheduler.Verb, re
 		w := start(rt, kvschedulertest.New(), nil)
 		defer w.end()
 		w.kids = true
+		w.unread = true
 		order := firstOrder()
 		for range rapid.IntRange(1, 5).Draw(rt, "txns") {
 			set, after := w.change(rt, order)
-			withBuckets(rt, set, after)
+			withBuckets(rt, set, after, w.unread)
 			before := w.m.Live()
 			w.m.Fail(faulty(rapid.Uint64().Draw(rt, "seed")))
 			w.m.Calls()

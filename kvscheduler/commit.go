@@ -70,6 +70,9 @@ func (s *state) commit(ctx context.Context, q *request) (*Record, error) {
 	}
 	dirty := a.dirty
 	if t.Mode == BestEffort {
+		if s.g.HasSkipped() { // by other transactions, whose callers got the failures
+			r.own = s.dependents(dirty)
+		}
 		dirty = s.withSkipped(dirty)
 		r.errs = append(r.errs, a.invalid...)
 	}
@@ -86,7 +89,10 @@ func (s *state) commit(ctx context.Context, q *request) (*Record, error) {
 	}
 	before := s.remember(ops, dirty)
 	r.execute(ops)
-	if r.atomic && len(r.errs) > 0 {
+	switch {
+	case !r.atomic:
+		r.retreat()
+	case len(r.errs) > 0:
 		s.rollback(r, a, before)
 	}
 	return r.finish()
@@ -107,7 +113,8 @@ func (r *run) refused(err error) (*Record, error) {
 
 // impossible returns why an atomic transaction cannot succeed, before any backend call.
 func (a *admission) impossible() error {
-	var errs, dependents []error
+	errs := a.takenDown()
+	var dependents []error
 	for _, f := range a.undo {
 		n := a.g.Node(f.id)
 		switch {
@@ -132,6 +139,26 @@ func (a *admission) impossible() error {
 
 func (a *admission) pendingError(n *plan.Node) error {
 	return fmt.Errorf("%s waits for %s: %w", n.Ref, strings.Join(a.g.MissingNow(n), ", "), ErrPending)
+}
+
+// takenDown returns an error for each other applied object of the source that the plan would delete although it is desired. Objects of
+// other sources may depend on what the transaction removes.
+func (a *admission) takenDown() (errs []error) {
+	if !a.txn.NoPending {
+		return nil
+	}
+	own := make(map[plan.ID]bool, len(a.undo))
+	for _, f := range a.undo {
+		own[f.id] = true
+	}
+	for _, id := range a.g.Affected() {
+		n := a.g.Node(id)
+		if !own[id] && n.Source == a.txn.Source && n.Desired() && n.There() && n.Deleted() {
+			missing := strings.Join(a.g.MissingAfter(n), ", ")
+			errs = append(errs, fmt.Errorf("%s is applied, and would wait for %s: %w", n.Ref, missing, ErrPending))
+		}
+	}
+	return errs
 }
 
 // withSkipped adds the objects with an operation that was left out because another one failed.
@@ -171,6 +198,13 @@ func (s *state) dry(ctx context.Context, q *request) (*Record, error) {
 		r.rec.Err = err.Error()
 	}
 	return r.rec, err
+}
+
+// dependents returns objects and all that depends on them.
+func (s *state) dependents(ids []plan.ID) map[plan.ID]bool {
+	all := make(map[plan.ID]bool)
+	s.g.Dependents(ids, func(id plan.ID) { all[id] = true })
+	return all
 }
 
 // skippedNow returns the objects that withSkipped would add, and leaves them noted.
@@ -281,7 +315,7 @@ func (r *run) finish() (*Record, error) {
 	r.rec.Took = r.now().Sub(r.began)
 	for _, id := range r.touched {
 		if n := r.g.Node(id); n.Want != nil && n.Have == nil && n.Invalid == nil && n.Err == nil {
-			r.rec.Pending = append(r.rec.Pending, Why{Ref: n.Ref.String(), Missing: r.g.MissingNow(n)})
+			r.rec.Pending = append(r.rec.Pending, Why{Ref: n.Ref.String(), Missing: r.g.MissingNow(n), Lost: n.Lost})
 		}
 	}
 	slices.SortFunc(r.rec.Pending, func(a, b Why) int { return cmp.Compare(a.Ref, b.Ref) })

@@ -22,13 +22,14 @@ func testConverge(t *testing.T, percent uint64, buckets bool, kinds ...kvschedul
 		w := start(rt, kvschedulertest.New(), nil)
 		defer w.end()
 		w.kids = true
+		w.unread = true
 		order := firstOrder()
 		for range rapid.IntRange(1, 6).Draw(rt, "rounds") {
 			w.m.Fail(faults(rapid.Uint64().Draw(rt, "seed"), percent, kinds...))
 			for range rapid.IntRange(1, 2).Draw(rt, "txns") {
 				set, after := w.change(rt, order)
 				if buckets {
-					withBuckets(rt, set, after)
+					withBuckets(rt, set, after, w.unread)
 				}
 				w.desired = after
 				_, _ = w.commit(kvscheduler.BestEffort, set...)

@@ -19,7 +19,8 @@ type run struct {
 	began   time.Time
 	why     string // why the objects asked for are dirty
 	atomic  bool
-	dry     bool // nothing is executed, nothing is logged
+	dry     bool             // nothing is executed, nothing is logged
+	own     map[plan.ID]bool // objects with failures that the caller gets; nil: all
 	batches int
 	left    int // operations that were left out
 	errs    []error
@@ -59,6 +60,34 @@ func (r *run) execute(ops []plan.Op) {
 			return
 		}
 	}
+}
+
+// outcomeApplied is the outcome of an operation that was done.
+const outcomeApplied = "applied"
+
+// retreating is the reason of operations that retreat plans, if no object that is not applied can be named.
+const retreating = "dep"
+
+// retreat deletes the objects that need no operation for their desired values, but must not exist with it any longer, because an object that
+// it newly depends on was not applied.
+func (r *run) retreat() {
+	var stranded []plan.ID
+	for _, id := range r.touched {
+		n := r.g.Node(id)
+		if !n.Stays() || !n.InSync() {
+			continue
+		}
+		if _, unmet := r.g.Unmet(n); unmet {
+			stranded = append(stranded, id)
+		}
+	}
+	if len(stranded) == 0 {
+		return
+	}
+	why := r.why
+	r.why = retreating
+	r.execute(r.plan(stranded))
+	r.why = why
 }
 
 // whole executes a level. Calls that were left out because of a failed call are made after all if a read back shows that the call
@@ -116,9 +145,9 @@ func (r *run) jobs(ops []plan.Op) []*job {
 			continue
 		}
 		if kindOf(n).backed && l.closed() {
-			l.idle = append(l.idle, o.ID)
+			l.await(o.ID)
 			n.Err = fmt.Errorf("%s %s: lane %q is paused: %w", o.Verb, n.Ref, l.name, ErrDown)
-			r.fault(n.Err)
+			r.faultOf(o.ID, n.Err)
 			r.leave(o, n.Err.Error())
 			continue
 		}
@@ -161,7 +190,7 @@ func (r *run) settle(j *job, i int, id plan.ID) {
 	err := j.results[i].err
 	if err == nil {
 		r.applied(id, j.verb, j.results[i].meta)
-		rec.Outcome = "applied"
+		rec.Outcome = outcomeApplied
 		r.rec.Ops = append(r.rec.Ops, rec)
 		return
 	}
@@ -192,7 +221,7 @@ func (r *run) fail(id plan.ID, verb Verb, err error) {
 	var oe *OpError
 	f := plan.Failure{Err: &failedOps{verb: verb, refs: []Ref{n.Ref}, cause: err}, Attempt: n.Attempt, RetryAt: n.RetryAt}
 	f.Permanent = errors.As(err, &oe) && oe.Permanent && oe.Outcome == NotApplied
-	r.fault(f.Err)
+	r.faultOf(id, f.Err)
 	if errors.Is(err, ErrDown) {
 		r.g.Fail(id, f)
 		r.pause(r.lanes[kindOf(n).lane], id)
@@ -208,6 +237,13 @@ func (r *run) fail(id plan.ID, verb Verb, err error) {
 }
 
 func (r *run) fault(err error) { r.errs = append(r.errs, err) }
+
+// faultOf adds the failure of an object, unless only the caller of another transaction asked for it. Its record has the failure anyway.
+func (r *run) faultOf(id plan.ID, err error) {
+	if r.own == nil || r.own[id] {
+		r.fault(err)
+	}
+}
 
 // resolveDoubt reads back the objects of this level whose operations have an unknown outcome.
 func (r *run) resolveDoubt() {
@@ -245,7 +281,7 @@ func (r *run) auditDoubtful() {
 			continue
 		}
 		if l := r.lanes[k.lane]; l.hung.Load() {
-			l.audit = append(l.audit, k.name)
+			l.audit = appendKind(l.audit, k.name)
 			continue
 		}
 		kinds = append(kinds, k.name)
@@ -287,7 +323,7 @@ func (r *run) readDoubtful(dirty []plan.ID) {
 func (r *run) postpone(id plan.ID, err error) {
 	n := r.g.Node(id)
 	n.Err = err
-	r.fault(err)
+	r.faultOf(id, err)
 	n.Attempt++
 	n.RetryAt = r.now().Add(r.cfg.Retry.delay(n.Attempt))
 	r.retries.fix(id)
@@ -313,7 +349,7 @@ func (r *run) readBack(ctx context.Context, ids []plan.ID) {
 func (r *run) readKind(ctx context.Context, k *kind, ids []plan.ID) {
 	l := r.lanes[k.lane]
 	if l.hung.Load() {
-		l.idle = append(l.idle, ids...)
+		l.await(ids...)
 		return
 	}
 	names := make([]string, len(ids))

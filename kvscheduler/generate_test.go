@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
 // things are the refs of generated worlds. A thing may need only those before it in the present order.
@@ -43,8 +44,17 @@ func (w *world) change(rt *rapid.T, order []int) ([]kvscheduler.Object, map[ref]
 			if w.kids {
 				v.Kids = drawKids(rt, r)
 			}
+			if w.unread {
+				v.Unread = drawUnread(rt, r, order[:pos])
+			}
 			after[r] = v
 			touched[r] = true
+		case 3:
+			if v, wanted := after[r]; wanted && w.unread {
+				v.Unread = drawUnread(rt, r, order[:pos])
+				after[r] = v
+				touched[r] = true
+			}
 		}
 	}
 	var set []kvscheduler.Object
@@ -78,6 +88,19 @@ func drawThing(rt *rapid.T, before []int) thing {
 	return v
 }
 
+// drawUnread draws the fields that Equal ignores.
+func drawUnread(rt *rapid.T, r ref, before []int) kvschedulertest.Unread {
+	u := kvschedulertest.Unread{MoreKids: rapid.SampledFrom([]string{"", "", fmt.Sprintf("c/%s.3", r.Name)}).Draw(rt, "more kids")}
+	var behind []string
+	for _, j := range before {
+		if rapid.IntRange(0, 5).Draw(rt, "behind") == 0 {
+			behind = append(behind, thingRef(j).String())
+		}
+	}
+	u.Behind = strings.Join(behind, " ")
+	return u
+}
+
 // drawKids draws what derives from a thing: nothing, or one or two things of other kinds.
 func drawKids(rt *rapid.T, parent ref) string {
 	both := []string{fmt.Sprintf("b/%s.1", parent.Name), fmt.Sprintf("c/%s.2", parent.Name)}
@@ -85,7 +108,7 @@ func drawKids(rt *rapid.T, parent ref) string {
 }
 
 // withBuckets lets things of kind a be members of buckets, and things of kinds b and c need some member.
-func withBuckets(rt *rapid.T, set []kvscheduler.Object, after map[ref]thing) {
+func withBuckets(rt *rapid.T, set []kvscheduler.Object, after map[ref]thing, unread bool) {
 	for i, o := range set {
 		v, ok := o.Value().(thing)
 		if !ok {
@@ -93,7 +116,12 @@ func withBuckets(rt *rapid.T, set []kvscheduler.Object, after map[ref]thing) {
 		}
 		bucket := fmt.Sprintf("a%d", rapid.IntRange(0, 1).Draw(rt, "bucket"))
 		if o.Ref.Kind == "a" {
-			v.Bucket, v.Needs, v.Follows = bucket, "", "" // members need nothing: no cycle through a bucket
+			v.Bucket, v.Needs, v.Follows, v.Behind = bucket, "", "", "" // members need nothing: no cycle through a bucket
+			if unread {
+				v.Shelf = rapid.SampledFrom([]string{"", "a8", "a9"}).Draw(rt, "shelf") // the machine cannot tell who is near a shelf
+			}
+		} else if unread && rapid.IntRange(0, 2).Draw(rt, "behind any") == 0 {
+			v.BehindAny = rapid.SampledFrom([]string{bucket, "a8", "a9"}).Draw(rt, "behind which")
 		} else if rapid.Bool().Draw(rt, "near") {
 			v.Near = bucket
 		}
@@ -115,7 +143,7 @@ func diff(got, want map[ref]thing) string {
 	for r, v := range want {
 		if g, ok := got[r]; !ok {
 			out = append(out, fmt.Sprintf("%s is missing (%+v)", r, v))
-		} else if g != v {
+		} else if g.Read() != v.Read() {
 			out = append(out, fmt.Sprintf("%s is %+v, want %+v", r, g, v))
 		}
 	}

@@ -1,6 +1,7 @@
 package kvscheduler
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/weftnet/weft/kvscheduler/plan"
@@ -19,6 +20,7 @@ func (s *state) writeJournal() error {
 		return nil
 	}
 	entries := make([]JournalEntry, 0, len(s.noted))
+	var errs []error
 	for _, id := range s.noted {
 		n := s.g.Node(id)
 		if kindOf(n) == nil || !kindOf(n).backed || n.State == plan.Foreign {
@@ -28,7 +30,8 @@ func (s *state) writeJournal() error {
 		if n.Have != nil {
 			b, err := kindOf(n).encode(n.Have)
 			if err != nil {
-				return fmt.Errorf("journal %s: encode: %w", n.Ref, err)
+				errs = append(errs, fmt.Errorf("journal %s: encode: %w", n.Ref, err))
+				continue
 			}
 			e.V = b
 			if kindOf(n).hashes {
@@ -39,9 +42,9 @@ func (s *state) writeJournal() error {
 	}
 	s.noted = s.noted[:0]
 	if err := s.cfg.Journal.Append(entries); err != nil {
-		return fmt.Errorf("journal: %w", err)
+		errs = append(errs, fmt.Errorf("journal: %w", err))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // loadJournal loads the last applied values of the previous run. Entries that cannot be read are skipped: without them a resync recreates

@@ -3,6 +3,7 @@ package kvscheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,11 +14,21 @@ import (
 // lane is a queue of backend calls that never overlap.
 type lane struct {
 	name   string
-	hung   atomic.Bool // a call was abandoned and has not returned: no other call may start before
-	paused bool        // the backend said that it is down; owned by the state goroutine
-	until  time.Time   // when to probe it
-	idle   []plan.ID   // objects that wait for the lane
-	audit  []Kind      // kinds to be compared when the call that hangs has returned; owned by the state goroutine
+	hung   atomic.Bool          // a call was abandoned and has not returned: no other call may start before
+	paused bool                 // the backend said that it is down; owned by the state goroutine
+	until  time.Time            // when to probe it
+	idle   map[plan.ID]struct{} // objects that wait for the lane; a set, because each attempt adds the same ones
+	audit  []Kind               // kinds to be compared when the call that hangs has returned; owned by the state goroutine
+}
+
+// await makes an object wait for the lane.
+func (l *lane) await(ids ...plan.ID) {
+	if l.idle == nil {
+		l.idle = make(map[plan.ID]struct{})
+	}
+	for _, id := range ids {
+		l.idle[id] = struct{}{}
+	}
 }
 
 func (l *lane) closed() bool { return l.paused || l.hung.Load() }
@@ -68,6 +79,13 @@ func (s *Scheduler) dispatch(ctx context.Context, jobs []*job, stop bool) {
 		run(lanes[0])
 	}
 	wg.Wait()
+}
+
+func appendKind(kinds []Kind, k Kind) []Kind {
+	if slices.Contains(kinds, k) {
+		return kinds
+	}
+	return append(kinds, k)
 }
 
 func appendOnce(lanes []*lane, l *lane) []*lane {

@@ -35,6 +35,7 @@ func (s *state) events(ctx context.Context, now time.Time) bool {
 	}
 	dirty = s.g.TakeStirred(dirty)
 	r.execute(r.plan(s.withSkipped(dirty)))
+	r.retreat()
 	if _, err := r.finish(); err != nil {
 		s.cfg.Logger.Warn("event", "objects", len(dirty), "err", err)
 	}

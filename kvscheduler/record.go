@@ -53,6 +53,20 @@ type OpRecord struct {
 type Why struct {
 	Ref     string   `json:"ref"`
 	Missing []string `json:"missing"`
+	Lost    bool     `json:"lost,omitempty"` // it was applied before
+}
+
+// TakenDown returns the objects that the record deleted although a source desires them, and that wait now.
+func (r *Record) TakenDown() (refs []string) {
+	for _, w := range r.Pending {
+		isDeleted := func(op OpRecord) bool {
+			return op.Ref == w.Ref && op.Verb == Delete.String() && op.Outcome == outcomeApplied
+		}
+		if w.Lost && slices.ContainsFunc(r.Ops, isDeleted) {
+			refs = append(refs, w.Ref)
+		}
+	}
+	return refs
 }
 
 // Difference is an object that is not as desired.
@@ -88,6 +102,11 @@ func (r *run) because(n *plan.Node) string {
 		return "recreate"
 	case n.Drifted:
 		return "drift"
+	case r.why == retreating:
+		if id, unmet := r.g.Unmet(n); unmet && id >= 0 {
+			return "dep:" + r.name(id)
+		}
+		return r.why
 	case r.g.Asked(n):
 		return r.why
 	}
@@ -152,7 +171,11 @@ func (l *ring) append(rec *Record, size int) {
 	if l.onDone == nil {
 		return
 	}
-	if l.undelivered = append(l.undelivered, rec); !l.delivering {
+	l.undelivered = append(l.undelivered, rec)
+	if more := len(l.undelivered) - l.maxRecords; more > 0 { // the hook is slow: as in the ring, the last ones stay
+		l.undelivered = slices.Delete(l.undelivered, 0, more)
+	}
+	if !l.delivering {
 		l.delivering = true
 		l.delivered.Go(l.deliver)
 	}

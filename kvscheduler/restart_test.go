@@ -27,8 +27,9 @@ func TestTheMachineConvergesInOrderDespiteCrashes(t *testing.T) {
 		defer func() { w.end() }()
 		for range rapid.IntRange(1, 4).Draw(rt, "rounds") {
 			w.kids = true
+			w.unread = true
 			set, after := w.change(rt, order)
-			withBuckets(rt, set, after)
+			withBuckets(rt, set, after, w.unread)
 			m.Fail(faults(rapid.Uint64().Draw(rt, "seed"), 30, kvschedulertest.Refuse, kvschedulertest.LoseReply, kvschedulertest.LoseCall))
 			_, _ = w.commit(kvscheduler.Mode(rapid.IntRange(0, 1).Draw(rt, "mode")), set...)
 			m.Fail(nil)

@@ -92,12 +92,14 @@ func (s *state) resyncLost(kinds []Kind) {
 			s.reopen(s.lanes[k.lane])
 		}
 	}
-	s.lost = append(s.lost, kinds...)
+	for _, name := range kinds {
+		s.lost = appendKind(s.lost, name)
+	}
 	if s.losing || len(s.lost) == 0 {
 		return
 	}
 	s.losing = true
-	again := slices.Compact(slices.Sorted(slices.Values(s.lost)))
+	again := slices.Sorted(slices.Values(s.lost))
 	s.lost = nil
 	out := make(chan reply, 1)
 	s.startResync(s.life, resyncJob{opt: ResyncOpt{Kinds: again}, origin: "resync", label: "lost",
@@ -154,6 +156,7 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, began uint64, dumpErr e
 	}
 	ops := r.plan(s.withSkipped(dirty))
 	r.execute(ops)
+	r.retreat()
 	return r.finish()
 }
 

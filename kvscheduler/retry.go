@@ -101,21 +101,21 @@ func (s *state) pause(l *lane, id plan.ID) {
 	}
 	l.paused = true
 	l.until = s.now().Add(min(s.cfg.Retry.Max, 20*s.cfg.Retry.Min))
-	l.idle = append(l.idle, id)
+	l.await(id)
 }
 
 // reopen opens a lane and makes the objects that waited for it due at once.
 func (s *state) reopen(l *lane) {
 	l.paused = false
 	now := s.now()
-	for _, id := range l.idle {
+	for id := range l.idle {
 		n := s.g.Node(id)
 		if n.Ref != (Ref{}) && (n.Err != nil || s.g.Skipped(id) || n.State == plan.Doubtful) {
 			n.RetryAt = now
 			s.retries.fix(id)
 		}
 	}
-	l.idle = l.idle[:0]
+	l.idle = nil
 }
 
 // reopenLanes opens the lanes of kinds that were dumped. The objects that waited for them are retried after the dump was merged, so that no

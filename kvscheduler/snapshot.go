@@ -43,6 +43,7 @@ type Status struct {
 	Phase    Phase
 	Err      error
 	Missing  []string  // unmet dependencies
+	Lost     bool      // Pending, and applied before
 	Attempt  int       // failures in a row
 	RetryAt  time.Time // zero: no retry by time
 	Want     uint64    // revision of the desired value
@@ -220,7 +221,7 @@ func (s *state) put(v *snapshot, n *plan.Node) bool {
 
 func (s *Status) equal(o *Status) bool {
 	return s.Phase == o.Phase && s.Attempt == o.Attempt && s.RetryAt.Equal(o.RetryAt) && s.Want == o.Want &&
-		s.Have == o.Have && (s.Err == nil) == (o.Err == nil) &&
+		s.Have == o.Have && (s.Err == nil) == (o.Err == nil) && s.Lost == o.Lost &&
 		slices.Equal(s.Missing, o.Missing) && slices.Equal(s.Children, o.Children)
 }
 
@@ -231,6 +232,7 @@ func (s *state) status(n *plan.Node) Status {
 	}
 	if st.Phase == Pending {
 		st.Missing = s.g.MissingNow(n)
+		st.Lost = n.Lost
 	}
 	for _, c := range n.Children {
 		st.Children = append(st.Children, s.g.Node(c).Ref)

@@ -174,6 +174,7 @@ func (s *state) retry(ctx context.Context, ids []plan.ID) {
 	r.readDoubtful(ids)
 	ops := r.plan(ids)
 	r.execute(ops)
+	r.retreat()
 	if _, err := r.finish(); err != nil {
 		s.cfg.Logger.Warn("retry", "objects", len(ids), "err", err)
 	}

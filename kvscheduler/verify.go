@@ -43,6 +43,22 @@ func (s *Scheduler) Verify(ctx context.Context, refs ...Ref) ([]Difference, erro
 	return out, errors.Join(errs...)
 }
 
+// LostObjects returns the objects that wait although they were applied before, and for what. No operation on the machine would repair them, so a
+// resync finds no difference.
+func (s *Scheduler) LostObjects() (lost []Why) {
+	v := s.store.view()
+	for _, k := range s.kindNames() {
+		v.each(k, func(e *entry) bool {
+			if e.status.Lost {
+				lost = append(lost, Why{Ref: e.ref.String(), Missing: e.status.Missing, Lost: true})
+			}
+			return true
+		})
+	}
+	slices.SortFunc(lost, func(a, b Why) int { return cmp.Compare(a.Ref, b.Ref) })
+	return lost
+}
+
 func (s *Scheduler) verifyKind(ctx context.Context, k *kind, names []string, all bool) ([]Difference, error) {
 	v := s.store.view()
 	there := make(map[string]int)

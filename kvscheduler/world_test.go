@@ -30,6 +30,7 @@ type world struct {
 	end     func()
 	desired map[ref]thing
 	kids    bool // changes derive children
+	unread  bool // changes have fields that Equal ignores
 }
 
 // start brings up a world; change may adapt what is otherwise a default.
@@ -184,7 +185,7 @@ func expected(desired map[ref]thing) map[ref]thing {
 		}
 	}
 	for _, v := range maps.Clone(out) {
-		for _, kid := range strings.Fields(v.Kids) {
+		for _, kid := range strings.Fields(v.Kids + " " + v.MoreKids) {
 			out[key(kid)] = thing{Version: v.Version}
 		}
 	}
@@ -192,16 +193,18 @@ func expected(desired map[ref]thing) map[ref]thing {
 }
 
 func satisfied(live map[ref]thing, v thing) bool {
-	for _, need := range strings.Fields(v.Needs + " " + v.Follows) {
+	for _, need := range strings.Fields(v.Needs + " " + v.Follows + " " + v.Behind) {
 		if _, there := live[key(need)]; !there {
 			return false
 		}
 	}
-	if v.Near == "" {
-		return true
-	}
+	return (v.Near == "" || hasMember(live, v.Near, func(o thing) bool { return o.Version%2 == 0 })) &&
+		(v.BehindAny == "" || hasMember(live, v.BehindAny, func(thing) bool { return true }))
+}
+
+func hasMember(live map[ref]thing, bucket string, serves func(thing) bool) bool {
 	for r, o := range live {
-		if r.Kind == nearKind(v.Near) && o.Bucket == v.Near && o.Version%2 == 0 {
+		if r.Kind == nearKind(bucket) && o.In() == bucket && serves(o) {
 			return true
 		}
 	}

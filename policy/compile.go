@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,64 +18,84 @@ type fragmentKey struct {
 	networks  string // of kind Multi: the networks of the subject's interface
 }
 
-// compile returns the rules of an interface by direction; nil: everything is permitted.
-func (e *Engine) compile(p *podState, i *Interface) *[2][]Rule {
-	policies := e.policiesOf(p, i)
-	var rules [2][]Rule
-	for _, d := range []Direction{Ingress, Egress} {
-		own := e.evaluationOrder(policies, d, p, i)
-		if d == Egress && i.Main && own != nil {
-			own = append(e.toServices(own, i), own...)
-		}
-		rules[d] = append(e.fixed(d, i), own...)
+// compiled are the rules of an interface by direction, and what they lack because of limits.
+type compiled struct {
+	rules  [2][]Rule
+	excess []Excess
+}
+
+// compilation makes the list of one direction of an interface.
+type compilation struct {
+	*Engine
+	pod       *podState
+	nic       *Interface
+	direction Direction
+	excess    []Excess
+}
+
+// isGuarded reports whether the network of the interface may permit what the pod sends by protocol.
+func (c *compilation) isGuarded() bool { return c.direction == Egress && !c.nic.Main }
+
+// ownLimit returns the limit of the policies of a namespace. Only main interfaces have other rules.
+func (c *compilation) ownLimit() int {
+	if c.nic.Main {
+		return c.limits.Own
 	}
-	if len(rules[Ingress])+len(rules[Egress]) == 0 {
+	return c.limits.Further
+}
+
+func (c *compilation) size(r *Rule) int { return r.Size(c.isGuarded()) }
+
+// compile returns the rules of an interface; nil: everything is permitted.
+func (e *Engine) compile(p *podState, i *Interface) *compiled {
+	policies := e.policiesOf(p, i)
+	var all compiled
+	for _, d := range []Direction{Ingress, Egress} {
+		c := &compilation{Engine: e, pod: p, nic: i, direction: d}
+		own := c.evaluationOrder(policies)
+		if d == Egress && i.Main && own != nil {
+			own = append(c.toServices(own), own...)
+		}
+		all.rules[d] = append(e.fixed(d, i), own...)
+		all.excess = append(all.excess, c.excess...)
+	}
+	if len(all.rules[Ingress])+len(all.rules[Egress]) == 0 {
 		return nil
 	}
-	for d := range rules {
+	for d := range all.rules {
 		// A list that permits everything opens the sessions by which replies pass the other one.
-		rules[d] = append(rules[d], rest(Allow, "no policy selects the pod")...)
-		rules[d] = cut(rules[d])
+		all.rules[d] = cut(append(all.rules[d], rest(Allow, "no policy selects the pod")))
 	}
-	return &rules
+	return &all
 }
 
 // fixed are the rules that no policy overrides.
-func (e *Engine) fixed(d Direction, i *Interface) (rules []Rule) {
-	switch {
-	case !i.Main:
-	case d == Egress:
-		for _, x := range e.config.Denied {
-			rules = append(rules, Rule{Action: Deny, Protocol: x.Protocol, Remote: x.Prefix, Ports: rangeOf(x.Protocol, x.Ports), Origin: x.Name})
-		}
+func (e *Engine) fixed(d Direction, i *Interface) []Rule {
+	if !i.Main || d != Egress {
+		return nil
 	}
-	return rules
+	return slices.Clone(e.denied)
 }
 
-func rangeOf(protocol uint8, r Range) Range {
+func rangesOf(protocol uint8, r Range) []PortRange {
 	if protocol == AnyProtocol {
-		return allPorts
+		return nil
 	}
-	return r
+	return []PortRange{{protocol, r}}
 }
 
-// rest are the rules for all connections that no rule before matches.
-func rest(a Action, origin string) []Rule {
-	var rules []Rule
-	for _, p := range everywhere {
-		rules = append(rules, Rule{Action: a, Remote: p, Ports: allPorts, Origin: origin})
-	}
-	return rules
-}
+// rest is the rule for all connections that no rule before matches.
+func rest(a Action, origin string) Rule { return Rule{Action: a, Remotes: everywhere, Origin: origin} }
 
 // cut removes the rules behind those that match everything.
 func cut(rules []Rule) []Rule {
-	matched := 0
-	for n, r := range rules {
-		if r.Protocol == AnyProtocol && r.Remote.Bits() == 0 {
-			if matched |= 1 << (r.Remote.Addr().BitLen() / 64); matched == 1|1<<2 {
-				return rules[:n+1]
-			}
+	var matched [2]bool // by family
+	for n := range rules {
+		for f, family := range everywhere {
+			matched[f] = matched[f] || rules[n].isForAll(family)
+		}
+		if matched == [2]bool{true, true} {
+			return rules[:n+1]
 		}
 	}
 	return rules
@@ -104,45 +125,180 @@ func (p *policyState) applies(i *Interface) bool {
 
 // evaluationOrder puts the rules of policies into one list: first those of kind Admin; then, if policies of kind Network or Multi isolate the
 // pod, what these allow and nothing else; else those of kind Baseline. It returns nil if no policy restricts the direction.
-func (e *Engine) evaluationOrder(policies []*policyState, d Direction, p *podState, i *Interface) []Rule {
-	var admin, allowed, baseline []Rule
-	var isolating []string
+func (c *compilation) evaluationOrder(policies []*policyState) []Rule {
+	var admin, baseline []Rule
+	var isolating []*policyState
 	for _, policy := range policies {
 		switch policy.Kind {
 		case Admin:
-			admin = append(admin, e.fragment(policy, d, p, i)...)
+			admin = append(admin, c.adminRules(policy)...)
 		case Baseline:
-			baseline = append(baseline, e.fragment(policy, d, p, i)...)
+			baseline = append(baseline, c.adminRules(policy)...)
 		default:
-			if policy.Isolates[d] {
-				allowed = append(allowed, e.fragment(policy, d, p, i)...)
-				isolating = append(isolating, policy.String())
+			if policy.Isolates[c.direction] {
+				isolating = append(isolating, policy)
 			}
 		}
 	}
-	lower := baseline
-	switch {
-	case len(isolating) > 0:
-		lower = append(allowed, rest(Deny, strings.Join(isolating, ", ")+" "+d.String()+": no rule allows it")...)
-	case len(admin)+len(baseline) == 0:
+	if len(isolating)+len(admin)+len(baseline) == 0 {
 		return nil
-	default:
-		lower = append(slices.Clip(lower), rest(Allow, "no policy denies it")...)
+	}
+	admin = c.bound(admin, c.limits.Admin, c.size)
+	var passes []Rule
+	for _, r := range admin {
+		if r.Action == Pass {
+			passes = append(passes, r)
+		}
+	}
+	size := func(r *Rule) int { return c.sizeBehind(passes, r) }
+	var lower []Rule
+	if len(isolating) > 0 {
+		lower = c.isolate(isolating, size)
+	} else {
+		lower = append(slices.Clip(c.bound(baseline, c.limits.Own, size)), rest(Allow, "no policy denies it"))
 	}
 	var rules []Rule
-	if d == Ingress && i.isOnDefault() {
-		rules = e.fromNode()
+	if c.direction == Ingress && c.nic.isOnDefault() {
+		rules = c.fromNode()
 	}
 	return append(rules, flatten(admin, lower)...)
 }
 
-// fromNode permits connections from this node. They come first, so that no policy stops kubelet's probes.
-func (e *Engine) fromNode() []Rule {
+// sizeBehind returns the size of a rule behind rules that pass: it is there for each of them, and for itself.
+func (c *compilation) sizeBehind(passes []Rule, r *Rule) int {
+	n := c.size(r)
+	for _, p := range passes {
+		if both, some := p.intersect(*r); some {
+			n += c.size(&both)
+		}
+	}
+	return n
+}
+
+// bound bounds the rules of cluster-wide policies.
+func (c *compilation) bound(rules []Rule, limit int, size func(*Rule) int) []Rule {
+	bounded, over := boundAdmin(rules, limit, size)
+	for _, origin := range slices.Sorted(maps.Keys(over)) {
+		c.excess = append(c.excess, Excess{Of: origin, Effect: effectDenies, Size: over[origin], Limit: limit, Unit: unitRules})
+	}
+	return bounded
+}
+
+// adminRules returns the rules of a cluster-wide policy. If it has too many peers to read, they deny any address.
+func (c *compilation) adminRules(policy *policyState) []Rule {
+	effort := c.effortFor(policy, c.direction)
+	if effort <= c.limits.Effort {
+		return c.fragment(policy, c.direction, c.pod, c.nic)
+	}
+	c.excess = append(c.excess, Excess{Of: policy.String(), Effect: effectDenies, Size: effort, Limit: c.limits.Effort, Unit: unitAddresses})
 	var rules []Rule
-	for _, p := range e.config.Nodes {
-		rules = append(rules, Rule{Remote: p, Ports: allPorts, Origin: "the pod's own node"})
+	for _, r := range policy.Rules[c.direction] {
+		if r.Action == Allow {
+			continue
+		}
+		wide := Rule{Action: Deny, Remotes: everywhere, Origin: policy.String() + " " + r.Name + " (denies more: too many peers)"}
+		isNamed := slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Name != "" })
+		if !r.AnyPort && !(isNamed && c.direction == Egress) {
+			if wide.Ports = portsOfSubject(r, c.direction, c.pod); len(wide.Ports) == 0 {
+				continue // it matches nothing
+			}
+		}
+		rules = append(rules, wide)
 	}
 	return rules
+}
+
+// isolate returns what the policies of a namespace allow, and the rule that denies everything else. size is that of a rule in the list.
+func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []Rule {
+	efforts := make([]int, len(policies))
+	for n, policy := range policies {
+		efforts[n] = c.effortFor(policy, c.direction)
+	}
+	sizes := make([]int, len(policies))
+	fragments := make([][]Rule, len(policies))
+	readable := atMost(efforts, c.limits.Effort)
+	for n, policy := range policies {
+		if !readable[n] {
+			c.leaveOut(policy, efforts[n], c.limits.Effort, unitAddresses)
+			continue
+		}
+		fragments[n] = c.fragment(policy, c.direction, c.pod, c.nic)
+		for k := range fragments[n] {
+			sizes[n] += size(&fragments[n][k])
+		}
+	}
+	fit := atMost(sizes, c.ownLimit())
+	var allowed []Rule
+	var names []string
+	for n, policy := range policies {
+		name := policy.String()
+		switch {
+		case !readable[n]:
+			name += leftOut
+		case !fit[n]:
+			c.leaveOut(policy, sizes[n], c.ownLimit(), unitRules)
+			name += leftOut
+		default:
+			allowed = append(allowed, fragments[n]...)
+		}
+		names = append(names, name)
+	}
+	return append(allowed, rest(Deny, listed(names)+" "+c.direction.String()+": no rule allows it"))
+}
+
+// leftOut marks a policy whose rules are left out, in explanations.
+const leftOut = " (over the limit of rules)"
+
+func (c *compilation) leaveOut(policy *policyState, size, limit int, unit string) {
+	c.excess = append(c.excess, Excess{Of: policy.String(), Effect: effectIsolates, Size: size, Limit: limit, Unit: unit})
+}
+
+// maxListed is the number of policies that an explanation names: thousands of policies may select a pod.
+const maxListed = 8
+
+// listed joins names.
+func listed(names []string) string {
+	if more := len(names) - maxListed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// effortFor returns the number of addresses that are read to resolve a policy in one direction, at most. It does not read them.
+func (e *Engine) effortFor(policy *policyState, d Direction) int {
+	if policy.efforts[d] > 0 {
+		return policy.efforts[d]
+	}
+	n := 1
+	for _, r := range policy.Rules[d] {
+		n += 1 + len(r.Ports)
+		readings := 1 // of peers: named ports of egress rules read them again
+		for _, p := range r.Ports {
+			if d == Egress && p.Name != "" {
+				readings++
+			}
+		}
+		for _, peer := range r.Peers {
+			switch {
+			case peer.Pods != nil:
+				n += readings * (1 + len(policy.peers[peer.Pods.key].members))
+			case peer.Nodes != nil:
+				n += 1 + len(e.nodes)
+			default:
+				n += len(peer.Prefixes) * (1 + len(e.clients.pods))
+			}
+		}
+	}
+	policy.efforts[d] = n
+	return n
+}
+
+// fromNode permits connections from this node. They come first, so that no policy stops kubelet's probes.
+func (e *Engine) fromNode() []Rule {
+	if len(e.config.Nodes) == 0 {
+		return nil
+	}
+	return []Rule{{Remotes: aggregate(e.config.Nodes), Origin: "the pod's own node"}}
 }
 
 // flatten replaces each rule that passes by the part of the lower rules that it matches. The lower rules match everything.
@@ -165,21 +321,10 @@ func flatten(upper, lower []Rule) []Rule {
 // intersect returns l for the connections that r matches, too.
 func (r Rule) intersect(l Rule) (Rule, bool) {
 	both := l
+	both.Remotes = intersectAll(r.Remotes, l.Remotes)
 	var some bool
-	if both.Remote, some = intersect(r.Remote, l.Remote); !some {
-		return l, false
-	}
-	switch {
-	case r.Protocol == AnyProtocol:
-		return both, true
-	case l.Protocol == AnyProtocol:
-		both.Protocol, both.Ports = r.Protocol, r.Ports
-		return both, true
-	case l.Protocol != r.Protocol:
-		return l, false
-	}
-	both.Ports, some = r.Ports.intersect(l.Ports)
-	return both, some
+	both.Ports, some = intersectPorts(r.Ports, l.Ports)
+	return both, some && len(both.Remotes) > 0
 }
 
 // fragment returns the rules of a policy in one direction for an interface of a subject. It resolves them once for all subjects for which
@@ -234,36 +379,50 @@ func (p Port) names(n NamedPort) bool {
 func (e *Engine) resolve(policy *policyState, r Clause, d Direction, subject end) []Rule {
 	origin := policy.String() + " " + r.Name
 	var rules []Rule
-	add := func(remotes []netip.Prefix, protocol uint8, ports Range) {
-		for _, remote := range remotes {
-			rules = append(rules, Rule{Action: r.Action, Protocol: protocol, Remote: remote, Ports: ports, Origin: origin})
+	add := func(remotes []netip.Prefix, ports []PortRange) {
+		if len(remotes) > 0 {
+			rules = append(rules, Rule{Action: r.Action, Remotes: remotes, Ports: ports, Origin: origin})
 		}
 	}
-	var remotes []netip.Prefix // of rules whose ports do not depend on the peer
-	if r.AnyPort || slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Name == "" || d == Ingress }) {
-		remotes = e.remotes(policy, r, d, subject.nic)
-	}
 	if r.AnyPort {
-		add(remotes, AnyProtocol, allPorts)
+		add(e.remotes(policy, r, d, subject.nic), nil)
+		return rules
+	}
+	if ports := portsOfSubject(r, d, subject.pod); len(ports) > 0 {
+		add(e.remotes(policy, r, d, subject.nic), ports)
+	}
+	if d == Ingress {
 		return rules
 	}
 	for _, p := range r.Ports {
-		switch {
-		case p.Name == "":
-			add(remotes, p.Protocol, p.Ports)
-		case d == Ingress:
-			for _, n := range subject.pod.Ports {
-				if p.names(n) {
-					add(remotes, n.Protocol, Range{n.Port, n.Port})
-				}
-			}
-		default:
-			for _, n := range e.portsOfPeers(policy, r, p, subject.nic) {
-				add(n.addresses, n.Protocol, Range{n.Port, n.Port})
-			}
+		if p.Name == "" {
+			continue
+		}
+		for _, n := range e.portsOfPeers(policy, r, p, subject.nic) {
+			add(n.addresses, []PortRange{{n.Protocol, Range{n.Port, n.Port}}})
 		}
 	}
 	return rules
+}
+
+// portsOfSubject returns the ports of a clause that do not depend on the peer.
+func portsOfSubject(r Clause, d Direction, subject *podState) []PortRange {
+	var ports []PortRange
+	for _, p := range r.Ports {
+		if p.Name == "" {
+			ports = append(ports, PortRange{p.Protocol, p.Ports})
+			continue
+		}
+		if d == Egress {
+			continue
+		}
+		for _, n := range subject.Ports {
+			if p.names(n) {
+				ports = append(ports, PortRange{n.Protocol, Range{n.Port, n.Port}})
+			}
+		}
+	}
+	return mergePorts(ports)
 }
 
 // remotes lists the addresses of a rule's peers: in ingress, all that their packets can have as their source.
@@ -354,10 +513,18 @@ func nameOf(rules []Rule) string {
 	h := sha256.New()
 	var b []byte
 	for _, r := range rules {
-		b = append(b[:0], byte(r.Action), r.Protocol, byte(r.Remote.Bits()))
-		b = append(b, r.Remote.Addr().AsSlice()...)
-		b = binary.BigEndian.AppendUint16(b, r.Ports.First)
-		b = binary.BigEndian.AppendUint16(b, r.Ports.Last)
+		b = append(b[:0], byte(r.Action))
+		b = binary.BigEndian.AppendUint32(b, uint32(len(r.Remotes)))
+		for _, p := range r.Remotes {
+			b = append(b, byte(p.Addr().BitLen()), byte(p.Bits()))
+			b = append(b, p.Addr().AsSlice()...)
+		}
+		b = binary.BigEndian.AppendUint32(b, uint32(len(r.Ports)))
+		for _, p := range r.Ports {
+			b = append(b, p.Protocol)
+			b = binary.BigEndian.AppendUint16(b, p.First)
+			b = binary.BigEndian.AppendUint16(b, p.Last)
+		}
 		b = binary.BigEndian.AppendUint32(b, uint32(len(r.Origin)))
 		h.Write(append(b, r.Origin...))
 	}
@@ -367,7 +534,7 @@ func nameOf(rules []Rule) string {
 // Closed are the lists of an interface whose pod is not known yet: only the node reaches it.
 func Closed(node []netip.Prefix) Lists {
 	const origin = "the API server has not shown the pod yet"
-	deny := rest(Deny, origin)
+	deny := []Rule{rest(Deny, origin)}
 	ingress := append((&Engine{config: Config{Nodes: node}}).fromNode(), deny...)
 	return Lists{{Name: nameOf(ingress), Rules: ingress}, {Name: nameOf(deny), Rules: deny}}
 }

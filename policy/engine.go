@@ -16,6 +16,7 @@ type Config struct {
 	Nodes []netip.Prefix
 	// Denied are destinations that pods may not contact by their main interfaces, whatever policies say.
 	Denied []Denied
+	Limits Limits // the zero value is DefaultLimits
 }
 
 // Denied is a destination that pods may not contact.
@@ -29,17 +30,22 @@ type Denied struct {
 // Engine compiles policies. It is not safe for concurrent use.
 type Engine struct {
 	config     Config
+	limits     Limits
+	denied     []Rule // of config
 	clients    ClientMap
 	namespaces map[string]*namespaceState
 	policies   map[Ref]*policyState
 	groups     map[string]*group // by the key of their selector
 	selectors  *selectors
 	nodes      map[string]nodeState
-	services   map[string]Service
+	services   map[string]*Service
+	plan       *servicePlan       // of services; nil: to be made
 	addresses  map[netip.Addr]int // number of pods that have it
 	external   map[netip.Addr]int // number of external frontends that have it
 
 	dirty map[*podState]struct{} // local pods whose interfaces may need other rules
+	turns map[string]uint64      // the last turn of namespaces that have dirty pods
+	turn  uint64                 // of the pod compiled last
 	gone  map[ID]struct{}        // local pods that were deleted since Compile, also if there is another one of that name
 	lists map[string]*List       // in use, by name
 	work  Work
@@ -66,6 +72,9 @@ type podState struct {
 	Pod
 	groups map[*group]struct{}
 	lists  map[string]Lists // by interface, as compiled last
+	excess []Excess         // likewise
+
+	compiled bool // at least once
 }
 
 type policyState struct {
@@ -73,18 +82,21 @@ type policyState struct {
 	subject   *group
 	peers     map[string]*group // by the key of their selector
 	fragments map[fragmentKey][]Rule
-	nodes     bool // has peers by the labels of nodes
-	clients   bool // permits or denies connections from addresses
+	efforts   [2]int // by direction, see effortFor; 0: not counted yet
+	nodes     bool   // has peers by the labels of nodes
+	clients   bool   // permits or denies connections from addresses
 }
 
 // NewEngine returns an engine without pods and policies.
 func NewEngine(c Config) *Engine {
-	return &Engine{
-		config: c, namespaces: make(map[string]*namespaceState), policies: make(map[Ref]*policyState), groups: make(map[string]*group),
-		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), gone: make(map[ID]struct{}),
-		lists: make(map[string]*List), services: make(map[string]Service),
+	e := &Engine{
+		namespaces: make(map[string]*namespaceState), policies: make(map[Ref]*policyState), groups: make(map[string]*group),
+		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), turns: make(map[string]uint64), gone: make(map[ID]struct{}),
+		lists: make(map[string]*List), services: make(map[string]*Service),
 		addresses: make(map[netip.Addr]int), external: make(map[netip.Addr]int),
 	}
+	e.SetConfig(c)
+	return e
 }
 
 // Work returns the sums since the engine was made.
@@ -93,6 +105,9 @@ func (e *Engine) Work() Work { return e.work }
 // SetConfig replaces the rules that no policy overrides.
 func (e *Engine) SetConfig(c Config) {
 	e.config = c
+	e.limits = cmp.Or(c.Limits, DefaultLimits)
+	e.plan = nil
+	e.denied = boundFixed(c.Denied, e.limits.Fixed)
 	for _, ns := range e.namespaces {
 		for _, p := range ns.pods {
 			e.touch(p)
@@ -318,6 +333,7 @@ func (e *Engine) invalidatePeers(p *podState) {
 // invalidate drops the addresses in the rules of a policy, and marks its local subjects.
 func (e *Engine) invalidate(p *policyState) {
 	p.fragments = nil
+	p.efforts = [2]int{}
 	for member := range p.subject.members {
 		e.touch(member)
 	}
@@ -418,30 +434,86 @@ type Change struct {
 // Compile compiles the local interfaces whose rules may differ, and returns the pods of which one does, in order.
 func (e *Engine) Compile() []Change {
 	var changes []Change
-	for p := range e.dirty {
-		_, again := e.gone[p.ID]
-		delete(e.gone, p.ID)
-		if now := e.compilePod(p); again || !maps.Equal(now, p.lists) {
-			for _, lists := range p.lists {
-				e.release(lists)
-			}
-			p.lists = now
-			changes = append(changes, Change{ID: p.ID, Interfaces: maps.Clone(now)})
-		} else {
-			for _, lists := range now {
-				e.release(lists)
-			}
+	for {
+		c, changed, some := e.CompileNext()
+		if !some {
+			break
+		}
+		if changed {
+			changes = append(changes, c)
 		}
 	}
-	for id := range e.gone {
-		changes = append(changes, Change{ID: id, Gone: true})
-	}
-	clear(e.dirty)
-	clear(e.gone)
-	slices.SortFunc(changes, func(a, b Change) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(changes, func(a, b Change) int { return compareIDs(a.ID, b.ID) })
 	return changes
+}
+
+func compareIDs(a, b ID) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// CompileNext compiles one pod whose rules may differ, and reports whether they do. Namespaces take turns. some is false if there is no such
+// pod.
+func (e *Engine) CompileNext() (c Change, changed, some bool) {
+	for id := range e.gone {
+		if p := e.pod(id); p != nil {
+			if _, isDirty := e.dirty[p]; isDirty {
+				continue // a pod of the name is there again: the change is its rules
+			}
+		}
+		delete(e.gone, id)
+		return Change{ID: id, Gone: true}, true, true
+	}
+	var next *podState
+	for p := range e.dirty {
+		if next == nil || cmp.Or(cmp.Compare(e.turns[p.Namespace], e.turns[next.Namespace]), compareIDs(p.ID, next.ID)) < 0 {
+			next = p
+		}
+	}
+	if next == nil {
+		clear(e.turns)
+		return Change{}, false, false
+	}
+	e.turn++
+	e.turns[next.Namespace] = e.turn
+	c, changed = e.compileDirty(next)
+	return c, changed, true
+}
+
+// CompilePod compiles a pod if its rules may differ, and reports whether they do. Other pods are left to CompileNext.
+func (e *Engine) CompilePod(id ID) (c Change, changed bool) {
+	p := e.pod(id)
+	if p == nil {
+		return Change{}, false
+	}
+	if _, isDirty := e.dirty[p]; !isDirty {
+		return Change{}, false
+	}
+	return e.compileDirty(p)
+}
+
+// IsDirty reports whether the rules of a pod may differ from those compiled last.
+func (e *Engine) IsDirty(id ID) bool {
+	p := e.pod(id)
+	if p == nil {
+		return false
+	}
+	_, is := e.dirty[p]
+	return is
+}
+
+func (e *Engine) compileDirty(p *podState) (c Change, changed bool) {
+	delete(e.dirty, p)
+	_, again := e.gone[p.ID]
+	delete(e.gone, p.ID)
+	now := e.compilePod(p)
+	p.compiled = true
+	was := p.lists
+	changed = again || !maps.Equal(now, was)
+	p.lists = now
+	for _, lists := range was { // the lists of now are in use, so those that stay are not dropped
+		e.release(lists)
+	}
+	return Change{ID: p.ID, Interfaces: maps.Clone(now)}, changed
 }
 
 // Lists returns the lists of all local pods as compiled last, by pod and interface.
@@ -460,16 +532,18 @@ func (e *Engine) Lists() map[ID]map[string]Lists {
 // compilePod compiles the interfaces of a pod, and counts itself as a user of the lists.
 func (e *Engine) compilePod(p *podState) map[string]Lists {
 	now := make(map[string]Lists)
+	p.excess = nil
 	if !p.Local {
 		return now
 	}
 	for i := range p.Interfaces {
 		e.work.Interfaces++
-		rules := e.compile(p, &p.Interfaces[i])
-		if rules == nil {
+		of := e.compile(p, &p.Interfaces[i])
+		if of == nil {
 			continue
 		}
-		now[p.Interfaces[i].Name] = Lists{e.share(rules[Ingress]), e.share(rules[Egress])}
+		now[p.Interfaces[i].Name] = Lists{e.share(of.rules[Ingress]), e.share(of.rules[Egress])}
+		p.excess = append(p.excess, of.excess...)
 	}
 	return now
 }
@@ -497,10 +571,10 @@ func (e *Engine) release(lists Lists) {
 	}
 }
 
-// ListsOf returns the lists of a local pod as compiled last, by interface; false: the engine does not know the pod.
+// ListsOf returns the lists of a local pod as compiled last, by interface; false: the engine does not know the pod, or has not compiled it yet.
 func (e *Engine) ListsOf(id ID) (map[string]Lists, bool) {
 	p := e.pod(id)
-	if p == nil {
+	if p == nil || !p.compiled {
 		return nil, false
 	}
 	return maps.Clone(p.lists), true

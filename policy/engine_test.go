@@ -168,9 +168,10 @@ func TestServiceIsPermittedIfAllItsEndpointsAre(t *testing.T) {
 	e.SetPod(podAt("a/other", false, "10.0.0.4"))
 	e.SetPolicy(networkPolicy(t, "a/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: dns}}}], ports: [{port: 5353, protocol: UDP}]}]}`))
 	frontend := func(ip string, backends ...string) Service {
-		f := Frontend{Address: address(ip), Protocol: UDP, Port: 53}
+		f := Frontend{Addresses: []netip.Addr{address(ip)}, Protocol: UDP, Port: 53}
 		for _, b := range backends {
-			f.Backends = append(f.Backends, netip.MustParseAddrPort(b))
+			at := netip.MustParseAddrPort(b)
+			f.Backends = append(f.Backends, Backends{[]netip.Addr{at.Addr()}, at.Port()})
 		}
 		return Service{Name: "a/" + ip, Frontends: []Frontend{f}}
 	}
@@ -221,10 +222,10 @@ func TestExternalAddressOfAServiceDoesNotOpenAPod(t *testing.T) {
 	e.SetPod(podAt("a/own", false, "10.0.0.2", "app=own"))
 	e.SetPod(podAt("b/victim", false, "10.0.0.9"))
 	e.SetPolicy(networkPolicy(t, "a/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: own}}}]}]}`))
-	backends := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.2:80")}
+	backends := []Backends{{[]netip.Addr{address("10.0.0.2")}, 80}}
 	e.SetService(Service{Name: "a/s", Frontends: []Frontend{
-		{Address: address("10.0.0.9"), Protocol: TCP, Port: 80, External: true, Backends: backends},
-		{Address: address("192.0.2.7"), Protocol: TCP, Port: 80, External: true, Backends: backends},
+		{Addresses: []netip.Addr{address("10.0.0.9")}, Protocol: TCP, Port: 80, External: true, Backends: backends},
+		{Addresses: []netip.Addr{address("192.0.2.7")}, Protocol: TCP, Port: 80, External: true, Backends: backends},
 	}})
 	check := func(what, remote string, want Action) {
 		t.Helper()
@@ -336,5 +337,51 @@ func BenchmarkCompile(b *testing.B) {
 				e.Compile()
 			}
 		})
+	}
+}
+
+func TestOnePodIsCompiledWithoutTheOthers(t *testing.T) {
+	e := cluster(t, 5)
+	before := e.Work()
+	e.SetPod(podAt("n1/new", true, "10.99.0.1", "app=web"))
+	if _, known := e.ListsOf(ID{"n1", "new"}); known {
+		t.Error("a pod that is not compiled has rules")
+	}
+	if _, changed := e.CompilePod(ID{"n1", "new"}); changed {
+		t.Error("it has rules, and no policy selects it")
+	}
+	if _, known := e.ListsOf(ID{"n1", "new"}); !known {
+		t.Error("the compiled pod is unknown")
+	}
+	if got := e.Work().Interfaces - before.Interfaces; got != 1 {
+		t.Errorf("%d interfaces were compiled, want 1", got)
+	}
+	if c, changed, some := e.CompileNext(); !some || !changed || c.ID != (ID{"n1", "db0"}) {
+		t.Errorf("then %+v, %t, %t, want the pod that permits the new one", c, changed, some)
+	}
+	if _, _, some := e.CompileNext(); some {
+		t.Error("another pod was compiled")
+	}
+}
+
+func TestNamespacesTakeTurns(t *testing.T) {
+	e := NewEngine(Config{})
+	for n := range 5 {
+		e.SetPod(podAt(fmt.Sprintf("a/p%d", n), true, fmt.Sprintf("10.0.0.%d", n+1)))
+	}
+	e.SetPod(podAt("b/p", true, "10.0.1.1"))
+	e.SetPod(podAt("c/p", true, "10.0.1.2"))
+	e.SetPolicy(networkPolicy(t, "a/deny", denyAll))
+	e.SetPolicy(networkPolicy(t, "b/deny", denyAll))
+	var order []string
+	for {
+		c, _, some := e.CompileNext()
+		if !some {
+			break
+		}
+		order = append(order, c.String())
+	}
+	if got, want := strings.Join(order, " "), "a/p0 b/p c/p a/p1 a/p2 a/p3 a/p4"; got != want {
+		t.Errorf("order %s, want %s", got, want)
 	}
 }

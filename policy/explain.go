@@ -135,11 +135,11 @@ func (e *Engine) decide(x end, d Direction, c connection) Decision {
 	if x.pod == nil {
 		return Decision{true, "not a pod of the cluster: no policy selects it"}
 	}
-	rules := e.compile(x.pod, x.nic)
-	if rules == nil {
+	all := e.compile(x.pod, x.nic)
+	if all == nil {
 		return Decision{true, "no policy selects the pod"}
 	}
-	list := List{Rules: rules[d]}
+	list := List{Rules: all.rules[d]}
 	r := list.Decide(c.remote, c.protocol, c.port)
 	return Decision{r.Action == Allow, r.Origin}
 }

@@ -194,18 +194,16 @@ func text(s labels.Selector) string {
 }
 
 // Range is an inclusive range of ports.
-type Range struct{ First, Last uint16 }
+type Range struct {
+	First uint16 `json:"first"`
+	Last  uint16 `json:"last"`
+}
 
 // allPorts is the range of all ports.
 var allPorts = Range{Last: 65535}
 
 // Contains reports whether the range has a port.
 func (r Range) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
-
-func (r Range) intersect(o Range) (Range, bool) {
-	both := Range{max(r.First, o.First), min(r.Last, o.Last)}
-	return both, both.First <= both.Last
-}
 
 // Protocols with ports.
 const (
@@ -239,18 +237,29 @@ func ProtocolName(n uint8) string {
 	return fmt.Sprintf("protocol %d", n)
 }
 
-// Rule is a rule of a compiled list. It matches packets of connections between the pod and a remote address to a port.
+// PortRange is a range of ports of one protocol.
+type PortRange struct {
+	Protocol uint8 `json:"protocol"`
+	Range
+}
+
+// Rule is a rule of a compiled list. It matches packets of connections between the pod and one of the remote addresses to one of the ports.
+// Its size is the sum of both sets. Rules share the sets and never change them.
 type Rule struct {
-	Action   Action       `json:"action,omitempty"` // Allow or Deny
-	Protocol uint8        `json:"protocol,omitempty"`
-	Remote   netip.Prefix `json:"remote"`           // valid and masked; it has the family of the rule
-	Ports    Range        `json:"ports,omitzero"`   // of the destination; all of AnyProtocol
-	Origin   string       `json:"origin,omitempty"` // the policy and its rule
+	Action  Action         `json:"action,omitempty"` // Allow or Deny
+	Remotes []netip.Prefix `json:"remotes"`          // as aggregate returns them: masked, sorted, apart
+	Ports   []PortRange    `json:"ranges,omitempty"` // of the destination, as mergePorts returns them; none: any protocol and port
+	Origin  string         `json:"origin,omitempty"` // the policy and its rule
 }
 
 // Matches reports whether the rule matches a connection.
 func (r *Rule) Matches(remote netip.Addr, protocol uint8, port uint16) bool {
-	return (r.Protocol == AnyProtocol || r.Protocol == protocol && r.Ports.Contains(port)) && r.Remote.Contains(remote)
+	return portsContain(r.Ports, protocol, port) && contain(r.Remotes, remote)
+}
+
+// isForAll reports whether the rule matches all connections of a family.
+func (r *Rule) isForAll(family netip.Prefix) bool {
+	return len(r.Ports) == 0 && slices.Contains(r.Remotes, family)
 }
 
 // List is an immutable list of rules for the connections of one direction: the first rule that matches decides, and the last ones match
@@ -264,12 +273,16 @@ type List struct {
 
 // Decide returns the rule that decides about a connection.
 func (l *List) Decide(remote netip.Addr, protocol uint8, port uint16) Rule {
-	at := slices.IndexFunc(l.Rules, func(r Rule) bool { return r.Matches(remote, protocol, port) })
-	if at < 0 {
-		return Rule{Action: Deny, Origin: "no rule matches"}
+	for n := range l.Rules {
+		if r := &l.Rules[n]; r.Matches(remote, protocol, port) {
+			return *r
+		}
 	}
-	return l.Rules[at]
+	return noRule
 }
+
+// noRule decides where no rule of a list matches.
+var noRule = Rule{Action: Deny, Origin: "no rule matches"}
 
 // Lists are the lists of an interface by direction. Both are nil, which permits everything, or none is.
 type Lists [2]*List

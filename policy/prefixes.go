@@ -8,6 +8,9 @@ import (
 // everywhere lists the prefixes of all addresses.
 var everywhere = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
+// isEverywhere reports whether prefixes are those of all addresses.
+func isEverywhere(prefixes []netip.Prefix) bool { return slices.Equal(prefixes, everywhere) }
+
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func singles(list []netip.Addr) []netip.Prefix {
@@ -86,4 +89,41 @@ func intersect(a, b netip.Prefix) (netip.Prefix, bool) {
 		a, b = b, a
 	}
 	return a, a.Addr().BitLen() == b.Addr().BitLen() && b.Contains(a.Addr())
+}
+
+// intersectAll returns the common addresses of two aggregated sets of prefixes, aggregated.
+func intersectAll(a, b []netip.Prefix) []netip.Prefix {
+	switch {
+	case isEverywhere(a):
+		return b
+	case isEverywhere(b):
+		return a
+	}
+	var common []netip.Prefix
+	for len(a) > 0 && len(b) > 0 {
+		both, some := intersect(a[0], b[0])
+		if some {
+			common = append(common, both)
+		}
+		switch {
+		case some && both == a[0]:
+			a = a[1:]
+		case some:
+			b = b[1:]
+		case a[0].Compare(b[0]) < 0:
+			a = a[1:]
+		default:
+			b = b[1:]
+		}
+	}
+	return aggregate(common)
+}
+
+// ByFamily divides sorted prefixes into those of IPv4 and of IPv6, without a copy. A family without prefixes is left out.
+func ByFamily(prefixes []netip.Prefix) [][]netip.Prefix {
+	fours := slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() })
+	if fours < 0 {
+		fours = len(prefixes)
+	}
+	return slices.DeleteFunc([][]netip.Prefix{prefixes[:fours:fours], prefixes[fours:]}, func(list []netip.Prefix) bool { return len(list) == 0 })
 }

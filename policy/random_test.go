@@ -31,6 +31,8 @@ func seedOf(t *testing.T) uint64 {
 // dice make random clusters from few names, labels, addresses and ports, so that selectors and rules often match.
 type dice struct{ *rand.Rand }
 
+func newDice(seed uint64, n int) dice { return dice{rand.New(rand.NewPCG(seed, uint64(n)))} }
+
 func (d dice) chance(percent int) bool { return d.IntN(100) < percent }
 
 func pick[T any](d dice, list ...T) T { return list[d.IntN(len(list))] }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Service is a Service whose cluster addresses pods contact. The node translates them behind the dataplane, so the rules of a pod see them
@@ -14,26 +15,55 @@ type Service struct {
 	Frontends []Frontend
 }
 
-// Frontend is an address and port of a Service with the endpoints that the node replaces it by.
+// Frontend is a port of a Service at some addresses of one family, with the endpoints that the node replaces it by. Frontends share sets of
+// addresses and never change them.
 type Frontend struct {
-	Address  netip.Addr
-	Protocol uint8
-	Port     uint16
-	External bool // an external IP or a load balancer's address: it may be any
-	Backends []netip.AddrPort
+	Addresses []netip.Addr
+	Protocol  uint8
+	Port      uint16
+	External  bool // external IPs or addresses of load balancers: they may be any
+	Backends  []Backends
+}
+
+// Backends are endpoints with the same port.
+type Backends struct {
+	Addresses []netip.Addr
+	Port      uint16
+}
+
+func equalFrontends(a, b Frontend) bool {
+	isSame := a.Protocol == b.Protocol && a.Port == b.Port && a.External == b.External && slices.Equal(a.Addresses, b.Addresses)
+	return isSame && slices.EqualFunc(a.Backends, b.Backends, func(x, y Backends) bool { return x.Port == y.Port && slices.Equal(x.Addresses, y.Addresses) })
+}
+
+// lookups returns the number of decisions that a Service needs, at most.
+func (s *Service) lookups() int {
+	n := 0
+	for i := range s.Frontends {
+		n += 1 + len(s.Frontends[i].Addresses)
+		for _, b := range s.Frontends[i].Backends {
+			n += 1 + len(b.Addresses)
+		}
+	}
+	return n
+}
+
+func (s *Service) namespace() string {
+	namespace, _, _ := strings.Cut(s.Name, "/")
+	return namespace
 }
 
 // SetService adds a Service or changes it.
 func (e *Engine) SetService(s Service) {
 	was, known := e.services[s.Name]
-	if known && slices.EqualFunc(was.Frontends, s.Frontends, func(a, b Frontend) bool {
-		return a.Address == b.Address && a.Protocol == b.Protocol && a.Port == b.Port && a.External == b.External && slices.Equal(a.Backends, b.Backends)
-	}) {
+	if known && slices.EqualFunc(was.Frontends, s.Frontends, equalFrontends) {
 		return
 	}
-	e.countExternal(was, -1)
-	e.countExternal(s, 1)
-	e.services[s.Name] = s
+	if known {
+		e.countExternal(was, -1)
+	}
+	e.countExternal(&s, 1)
+	e.services[s.Name] = &s
 	e.servicesChanged()
 }
 
@@ -46,8 +76,9 @@ func (e *Engine) DeleteService(name string) {
 	}
 }
 
-// servicesChanged marks the pods with rules: those of other pods permit everything.
+// servicesChanged marks the pods with rules about Services: those of other pods permit everything.
 func (e *Engine) servicesChanged() {
+	e.plan = nil
 	for _, ns := range e.namespaces {
 		for _, p := range ns.pods {
 			if len(p.lists) > 0 {
@@ -56,10 +87,6 @@ func (e *Engine) servicesChanged() {
 		}
 	}
 }
-
-// isPod reports whether an external address is that of a pod. The dataplane sends packets for it to the pod, so the node never replaces the
-// address, and only the rules about pods may decide.
-func (e *Engine) isPod(f Frontend) bool { return f.External && e.addresses[f.Address] > 0 }
 
 // HasPodAt reports whether other pods reach a known pod by an address.
 func (e *Engine) HasPodAt(a netip.Addr) bool { return e.addresses[a] > 0 }
@@ -82,44 +109,321 @@ func (e *Engine) countAddresses(p *Pod, n int) {
 	}
 }
 
-// countExternal adds the external addresses of a Service to those of all Services, or removes them if n is -1.
-func (e *Engine) countExternal(s Service, n int) {
-	for _, f := range s.Frontends {
-		if !f.External {
-			continue
-		}
-		if e.external[f.Address] += n; e.external[f.Address] == 0 {
-			delete(e.external, f.Address)
+// countExternal adds the external addresses of a Service to those of all Services, or removes them if n is -1. Frontends with the same
+// addresses share them, so these count once.
+func (e *Engine) countExternal(s *Service, n int) {
+	for a := range s.addresses(true) {
+		if e.external[a] += n; e.external[a] == 0 {
+			delete(e.external, a)
 		}
 	}
+}
+
+// addresses returns the external addresses of a Service, or its cluster IPs.
+func (s *Service) addresses(external bool) map[netip.Addr]struct{} {
+	all := make(map[netip.Addr]struct{})
+	var last []netip.Addr
+	for i := range s.Frontends {
+		f := &s.Frontends[i]
+		if f.External != external || sameSlice(f.Addresses, last) {
+			continue
+		}
+		last = f.Addresses
+		for _, a := range f.Addresses {
+			all[a] = struct{}{}
+		}
+	}
+	return all
+}
+
+// servicePlan says which Services have rules of their own. It depends on Services only, so all pods share it.
+type servicePlan struct {
+	open    []*Service            // that get rules, by name
+	byPod   map[netip.Addr][]int  // Services in open with cluster IPs and an endpoint at an address
+	closed  []*Service            // that need too many decisions, by name
+	excess  []Excess              // of closed
+	decided map[string][]decision // what lists decide about the Services in open, by the name of the list's own rules
+}
+
+// decision is what a list decides about a Service: the rules for its cluster IPs, and for external addresses.
+type decision struct {
+	internal, external []Rule
+}
+
+// size returns the number of rules of the dataplane.
+func (d *decision) size() int {
+	n := 0
+	for _, of := range [][]Rule{d.internal, d.external} {
+		for i := range of {
+			n += of[i].Size(false)
+		}
+	}
+	return n
+}
+
+// maxDecided bounds the lists of which a plan has the decisions. Pods with the same policies share one.
+const maxDecided = 64
+
+// planServices divides the Services of namespaces by the number of decisions that they need, so that each namespace has a fair share.
+func (e *Engine) planServices() *servicePlan {
+	if e.plan != nil {
+		return e.plan
+	}
+	p := &servicePlan{byPod: make(map[netip.Addr][]int), decided: make(map[string][]decision)}
+	e.plan = p
+	names := slices.Sorted(maps.Keys(e.services))
+	sizes := make([]int, len(names))
+	namespaces := make([]string, len(names))
+	for n, name := range names {
+		sizes[n] = e.services[name].lookups()
+		namespaces[n] = e.services[name].namespace()
+	}
+	fit, part := fitByNamespace(namespaces, sizes, e.limits.Lookups, e.limits.NamespaceLookups)
+	for n, name := range names {
+		s := e.services[name]
+		if !fit[n] {
+			p.closed = append(p.closed, s)
+			p.excess = append(p.excess, Excess{Of: "Service " + name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitLookups})
+			continue
+		}
+		p.add(s)
+	}
+	return p
+}
+
+func (p *servicePlan) add(s *Service) {
+	for i := range s.Frontends {
+		if s.Frontends[i].External {
+			continue
+		}
+		for _, b := range s.Frontends[i].Backends {
+			for _, a := range b.Addresses {
+				if at := p.byPod[a]; len(at) == 0 || at[len(at)-1] != len(p.open) {
+					p.byPod[a] = append(at, len(p.open))
+				}
+			}
+		}
+	}
+	p.open = append(p.open, s)
+}
+
+// fitByNamespace returns which things of namespaces fit, and the part of the total for one namespace, which is at most most.
+func fitByNamespace(namespaces []string, sizes []int, total, most int) (fit []bool, part int) {
+	of := make(map[string][]int) // indices
+	demands := make(map[string]int)
+	for n, ns := range namespaces {
+		of[ns] = append(of[ns], n)
+		demands[ns] += sizes[n]
+	}
+	for ns := range demands {
+		demands[ns] = min(demands[ns], most)
+	}
+	part = min(most, fairShare(slices.Collect(maps.Values(demands)), total))
+	fit = make([]bool, len(sizes))
+	for _, own := range of {
+		ownSizes := make([]int, len(own))
+		for k, n := range own {
+			ownSizes[k] = sizes[n]
+		}
+		for k, fits := range atMost(ownSizes, part) {
+			fit[own[k]] = fits
+		}
+	}
+	return fit, part
 }
 
 // toServices returns rules for the frontends about which the rules would decide otherwise than about their backends. The node replaces a frontend
 // by any of its backends, so a frontend is permitted if all of them are. A pod may contact itself, but by cluster IPs only: users choose the
 // other addresses. The given rules match everything.
-func (e *Engine) toServices(rules []Rule, i *Interface) []Rule {
-	var decided []Rule
-	list := List{Rules: rules}
-	for _, name := range slices.Sorted(maps.Keys(e.services)) {
-		for _, f := range e.services[name].Frontends {
-			if len(f.Backends) == 0 || e.isPod(f) {
-				continue
+//
+// The rules of cluster IPs come first, which users cannot choose. A Service that is over a limit is denied at all its addresses that the given rules
+// may permit, behind the rules of other Services.
+func (c *compilation) toServices(rules []Rule) []Rule {
+	plan := c.planServices()
+	d := &decider{Engine: c.Engine, own: newIndex(rules), nic: c.nic}
+	decisions := d.decideAll(plan, nameOf(rules))
+	sizes := make([]int, len(decisions))
+	namespaces := make([]string, len(decisions))
+	for n := range decisions {
+		sizes[n] = decisions[n].size()
+		namespaces[n] = plan.open[n].namespace()
+	}
+	fit, part := fitByNamespace(namespaces, sizes, c.limits.Services, c.limits.Services)
+	c.excess = append(c.excess, plan.excess...)
+	closed := slices.Clone(plan.closed)
+	left := c.limits.Services
+	for n, fits := range fit {
+		if !fits {
+			closed = append(closed, plan.open[n])
+			c.excess = append(c.excess, Excess{Of: "Service " + plan.open[n].Name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitRules})
+			continue
+		}
+		left -= sizes[n]
+	}
+	denied := d.deny(closed)
+	for _, r := range denied {
+		d.denied = append(d.denied, r.Remotes...)
+	}
+	d.denied = aggregate(d.denied)
+	var internal, external []Rule
+	for n, fits := range fit {
+		if !fits {
+			continue
+		}
+		of := decisions[n]
+		if d.isDenied(plan.open[n]) {
+			explicit := d.decide(plan.open[n])
+			if more := explicit.size() - sizes[n]; more <= left {
+				left -= more
+				of = explicit
 			}
-			is := Rule{
-				Protocol: f.Protocol, Remote: single(f.Address), Ports: Range{f.Port, f.Port},
-				Origin: "Service " + name + ": its endpoints are allowed, or the pod itself",
-			}
-			for _, b := range f.Backends {
-				isItself := !f.External && slices.Contains(i.Addresses, b.Addr())
-				if why := list.Decide(b.Addr(), f.Protocol, b.Port()); why.Action != Allow && !isItself {
-					is.Action, is.Origin = Deny, fmt.Sprintf("%s (an endpoint of Service %s)", why.Origin, name)
-					break
-				}
-			}
-			if list.Decide(f.Address, f.Protocol, f.Port).Action != is.Action {
-				decided = append(decided, is)
+		}
+		internal = append(internal, of.internal...)
+		external = append(external, of.external...)
+	}
+	return slices.Concat(internal, external, denied)
+}
+
+// decider decides about the Services that an interface contacts.
+type decider struct {
+	*Engine
+	own    *index // the rules that decide about endpoints
+	nic    *Interface
+	denied []netip.Prefix // by rules for Services over a limit: other Services there need rules of their own
+}
+
+// decideAll returns the decisions about the open Services. Pods with the same rules share those about Services of which they are no endpoints.
+func (d *decider) decideAll(plan *servicePlan, name string) []decision {
+	all, known := plan.decided[name]
+	if !known {
+		if len(plan.decided) >= maxDecided {
+			clear(plan.decided)
+		}
+		stranger := decider{Engine: d.Engine, own: d.own, nic: &Interface{}}
+		all = make([]decision, len(plan.open))
+		for n, s := range plan.open {
+			all[n] = stranger.decide(s)
+		}
+		plan.decided[name] = all
+	}
+	all = slices.Clone(all)
+	for _, a := range d.nic.Addresses {
+		for _, n := range plan.byPod[a] {
+			all[n] = d.decide(plan.open[n])
+		}
+	}
+	return all
+}
+
+// isDenied reports whether a rule for Services over a limit denies an address of a Service.
+func (d *decider) isDenied(s *Service) bool {
+	if len(d.denied) == 0 {
+		return false
+	}
+	var last []netip.Addr
+	for i := range s.Frontends {
+		addresses := s.Frontends[i].Addresses
+		if sameSlice(addresses, last) {
+			continue
+		}
+		last = addresses
+		if slices.ContainsFunc(addresses, func(a netip.Addr) bool { return contain(d.denied, a) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameSlice reports whether both are one slice.
+func sameSlice(a, b []netip.Addr) bool {
+	return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0]
+}
+
+// decide returns the rules about a Service.
+func (d *decider) decide(s *Service) decision {
+	var of decision
+	for i := range s.Frontends {
+		f := &s.Frontends[i]
+		r, needed := d.frontend(s, f)
+		switch {
+		case !needed:
+		case f.External:
+			of.external = append(of.external, r)
+		default:
+			of.internal = append(of.internal, r)
+		}
+	}
+	return of
+}
+
+// frontend returns the rule about a frontend; false if the own rules decide likewise.
+func (d *decider) frontend(s *Service, f *Frontend) (Rule, bool) {
+	action, origin, some := d.backends(s, f)
+	if !some {
+		return Rule{}, false
+	}
+	r := Rule{Action: action, Ports: rangesOf(f.Protocol, Range{f.Port, f.Port}), Origin: origin}
+	for _, a := range f.Addresses {
+		if d.isPod(f, a) {
+			continue
+		}
+		if contain(d.denied, a) || d.own.decide(a, f.Protocol, f.Port).Action != action {
+			r.Remotes = append(r.Remotes, single(a))
+		}
+	}
+	r.Remotes = aggregate(r.Remotes)
+	return r, len(r.Remotes) > 0
+}
+
+// backends returns what the own rules decide about the backends of a frontend together; false if it has none.
+func (d *decider) backends(s *Service, f *Frontend) (a Action, origin string, some bool) {
+	for _, of := range f.Backends {
+		for _, b := range of.Addresses {
+			some = true
+			isItself := !f.External && slices.Contains(d.nic.Addresses, b)
+			if why := d.own.decide(b, f.Protocol, of.Port); why.Action != Allow && !isItself {
+				return Deny, fmt.Sprintf("%s (an endpoint of Service %s)", why.Origin, s.Name), true
 			}
 		}
 	}
-	return decided
+	return Allow, "Service " + s.Name + ": its endpoints are allowed, or the pod itself", some
+}
+
+// isPod reports whether an external address is that of a pod. The dataplane sends packets for it to the pod, so the node never replaces the
+// address, and only the rules about pods may decide.
+func (d *decider) isPod(f *Frontend, a netip.Addr) bool { return f.External && d.addresses[a] > 0 }
+
+// deny returns rules that deny all addresses of Services that the own rules may permit: one for each namespace. Where a namespace has too many
+// addresses, the rule denies more.
+func (d *decider) deny(closed []*Service) []Rule {
+	by := make(map[string][]netip.Prefix)
+	for _, s := range closed {
+		for _, external := range []bool{false, true} {
+			for a := range s.addresses(external) {
+				if d.own.mayAllow(a) && !(external && d.addresses[a] > 0) {
+					by[s.namespace()] = append(by[s.namespace()], single(a))
+				}
+			}
+		}
+	}
+	var demands []int
+	for ns, prefixes := range by {
+		by[ns] = aggregate(prefixes)
+		demands = append(demands, len(by[ns]))
+	}
+	part := fairShare(demands, d.limits.Closed)
+	if part < 2 { // more namespaces than rules: together
+		all := slices.Concat(slices.Collect(maps.Values(by))...)
+		by = map[string][]netip.Prefix{"of several namespaces": aggregate(all)}
+		part = d.limits.Closed
+	}
+	var rules []Rule
+	for _, ns := range slices.Sorted(maps.Keys(by)) {
+		remotes := by[ns]
+		if len(remotes) > part {
+			remotes = coarsen(remotes, part/2)
+		}
+		rules = append(rules, Rule{Action: Deny, Remotes: remotes, Origin: "Services of namespace " + ns + " that are over a limit"})
+	}
+	return rules
 }

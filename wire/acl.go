@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 )
@@ -12,26 +13,31 @@ type ACL struct {
 	Rules []ACLRule `json:"rules"` // at least one
 }
 
-// ACLRule permits or denies packets.
+// ACLRule permits or denies packets of one of its sources to one of its destinations. Its size is the sum of these sets. Rules share sets and
+// never change them. The dataplane has a rule for each combination.
 //
-// A rule with protocols matches later fragments by their addresses and protocol only. It does not match packets without the first 8 bytes
+// A rule with ports matches later fragments by their addresses and protocol only. It does not match packets without the first 8 bytes
 // after the IP headers, for example a first IPv6 fragment with incomplete extension headers.
 type ACLRule struct {
 	Permit bool `json:"permit,omitempty"`
 	// Reflect makes a permitted packet open a session of the interface (VPP: permit+reflect). Until the session ages out, the interface
 	// permits its packets in both directions, whatever its lists say then.
-	Reflect     bool         `json:"reflect,omitempty"`
-	Family      Family       `json:"family"`
-	Source      netip.Prefix `json:"source,omitzero"`      // masked, of the family; zero: any address
-	Destination netip.Prefix `json:"destination,omitzero"` // likewise
-
-	Protocols    Range `json:"protocols,omitzero"` // 0 to 255; zero: any protocol, and both ranges of ports are zero
-	Sources      Range `json:"sources,omitzero"`   // source ports, or ICMP types
-	Destinations Range `json:"destinations,omitzero"`
+	Reflect bool           `json:"reflect,omitempty"`
+	Family  Family         `json:"family"`
+	From    []netip.Prefix `json:"from,omitempty"`  // masked, of the family; none: any address
+	To      []netip.Prefix `json:"to,omitempty"`    // likewise
+	Ports   []ACLPorts     `json:"ports,omitempty"` // none: any protocol
 
 	// Origin names what the rule is from, such as a rule of a NetworkPolicy, for counters and explanations. The dataplane does not have
 	// it: rules that differ in it only are the same object there.
 	Origin string `json:"origin,omitempty"`
+}
+
+// ACLPorts are packets of some protocols, by their ports.
+type ACLPorts struct {
+	Protocols    Range `json:"protocols"` // 1 to 255
+	Sources      Range `json:"sources"`   // source ports, or ICMP types
+	Destinations Range `json:"destinations"`
 }
 
 // Range is an inclusive range of numbers.
@@ -44,7 +50,39 @@ type Range struct {
 func Single(n uint16) Range { return Range{First: n, Last: n} }
 
 // Equal reports whether both have the same rules in the same order.
-func (a ACL) Equal(o ACL) bool { return a.Label == o.Label && slices.Equal(a.Rules, o.Rules) }
+func (a ACL) Equal(o ACL) bool {
+	return a.Label == o.Label && slices.EqualFunc(a.Rules, o.Rules, ACLRule.Equal)
+}
+
+// Equal reports whether both have the same sets, in the same order.
+func (r ACLRule) Equal(o ACLRule) bool {
+	isSame := r.Permit == o.Permit && r.Reflect == o.Reflect && r.Family == o.Family && r.Origin == o.Origin
+	return isSame && slices.Equal(r.Ports, o.Ports) && slices.Equal(r.From, o.From) && slices.Equal(r.To, o.To)
+}
+
+// UnmarshalJSON reads a rule. Earlier versions wrote rules of one prefix and one range of ports.
+func (r *ACLRule) UnmarshalJSON(raw []byte) error {
+	type plain ACLRule
+	both := struct {
+		*plain
+		Source      netip.Prefix `json:"source"`
+		Destination netip.Prefix `json:"destination"`
+		ACLPorts
+	}{plain: (*plain)(r)}
+	if err := json.Unmarshal(raw, &both); err != nil {
+		return err
+	}
+	if both.Source.IsValid() {
+		r.From = []netip.Prefix{both.Source}
+	}
+	if both.Destination.IsValid() {
+		r.To = []netip.Prefix{both.Destination}
+	}
+	if both.ACLPorts != (ACLPorts{}) {
+		r.Ports = []ACLPorts{both.ACLPorts}
+	}
+	return nil
+}
 
 // ACLKey returns the key of an ACL.
 func ACLKey(name string) string { return Key(KindACL, name) }

@@ -252,3 +252,27 @@ func TestGatewayOfAnUplinkIsInvalidWithoutOneOfTheFamily(t *testing.T) {
 		t.Errorf("IPv6 gateway %s", got)
 	}
 }
+
+// Values of the state file may be those of an earlier version.
+func TestACLsOfEarlierVersionsAreRead(t *testing.T) {
+	text := `{"label":"x","rules":[
+		{"permit":true,"reflect":true,"family":"ip4","source":"10.0.0.1/32","protocols":{"first":6,"last":6},"sources":{"first":0,"last":65535},
+			"destinations":{"first":80,"last":81},"origin":"o"},
+		{"family":"ip6","destination":"fd00::/64"}]}`
+	want := wire.ACL{Label: "x", Rules: []wire.ACLRule{
+		{
+			Permit: true, Reflect: true, Family: wire.IP4, From: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}, Origin: "o",
+			Ports: []wire.ACLPorts{{Protocols: wire.Single(6), Sources: wire.Range{Last: 65535}, Destinations: wire.Range{First: 80, Last: 81}}},
+		},
+		{Family: wire.IP6, To: []netip.Prefix{netip.MustParsePrefix("fd00::/64")}},
+	}}
+	var got wire.ACL
+	if err := json.Unmarshal([]byte(text), &got); err != nil || !got.Equal(want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	raw, err := json.Marshal(want)
+	var again wire.ACL
+	if err != nil || json.Unmarshal(raw, &again) != nil || !again.Equal(want) {
+		t.Errorf("%s is read back as %+v", raw, again)
+	}
+}

@@ -3,6 +3,8 @@ package drift
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
@@ -11,8 +13,8 @@ import (
 // Audit is the result of an audit that an operator requested.
 type Audit struct {
 	Objects  int       // objects that were compared
-	Found    []Finding // objects that drifted
-	Repaired bool      // the repair has ended; false if drift is reported only
+	Found    []Finding // objects that drifted, or wait although they were applied
+	Repaired bool      // the repair of the drift has ended; false if drift is reported only
 	Err      error     // of the comparison or of the repair
 }
 
@@ -55,6 +57,11 @@ func (d *Monitor) audit(ctx context.Context) Audit {
 	}
 	found, err := d.compare(ctx, kvscheduler.ResyncOpt{})
 	result.Err = err
+	for _, w := range d.Scheduler.LostObjects() {
+		text := fmt.Sprintf("%s was applied, and waits for %s", w.Ref, strings.Join(w.Missing, ", "))
+		result.Found = append(result.Found, Finding{Ref: w.Ref, Text: text})
+	}
+	waiting := len(result.Found)
 	if len(found) == 0 {
 		return result
 	}
@@ -65,8 +72,9 @@ func (d *Monitor) audit(ctx context.Context) Audit {
 		}
 		byRef[op.Ref] = append(byRef[op.Ref], op)
 	}
-	for i := range result.Found {
-		result.Found[i].Text = describeDrift(byRef[result.Found[i].Ref])
+	for i := range result.Found[waiting:] {
+		f := &result.Found[waiting+i]
+		f.Text = describeDrift(byRef[f.Ref])
 	}
 	err = d.handle(ctx, found)
 	result.Repaired, result.Err = d.Repairs && err == nil, errors.Join(result.Err, err)

@@ -72,7 +72,7 @@ func eventRecord(r eventloop.Record) *operatorv1.EventRecord {
 		Order: r.Order, LeftOut: r.LeftOut, Coalesced: uint32(r.Coalesced),
 		Arrived: timestamppb.New(r.Arrived), Started: stamp(r.Started), Queued: took(r.Queued), Took: took(r.Took),
 		Changes: uint32(r.Changes), External: uint32(r.External),
-		Operations: uint32(r.Operations), Transactions: r.Transactions, Pending: r.Pending, Undone: r.Undone, Stuck: r.Stuck, Error: r.Err,
+		Operations: uint32(r.Operations), Transactions: r.Transactions, Pending: r.Pending, TakenDown: r.TakenDown, Undone: r.Undone, Stuck: r.Stuck, Error: r.Err,
 		Refused: r.Started.IsZero(), Repeats: uint32(r.Repeats), Last: stamp(r.Last), CancelledBy: r.CancelledBy, Verify: r.Verify, Stack: r.Stack,
 		Request: r.Request,
 	}
@@ -113,7 +113,7 @@ func transactionRecord(r *kvscheduler.Record) *operatorv1.TransactionRecord {
 		})
 	}
 	for _, w := range r.Pending {
-		t.Waiting = append(t.Waiting, &operatorv1.Waiting{Ref: w.Ref, Missing: w.Missing})
+		t.Waiting = append(t.Waiting, &operatorv1.Waiting{Ref: w.Ref, Missing: w.Missing, Lost: w.Lost})
 	}
 	return t
 }

@@ -2,10 +2,10 @@ package operations
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -137,20 +137,48 @@ func rulesOf(rules map[string]policy.Lists, nic string) []*operatorv1.PolicyRule
 	return list
 }
 
+// listOf converts the rules of a list: one for each family of addresses and range of ports.
 func listOf(l *policy.List) []*operatorv1.PolicyRule {
 	var list []*operatorv1.PolicyRule
-	for _, r := range l.Rules {
-		rule := &operatorv1.PolicyRule{
-			Allow: r.Action == policy.Allow, Remote: r.Remote.String(), Protocol: policy.ProtocolName(r.Protocol), Origin: r.Origin,
+	for i := range l.Rules {
+		r := &l.Rules[i]
+		for _, remotes := range policy.ByFamily(r.Remotes) {
+			of := func(protocol uint8, ports string) {
+				list = append(list, &operatorv1.PolicyRule{
+					Allow: r.Action == policy.Allow, Remote: remotesOf(remotes), Protocol: policy.ProtocolName(protocol), Ports: ports, Origin: r.Origin,
+				})
+			}
+			for _, p := range r.Ports {
+				of(p.Protocol, portsOf(p.Range))
+			}
+			if len(r.Ports) == 0 {
+				of(policy.AnyProtocol, "")
+			}
 		}
-		switch {
-		case r.Protocol == policy.AnyProtocol || r.Ports == policy.Range{Last: 65535}:
-		case r.Ports.First == r.Ports.Last:
-			rule.Ports = fmt.Sprint(r.Ports.First)
-		default:
-			rule.Ports = fmt.Sprintf("%d-%d", r.Ports.First, r.Ports.Last)
-		}
-		list = append(list, rule)
 	}
 	return list
+}
+
+// maxRemotes is the number of prefixes of a rule that are listed: a rule may have thousands.
+const maxRemotes = 8
+
+func remotesOf(prefixes []netip.Prefix) string {
+	var texts []string
+	for _, p := range prefixes[:min(len(prefixes), maxRemotes)] {
+		texts = append(texts, p.String())
+	}
+	if more := len(prefixes) - len(texts); more > 0 {
+		texts = append(texts, strconv.Itoa(more)+" more")
+	}
+	return strings.Join(texts, ", ")
+}
+
+func portsOf(r policy.Range) string {
+	switch {
+	case r == policy.Range{Last: 65535}:
+		return ""
+	case r.First == r.Last:
+		return strconv.Itoa(int(r.First))
+	}
+	return strconv.Itoa(int(r.First)) + "-" + strconv.Itoa(int(r.Last))
 }

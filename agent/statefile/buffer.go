@@ -13,24 +13,51 @@ import (
 )
 
 // Buffer is a write-behind buffer: the next Save writes its entries too, so an event needs only one write to disk. [File.FlushSoon]
-// writes them if no Save follows.
+// writes them if no Save follows. The buffer has the last value of each key, so that it stays small while the file cannot be written.
 type Buffer[E any] struct {
 	entries  func(e E) []eventloop.Saved
+	isInFile func(v eventloop.Saved) bool
 	buffered chan<- struct{} // receives a token when an entry is added
 
 	mu      sync.Mutex
-	pending []E
+	pending map[bufferKey]pending
+	version uint64 // of the last entry
+}
+
+type bufferKey struct{ bucket, key string }
+
+// pending is the last value of a key that is not durable yet.
+type pending struct {
+	eventloop.Saved
+	version uint64
+	writing bool // a write that has not ended has a value of the key
 }
 
 // Add buffers entries.
 func (b *Buffer[E]) Add(entries ...E) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pending = append(b.pending, entries...)
+	for _, e := range entries {
+		for _, v := range b.entries(e) {
+			b.addLocked(v)
+		}
+	}
 	select {
 	case b.buffered <- struct{}{}:
 	default: // it has a token
 	}
+}
+
+// addLocked buffers a value. A key that the file never had needs no delete.
+func (b *Buffer[E]) addLocked(v eventloop.Saved) {
+	key := bufferKey{v.Bucket, v.Key}
+	writing := b.pending[key].writing
+	if v.Value == nil && !writing && !b.isInFile(v) {
+		delete(b.pending, key)
+		return
+	}
+	b.version++
+	b.pending[key] = pending{Saved: v, version: b.version, writing: writing}
 }
 
 func (b *Buffer[E]) isEmpty() bool {
@@ -39,41 +66,59 @@ func (b *Buffer[E]) isEmpty() bool {
 	return len(b.pending) == 0
 }
 
-// write stores the pending entries in tx. They stay pending until settle is called after the commit of tx.
-func (b *Buffer[E]) write(tx *bbolt.Tx) (n int, err error) {
+// write stores the pending entries in tx. They stay pending until settle is called at the end of tx.
+func (b *Buffer[E]) write(tx *bbolt.Tx) (version uint64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, e := range b.pending {
-		for _, v := range b.entries(e) {
-			if err := put(tx, v); err != nil {
-				return 0, err
-			}
+	for key, p := range b.pending {
+		p.writing = true
+		b.pending[key] = p
+		if err := put(tx, p.Saved); err != nil {
+			return 0, err
 		}
 	}
-	return len(b.pending), nil
+	return b.version, nil
 }
 
-// settle drops the first n pending entries, which are durable now.
-func (b *Buffer[E]) settle(n int) {
+// settle ends a write. The entries up to version are durable now; 0: none.
+func (b *Buffer[E]) settle(version uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pending = b.pending[n:]
+	for key, p := range b.pending {
+		if p.version <= version {
+			delete(b.pending, key)
+			continue
+		}
+		p.writing = false
+		b.pending[key] = p
+	}
 }
 
 // buffer is a Buffer of any type.
 type buffer interface {
 	isEmpty() bool
-	write(tx *bbolt.Tx) (n int, err error)
-	settle(n int)
+	write(tx *bbolt.Tx) (version uint64, err error)
+	settle(version uint64)
 }
 
 // NewBuffer adds a buffer to the file. The function entries returns what is saved for an element.
 func NewBuffer[E any](f *File, entries func(e E) []eventloop.Saved) *Buffer[E] {
-	b := &Buffer[E]{entries: entries, buffered: f.buffered}
-	f.saving.Lock()
-	defer f.saving.Unlock()
+	b := &Buffer[E]{entries: entries, isInFile: f.has, buffered: f.buffered, pending: make(map[bufferKey]pending)}
+	f.slot <- struct{}{}
+	defer func() { <-f.slot }()
 	f.buffers = append(f.buffers, b)
 	return b
+}
+
+// has reports whether the file has a key. If it cannot be read, it may have it.
+func (f *File) has(v eventloop.Saved) bool {
+	there := true
+	err := f.db.View(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(v.Bucket))
+		there = b == nil || b.Get([]byte(v.Key)) != nil
+		return nil
+	})
+	return there || err != nil
 }
 
 // keptTransactions is the number of the scheduler's records in the file. The record of an ADD has about 10 kB.

@@ -15,7 +15,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -64,8 +63,9 @@ var allBuckets = []string{
 type File struct {
 	db       *bbolt.DB
 	path     string
-	saving   sync.Mutex // one Save at a time: Save counts the entries of buffers in its transaction and drops them after it
+	slot     chan struct{} // of capacity 1, held during a write: it marks the entries of buffers, and drops them at its end
 	buffers  []buffer
+	restore  []former      // of abandoned writes that are not undone yet; belongs to the holder of slot
 	buffered chan struct{} // has a token after an entry was buffered
 
 	Journal      *Journal
@@ -89,7 +89,8 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*File, error) {
 	}
 	restrictDamaged(path, log)
 	db, err := openValid(ctx, path, log)
-	f := &File{db: db, path: path, OnSave: func(time.Duration) {}, OnFull: func(error) {}, buffered: make(chan struct{}, 1)}
+	f := &File{db: db, path: path, OnSave: func(time.Duration) {}, OnFull: func(error) {},
+		slot: make(chan struct{}, 1), buffered: make(chan struct{}, 1)}
 	if isDamage(err) {
 		f.Quarantined = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000"))
 		log.Error("state file is damaged, moved aside", "file", path, "to", f.Quarantined, "err", err)
@@ -112,42 +113,6 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*File, error) {
 // Close writes the buffers and closes the file.
 func (f *File) Close() error {
 	return errors.Join(f.Save(context.Background(), nil), f.db.Close())
-}
-
-// Save writes the values durably, all or none. It is safe for concurrent use.
-func (f *File) Save(ctx context.Context, saved []eventloop.Saved) error {
-	f.saving.Lock()
-	defer f.saving.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	began := time.Now()
-	written := make([]int, len(f.buffers))
-	complete := false
-	err := f.db.Update(func(tx *bbolt.Tx) (err error) {
-		for _, v := range saved {
-			if err := put(tx, v); err != nil {
-				return err
-			}
-		}
-		for i, b := range f.buffers {
-			if written[i], err = b.write(tx); err != nil {
-				return err
-			}
-		}
-		complete = true
-		return nil
-	})
-	switch {
-	case err == nil:
-		for i, b := range f.buffers {
-			b.settle(written[i])
-		}
-		f.OnSave(time.Since(began))
-	case complete: // the values are valid: the file is the cause
-		f.OnFull(err)
-	}
-	return err
 }
 
 // flushAfter is the maximum time between buffering an entry and writing it.

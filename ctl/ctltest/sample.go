@@ -74,7 +74,7 @@ func sampleEvents(ago agoFunc) []*operatorv1.EventRecord {
 		{
 			Seq: 1, Event: "add pod default/a eth0 (weft, sandbox c0ffee000001)", Kind: "update", Arrived: ago(185 * time.Second),
 			Queued: durationpb.New(12 * time.Microsecond), Took: durationpb.New(3456 * time.Microsecond), Operations: 20,
-			Transactions: []uint64{4},
+			Transactions: []uint64{4}, Pending: []string{"vpp.route/one", "vpp.route/two"}, TakenDown: []string{"vpp.route/two"},
 		},
 		{
 			Seq: 2, Cause: 1, Event: "add pod default/b eth0 (weft, sandbox c0ffee000002)", Kind: "update", Arrived: ago(61 * time.Second),
@@ -117,7 +117,7 @@ func sampleTransactions(ago agoFunc) []*operatorv1.TransactionRecord {
 		},
 		{
 			Seq: 6, Origin: "retry", Label: "retry", Start: ago(time.Second),
-			Waiting: []*operatorv1.Waiting{{Ref: "vpp.route/weft:pods/ip4/10.1.0.3/32", Missing: []string{"vpp.interface/weft-2-eth0"}}},
+			Waiting: []*operatorv1.Waiting{{Ref: "vpp.route/weft:pods/ip4/10.1.0.3/32", Missing: []string{"vpp.interface/weft-2-eth0"}, Lost: true}},
 		},
 	}
 }

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"iter"
-	"net/netip"
 	"slices"
 
 	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/acl_types"
-	"go.fd.io/govpp/binapi/ip_types"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
@@ -42,20 +39,7 @@ func aclDescriptor(c *Client) kvscheduler.Descriptor[wire.ACL, ACLIndex] {
 
 // sameACL compares the rules as the dataplane has them, each for one protocol.
 func sameACL(want, have wire.ACL) bool {
-	return want.Label == have.Label && slices.Equal(byProtocol(want.Rules), byProtocol(have.Rules))
-}
-
-// byProtocol replaces each rule for several protocols by one rule for each protocol, as the dataplane has them: without their origins.
-func byProtocol(rules []wire.ACLRule) []wire.ACLRule {
-	var all []wire.ACLRule
-	for _, r := range rules {
-		for p := r.Protocols.First; p <= r.Protocols.Last; p++ {
-			single := r
-			single.Protocols, single.Origin = wire.Single(p), ""
-			all = append(all, single)
-		}
-	}
-	return all
+	return want.Label == have.Label && sameEntries(want.Rules, have.Rules)
 }
 
 func validateACL(name string, v wire.ACL) error {
@@ -72,7 +56,7 @@ func validateACL(name string, v wire.ACL) error {
 			return fmt.Errorf("rule %d: %w", n, err)
 		}
 	}
-	if n := len(byProtocol(v.Rules)); n > maxACLRules {
+	if n := countEntries(v.Rules); n > maxACLRules {
 		return fmt.Errorf("%d rules do not fit into a message: at most %d", n, maxACLRules)
 	}
 	return nil
@@ -82,24 +66,30 @@ func validateACL(name string, v wire.ACL) error {
 const maxACLRules = 80_000
 
 func validateACLRule(r wire.ACLRule) error {
-	isAny := r.Protocols == wire.Range{}
-	switch {
-	case r.Family != wire.IP4 && r.Family != wire.IP6:
+	if r.Family != wire.IP4 && r.Family != wire.IP6 {
 		return fmt.Errorf("unknown family %q", r.Family)
-	case isAny && (r.Sources != wire.Range{} || r.Destinations != wire.Range{}):
-		return errors.New("ports without a protocol")
-	case !isAny && r.Protocols.First == 0 || r.Protocols.Last > maxProtocol:
-		return fmt.Errorf("protocols %d to %d are not in the range 1 to %d", r.Protocols.First, r.Protocols.Last, maxProtocol)
 	}
-	for _, p := range []netip.Prefix{r.Source, r.Destination} {
-		if p != (netip.Prefix{}) && (p != p.Masked() || wire.FamilyOf(p.Addr()) != r.Family) {
+	for _, p := range slices.Concat(r.From, r.To) {
+		if p != p.Masked() || wire.FamilyOf(p.Addr()) != r.Family {
 			return fmt.Errorf("prefix %s is not masked or not of family %s", p, r.Family)
 		}
 	}
 	if r.Reflect && !r.Permit {
 		return errors.New("a rule that denies opens no session")
 	}
-	for _, x := range []wire.Range{r.Protocols, r.Sources, r.Destinations} {
+	for _, p := range r.Ports {
+		if err := validateACLPorts(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func validateACLPorts(p wire.ACLPorts) error {
+	if p.Protocols.First == 0 || p.Protocols.Last > maxProtocol {
+		return fmt.Errorf("protocols %d to %d are not in the range 1 to %d", p.Protocols.First, p.Protocols.Last, maxProtocol)
+	}
+	for _, x := range []wire.Range{p.Protocols, p.Sources, p.Destinations} {
 		if x.First > x.Last {
 			return fmt.Errorf("range %d to %d is empty", x.First, x.Last)
 		}
@@ -107,13 +97,7 @@ func validateACLRule(r wire.ACLRule) error {
 	return nil
 }
 
-func aclHash(v wire.ACL) uint64 {
-	h := fnv.New64a()
-	for _, r := range byProtocol(v.Rules) {
-		fmt.Fprintf(h, "%v|", r)
-	}
-	return folded(h.Sum64())
-}
+func aclHash(v wire.ACL) uint64 { return folded(hashEntries(v.Rules)) }
 
 // Create creates ACLs, or replaces existing ones with our tags.
 func (b acls) Create(ctx context.Context, batch []aclItem) {
@@ -176,9 +160,9 @@ func (r removal[V, M, D]) of(ctx context.Context, batch []kvscheduler.Item[V, M]
 }
 
 func setACL(v wire.ACL, index ACLIndex) *request {
-	m := &acl.ACLAddReplace{ACLIndex: uint32(index), Tag: newTag(v.Label, aclHash(v))}
-	for _, r := range byProtocol(v.Rules) {
-		m.R = append(m.R, apiACLRule(r))
+	m := &acl.ACLAddReplace{ACLIndex: uint32(index), Tag: newTag(v.Label, aclHash(v)), R: make([]acl_types.ACLRule, 0, countEntries(v.Rules))}
+	for e := range entries(v.Rules) {
+		m.R = append(m.R, apiACLRule(e))
 	}
 	m.Count = uint32(len(m.R))
 	return ask(fmt.Sprintf("acl_add_replace of %s: %d rules", v.Label, len(m.R)), m, &acl.ACLAddReplaceReply{})
@@ -190,54 +174,6 @@ func removeACL(name string, index ACLIndex) *request {
 
 func dumpACLs(index ACLIndex) *request {
 	return askAll(&acl.ACLDump{ACLIndex: uint32(index)}, &acl.ACLDetails{})
-}
-
-// everywhere is the prefix of all addresses of a family.
-var everywhere = map[wire.Family]netip.Prefix{
-	wire.IP4: netip.PrefixFrom(netip.IPv4Unspecified(), 0), wire.IP6: netip.PrefixFrom(netip.IPv6Unspecified(), 0),
-}
-
-// apiACLRule converts a rule for one protocol, or for any protocol, to the API.
-func apiACLRule(r wire.ACLRule) acl_types.ACLRule {
-	either := func(p netip.Prefix) ip_types.Prefix {
-		if !p.IsValid() {
-			p = everywhere[r.Family]
-		}
-		return apiPrefix(p)
-	}
-	rule := acl_types.ACLRule{
-		SrcPrefix: either(r.Source), DstPrefix: either(r.Destination), Proto: ip_types.IPProto(r.Protocols.First),
-		SrcportOrIcmptypeFirst: r.Sources.First, SrcportOrIcmptypeLast: r.Sources.Last,
-		DstportOrIcmpcodeFirst: r.Destinations.First, DstportOrIcmpcodeLast: r.Destinations.Last,
-	}
-	switch {
-	case r.Reflect:
-		rule.IsPermit = acl_types.ACL_ACTION_API_PERMIT_REFLECT
-	case r.Permit:
-		rule.IsPermit = acl_types.ACL_ACTION_API_PERMIT
-	}
-	return rule
-}
-
-// aclRule is the inverse of apiACLRule. It returns the zero rule, which is invalid, if there is no such rule.
-func aclRule(d acl_types.ACLRule) wire.ACLRule {
-	family := wire.FamilyOf(prefix(d.SrcPrefix).Addr())
-	some := func(p netip.Prefix) netip.Prefix {
-		if p == everywhere[family] {
-			return netip.Prefix{}
-		}
-		return p
-	}
-	r := wire.ACLRule{
-		Permit: d.IsPermit != acl_types.ACL_ACTION_API_DENY, Reflect: d.IsPermit == acl_types.ACL_ACTION_API_PERMIT_REFLECT, Family: family,
-		Source: some(prefix(d.SrcPrefix)), Destination: some(prefix(d.DstPrefix)), Protocols: wire.Single(uint16(d.Proto)),
-		Sources:      wire.Range{First: d.SrcportOrIcmptypeFirst, Last: d.SrcportOrIcmptypeLast},
-		Destinations: wire.Range{First: d.DstportOrIcmpcodeFirst, Last: d.DstportOrIcmpcodeLast},
-	}
-	if apiACLRule(r) != d {
-		return wire.ACLRule{}
-	}
-	return r
 }
 
 func (b acls) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.ACL, ACLIndex], error] {

@@ -17,7 +17,8 @@ import (
 
 // rule permits or denies UDP of IPv4 to some ports.
 func rule(permit bool, first, last uint16) wire.ACLRule {
-	return wire.ACLRule{Permit: permit, Family: wire.IP4, Protocols: wire.Single(17), Sources: wire.Range{Last: 65535}, Destinations: wire.Range{First: first, Last: last}}
+	ports := wire.ACLPorts{Protocols: wire.Single(17), Sources: wire.Range{Last: 65535}, Destinations: wire.Range{First: first, Last: last}}
+	return wire.ACLRule{Permit: permit, Family: wire.IP4, Ports: []wire.ACLPorts{ports}}
 }
 
 func aclOf(label string, rules ...wire.ACLRule) object {
@@ -33,9 +34,44 @@ func manyRules(n int) []wire.ACLRule {
 	rules := make([]wire.ACLRule, n)
 	for i := range rules {
 		rules[i] = rule(true, uint16(i%0xffff), uint16(i%0xffff))
-		rules[i].Source = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
+		rules[i].From = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)}
 	}
 	return rules
+}
+
+// combinations is a rule with sources and ports, n by m of which the dataplane has.
+func combinations(n, m int) wire.ACLRule {
+	r := rule(true, 1, 1)
+	r.Ports = nil
+	for i := range n {
+		r.From = append(r.From, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 2}), 32))
+	}
+	for i := range m {
+		r.Ports = append(r.Ports, rule(true, uint16(2*i), uint16(2*i)).Ports...)
+	}
+	return r
+}
+
+// A hostile policy may be a product that exceeds memory, so it is counted before anything is made.
+func TestEntriesAreCountedWithoutMakingThem(t *testing.T) {
+	r := combinations(20_000, 20_000)
+	if got := countEntries([]wire.ACLRule{r, r}); got != 800_000_000 {
+		t.Errorf("%d entries", got)
+	}
+	v := wire.ACL{Label: "x", Rules: []wire.ACLRule{r}}
+	if n := testing.AllocsPerRun(1, func() { _ = validateACL("x", v) }); n > 10 {
+		t.Errorf("%v allocations", n)
+	}
+	if validateACL("x", v) == nil {
+		t.Error("400,000,000 rules are accepted")
+	}
+	small, n := combinations(3, 5), 0
+	for range entries([]wire.ACLRule{small}) {
+		n++
+	}
+	if n != 15 || countEntries([]wire.ACLRule{small}) != n {
+		t.Errorf("%d entries, counted %d", n, countEntries([]wire.ACLRule{small}))
+	}
 }
 
 // plannedACL is the ACL of pods on layer 2 networks, as ipnet plans it.
@@ -63,9 +99,21 @@ func plannedACL(t *testing.T) object {
 
 func TestACLsAreMadeReadBackChangedAndRemoved(t *testing.T) {
 	any4 := wire.ACLRule{Permit: true, Family: wire.IP4}
-	manyProtocols := wire.ACLRule{Permit: true, Family: wire.IP6, Protocols: wire.Range{First: 1, Last: 255}, Sources: wire.Range{Last: 255}, Destinations: wire.Range{First: 3, Last: 7}}
+	manyProtocols := wire.ACLRule{Permit: true, Family: wire.IP6, Ports: []wire.ACLPorts{
+		{Protocols: wire.Range{First: 1, Last: 255}, Sources: wire.Range{Last: 255}, Destinations: wire.Range{First: 3, Last: 7}},
+	}}
+	prefixes := func(texts ...string) (list []netip.Prefix) {
+		for _, text := range texts {
+			list = append(list, netip.MustParsePrefix(text))
+		}
+		return list
+	}
+	sets := rule(true, 1, 2)
+	sets.From, sets.To = prefixes("10.0.0.1/32", "10.0.0.4/30"), prefixes("10.1.0.0/16", "10.3.0.0/16", "10.9.0.0/32")
+	sets.Ports = append(sets.Ports, rule(true, 9, 9).Ports[0])
 	for name, trial := range map[string]trial{
 		"of rules":     {backendOf(aclDescriptor), aclOf("x", rule(false, 68, 68), any4), aclOf("x", any4, manyProtocols)},
+		"of sets":      {backendOf(aclDescriptor), aclOf("x", sets, any4), aclOf("x", any4, sets)},
 		"of all rules": {backendOf(aclDescriptor), plannedACL(t), object{}},
 		"of many":      {backendOf(aclDescriptor), aclOf("x", manyRules(10_000)...), aclOf("x", manyRules(maxACLRules)...)},
 	} {
@@ -175,17 +223,18 @@ func TestMemberJoinsBehindItsACL(t *testing.T) {
 
 func TestACLThatVPPWouldRefuseIsRefused(t *testing.T) {
 	long := rule(true, 1, 2)
-	long.Protocols.Last = 256
+	long.Ports[0].Protocols.Last = 256
 	empty := rule(true, 2, 1)
 	for name, v := range map[string]wire.ACL{
 		"no rules":                 {Label: "x"},
 		"too many rules":           {Label: "x", Rules: manyRules(maxACLRules + 1)},
 		"another name":             {Label: "y", Rules: []wire.ACLRule{rule(true, 1, 2)}},
 		"no family":                {Label: "x", Rules: []wire.ACLRule{{Permit: true}}},
-		"ports of any protocol":    {Label: "x", Rules: []wire.ACLRule{{Family: wire.IP4, Sources: wire.Single(7)}}},
+		"ports of any protocol":    {Label: "x", Rules: []wire.ACLRule{{Family: wire.IP4, Ports: []wire.ACLPorts{{Sources: wire.Single(7)}}}}},
+		"too many combinations":    {Label: "x", Rules: []wire.ACLRule{combinations(300, 267)}},
 		"protocol 256":             {Label: "x", Rules: []wire.ACLRule{long}},
 		"range without a number":   {Label: "x", Rules: []wire.ACLRule{empty}},
-		"protocol 0 among several": {Label: "x", Rules: []wire.ACLRule{{Family: wire.IP4, Protocols: wire.Range{Last: 3}}}},
+		"protocol 0 among several": {Label: "x", Rules: []wire.ACLRule{{Family: wire.IP4, Ports: []wire.ACLPorts{{Protocols: wire.Range{Last: 3}}}}}},
 	} {
 		if err := validateACL("x", v); err == nil {
 			t.Errorf("%s: no error", name)
@@ -204,23 +253,26 @@ func TestACLThatVPPWouldRefuseIsRefused(t *testing.T) {
 }
 
 func TestRulesOfPoliciesAreReadBackAsTheyWereWritten(t *testing.T) {
-	source, port := netip.MustParsePrefix("10.1.0.5/32"), wire.Single(80)
+	source := []netip.Prefix{netip.MustParsePrefix("10.1.0.5/32")}
+	port := []wire.ACLPorts{{Protocols: wire.Single(6), Sources: wire.Range{Last: 65535}, Destinations: wire.Single(80)}}
 	for _, r := range []wire.ACLRule{
-		{Permit: true, Reflect: true, Family: wire.IP4, Source: source, Protocols: wire.Single(6), Sources: wire.Range{Last: 65535}, Destinations: port},
-		{Permit: true, Reflect: true, Family: wire.IP6, Destination: netip.MustParsePrefix("fd00::/64")},
-		{Family: wire.IP4, Source: source, Destination: netip.MustParsePrefix("10.2.0.0/16")},
+		{Permit: true, Reflect: true, Family: wire.IP4, From: source, Ports: port},
+		{Permit: true, Reflect: true, Family: wire.IP6, To: []netip.Prefix{netip.MustParsePrefix("fd00::/64")}},
+		{Family: wire.IP4, From: source, To: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}},
 		{Permit: true, Family: wire.IP6},
 	} {
 		if err := validateACLRule(r); err != nil {
 			t.Errorf("%+v: %v", r, err)
 		}
-		if got := aclRule(apiACLRule(r)); got != r {
-			t.Errorf("%+v is read back as %+v", r, got)
+		for e := range entriesOfRule(&r) {
+			if got := aclRule(apiACLRule(e)); !got.Equal(r) {
+				t.Errorf("%+v is read back as %+v", r, got)
+			}
 		}
 	}
 	for what, r := range map[string]wire.ACLRule{
-		"a prefix of another family": {Family: wire.IP6, Source: source},
-		"host bits":                  {Family: wire.IP4, Destination: netip.MustParsePrefix("10.1.0.5/16")},
+		"a prefix of another family": {Family: wire.IP6, From: source},
+		"host bits":                  {Family: wire.IP4, To: []netip.Prefix{netip.MustParsePrefix("10.1.0.5/16")}},
 		"a session of a denial":      {Family: wire.IP4, Reflect: true},
 	} {
 		if validateACLRule(r) == nil {

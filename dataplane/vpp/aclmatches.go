@@ -74,23 +74,26 @@ func MatchesByOrigin(v wire.ACL, matches []Matches) (sums []OriginMatches, ok bo
 		permit bool
 	}
 	at, n := make(map[key]int), 0
-	for _, r := range v.Rules {
-		for range byProtocol([]wire.ACLRule{r}) {
-			if n == len(matches) {
-				return nil, false
-			}
-			m := matches[n]
-			n++
-			if r.Origin == "" {
-				continue
-			}
-			k := key{r.Origin, r.Permit}
-			if _, known := at[k]; !known {
-				at[k] = len(sums)
-				sums = append(sums, OriginMatches{Origin: r.Origin, Permit: r.Permit})
-			}
-			sums[at[k]].Packets += m.Packets
-			sums[at[k]].Bytes += m.Bytes
+	for i := range v.Rules {
+		r := &v.Rules[i]
+		end := n + entriesOf(r)
+		if end > len(matches) {
+			return nil, false
+		}
+		own := matches[n:end]
+		n = end
+		if r.Origin == "" {
+			continue
+		}
+		k := key{r.Origin, r.Permit}
+		if _, known := at[k]; !known {
+			at[k] = len(sums)
+			sums = append(sums, OriginMatches{Origin: r.Origin, Permit: r.Permit})
+		}
+		sum := &sums[at[k]]
+		for _, m := range own {
+			sum.Packets += m.Packets
+			sum.Bytes += m.Bytes
 		}
 	}
 	return sums, true

@@ -9,7 +9,11 @@ import (
 
 func TestMatchesByOriginSumsTheRulesOfAPolicy(t *testing.T) {
 	rule := func(permit bool, first, last uint16, origin string) wire.ACLRule {
-		return wire.ACLRule{Permit: permit, Family: wire.IP4, Protocols: wire.Range{First: first, Last: last}, Origin: origin}
+		r := wire.ACLRule{Permit: permit, Family: wire.IP4, Origin: origin}
+		if first > 0 {
+			r.Ports = []wire.ACLPorts{{Protocols: wire.Range{First: first, Last: last}}}
+		}
+		return r
 	}
 	v := wire.ACL{Label: "weft:ingress:x", Rules: []wire.ACLRule{
 		rule(true, 1, 1, ""), rule(true, 6, 8, "a"), rule(false, 17, 17, "a"), rule(true, 132, 132, "a"), rule(false, 0, 0, "b"),

@@ -1,8 +1,6 @@
 package desired
 
 import (
-	"net/netip"
-
 	"github.com/weftnet/weft/policy"
 	"github.com/weftnet/weft/wire"
 )
@@ -53,7 +51,7 @@ func nameOfPolicy(l *policy.List, d policy.Direction, isGuarded bool) string {
 func policyACL(l *policy.List, d policy.Direction, isGuarded bool) wire.ACL {
 	rules := permitted(d)
 	for _, r := range l.Rules {
-		rules = append(rules, ruleOf(r, d))
+		rules = append(rules, rulesOf(r, d)...)
 	}
 	if isGuarded {
 		rules = behind(Guard().Rules, rules)
@@ -64,7 +62,8 @@ func policyACL(l *policy.List, d policy.Direction, isGuarded bool) wire.ACL {
 func permitted(d policy.Direction) []wire.ACLRule {
 	icmp := func(f wire.Family, protocol, first, last uint16) wire.ACLRule {
 		return wire.ACLRule{
-			Permit: true, Family: f, Protocols: wire.Single(protocol), Sources: wire.Range{First: first, Last: last}, Destinations: allTypes,
+			Permit: true, Family: f,
+			Ports: []wire.ACLPorts{{Protocols: wire.Single(protocol), Sources: wire.Range{First: first, Last: last}, Destinations: allTypes}},
 		}
 	}
 	rules := []wire.ACLRule{icmp(wire.IP6, protocolICMPv6, icmpv6Solicitation, icmpv6Advertisement)}
@@ -78,30 +77,40 @@ func permitted(d policy.Direction) []wire.ACLRule {
 	)
 }
 
-func ruleOf(r policy.Rule, d policy.Direction) wire.ACLRule {
+// rulesOf converts a rule: one for each family.
+func rulesOf(r policy.Rule, d policy.Direction) []wire.ACLRule {
 	permit := r.Action == policy.Allow
-	out := wire.ACLRule{Permit: permit, Reflect: permit, Family: wire.FamilyOf(r.Remote.Addr()), Origin: r.Origin}
-	remote := r.Remote
-	if remote.Bits() == 0 {
-		remote = netip.Prefix{}
+	var ports []wire.ACLPorts
+	for _, p := range r.Ports {
+		ports = append(ports, wire.ACLPorts{
+			Protocols: wire.Single(uint16(p.Protocol)), Sources: allPorts, Destinations: wire.Range{First: p.First, Last: p.Last},
+		})
 	}
-	if d == policy.Ingress {
-		out.Source = remote
-	} else {
-		out.Destination = remote
+	var rules []wire.ACLRule
+	for _, remotes := range policy.ByFamily(r.Remotes) {
+		out := wire.ACLRule{Permit: permit, Reflect: permit, Family: wire.FamilyOf(remotes[0].Addr()), Ports: ports, Origin: r.Origin}
+		if remotes[0].Bits() == 0 {
+			remotes = nil
+		}
+		if d == policy.Ingress {
+			out.From = remotes
+		} else {
+			out.To = remotes
+		}
+		rules = append(rules, out)
 	}
-	if r.Protocol != policy.AnyProtocol {
-		out.Protocols, out.Sources = wire.Single(uint16(r.Protocol)), allPorts
-		out.Destinations = wire.Range{First: r.Ports.First, Last: r.Ports.Last}
-	}
-	return out
+	return rules
 }
 
 // behind returns the rules that permit what both lists permit. The rules of one policy stay together, so that the first rule of a protocol
-// that matches a later fragment is the one of the guard that permits it.
+// that matches a later fragment is the one of the guard that permits it. Rules that deny need no guard.
 func behind(guard, rules []wire.ACLRule) []wire.ACLRule {
 	var all []wire.ACLRule
 	for _, r := range rules {
+		if !r.Permit {
+			all = append(all, r)
+			continue
+		}
 		for _, g := range guard {
 			both, some := common(g, r)
 			if !some {
@@ -121,24 +130,37 @@ func common(g, r wire.ACLRule) (wire.ACLRule, bool) {
 	if g.Family != r.Family {
 		return r, false
 	}
-	any := wire.Range{}
 	switch {
-	case g.Protocols == any:
+	case len(g.Ports) == 0:
 		return r, true
-	case r.Protocols == any:
-		r.Protocols, r.Sources, r.Destinations = g.Protocols, g.Sources, g.Destinations
+	case len(r.Ports) == 0:
+		r.Ports = g.Ports
 		return r, true
 	}
+	var ports []wire.ACLPorts
+	for _, a := range r.Ports {
+		for _, b := range g.Ports {
+			if both, some := commonPorts(a, b); some {
+				ports = append(ports, both)
+			}
+		}
+	}
+	r.Ports = ports
+	return r, len(ports) > 0
+}
+
+func commonPorts(a, b wire.ACLPorts) (wire.ACLPorts, bool) {
 	for _, x := range []struct {
 		in    *wire.Range
 		other wire.Range
-	}{{&r.Protocols, g.Protocols}, {&r.Sources, g.Sources}, {&r.Destinations, g.Destinations}} {
-		x.in.First, x.in.Last = max(x.in.First, x.other.First), min(x.in.Last, x.other.Last)
+	}{{&a.Protocols, b.Protocols}, {&a.Sources, b.Sources}, {&a.Destinations, b.Destinations}} {
+		x.in.First = max(x.in.First, x.other.First)
+		x.in.Last = min(x.in.Last, x.other.Last)
 		if x.in.First > x.in.Last {
-			return r, false
+			return a, false
 		}
 	}
-	return r, true
+	return a, true
 }
 
 // Filter applies the ACLs of the link to its packets.

@@ -3,6 +3,7 @@ package desired
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/weftnet/weft/policy"
@@ -18,13 +19,18 @@ type packet struct {
 
 // decide returns the decision of the first rule that matches.
 func decide(rules []wire.ACLRule, k packet) bool {
-	in := func(p netip.Prefix, a netip.Addr) bool { return !p.IsValid() || p.Contains(a) }
+	in := func(list []netip.Prefix, a netip.Addr) bool {
+		return len(list) == 0 || slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
 	within := func(r wire.Range, n uint16) bool { return r.First <= n && n <= r.Last }
 	for _, r := range rules {
-		if r.Family != wire.FamilyOf(k.source) || !in(r.Source, k.source) || !in(r.Destination, k.destination) {
+		if r.Family != wire.FamilyOf(k.source) || !in(r.From, k.source) || !in(r.To, k.destination) {
 			continue
 		}
-		if r.Protocols == (wire.Range{}) || within(r.Protocols, k.protocol) && within(r.Sources, k.sourcePort) && within(r.Destinations, k.targetPort) {
+		hasPort := slices.ContainsFunc(r.Ports, func(p wire.ACLPorts) bool {
+			return within(p.Protocols, k.protocol) && within(p.Sources, k.sourcePort) && within(p.Destinations, k.targetPort)
+		})
+		if len(r.Ports) == 0 || hasPort {
 			return r.Permit
 		}
 	}
@@ -32,13 +38,22 @@ func decide(rules []wire.ACLRule, k packet) bool {
 }
 
 func TestGuardedPolicyPermitsWhatGuardAndPolicyPermit(t *testing.T) {
+	prefixes := func(texts ...string) (list []netip.Prefix) {
+		for _, text := range texts {
+			list = append(list, netip.MustParsePrefix(text))
+		}
+		return list
+	}
+	ports := func(protocol uint8, first, last uint16) policy.PortRange {
+		return policy.PortRange{Protocol: protocol, Range: policy.Range{First: first, Last: last}}
+	}
 	list := &policy.List{Name: "x", Rules: []policy.Rule{
-		{Action: policy.Deny, Remote: netip.MustParsePrefix("10.0.0.0/30"), Protocol: policy.UDP, Ports: policy.Range{First: 60, Last: 80}},
-		{Remote: netip.MustParsePrefix("10.0.0.0/29"), Ports: policy.Range{Last: 65535}},
-		{Remote: netip.MustParsePrefix("fd00::/125"), Protocol: policy.TCP, Ports: policy.Range{First: 66, Last: 70}},
-		{Remote: netip.MustParsePrefix("fd00::/126"), Ports: policy.Range{Last: 65535}},
-		{Action: policy.Deny, Remote: netip.MustParsePrefix("0.0.0.0/0"), Ports: policy.Range{Last: 65535}},
-		{Action: policy.Deny, Remote: netip.MustParsePrefix("::/0"), Ports: policy.Range{Last: 65535}},
+		{Action: policy.Deny, Remotes: prefixes("10.0.0.0/30"), Ports: []policy.PortRange{ports(policy.UDP, 60, 80)}},
+		{Remotes: prefixes("10.0.0.0/29")},
+		{Remotes: prefixes("10.0.0.8/31", "10.0.0.12/32", "fd00::8/128"), Ports: []policy.PortRange{ports(policy.TCP, 60, 61), ports(policy.UDP, 66, 70)}},
+		{Remotes: prefixes("fd00::/125"), Ports: []policy.PortRange{ports(policy.TCP, 66, 70)}},
+		{Remotes: prefixes("fd00::/126")},
+		{Action: policy.Deny, Remotes: prefixes("0.0.0.0/0", "::/0")},
 	}}
 	plain, guarded := policyACL(list, policy.Egress, false), policyACL(list, policy.Egress, true)
 	if plain.Label == guarded.Label {

@@ -122,10 +122,10 @@ var notExtensions = []wire.Range{
 func Guard() wire.ACL {
 	icmp, icmpv6, udp := wire.Single(protocolICMP), wire.Single(protocolICMPv6), wire.Single(protocolUDP)
 	types := func(f wire.Family, protocol, types wire.Range, permit bool) wire.ACLRule {
-		return wire.ACLRule{Permit: permit, Family: f, Protocols: protocol, Sources: types, Destinations: allTypes}
+		return wire.ACLRule{Permit: permit, Family: f, Ports: []wire.ACLPorts{{Protocols: protocol, Sources: types, Destinations: allTypes}}}
 	}
 	ports := func(f wire.Family, protocols, destinations wire.Range, permit bool) wire.ACLRule {
-		return wire.ACLRule{Permit: permit, Family: f, Protocols: protocols, Sources: allPorts, Destinations: destinations}
+		return wire.ACLRule{Permit: permit, Family: f, Ports: []wire.ACLPorts{{Protocols: protocols, Sources: allPorts, Destinations: destinations}}}
 	}
 	rules := []wire.ACLRule{
 		types(wire.IP4, icmp, above(icmpRedirect, allTypes), true),

@@ -54,7 +54,7 @@ func (p *Policies) SetNetworks(n Networks) {
 		}
 	}
 	if p.synced {
-		p.poke()
+		poke(p.dirty)
 	}
 }
 

@@ -1,6 +1,9 @@
 package policies
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -55,54 +58,118 @@ func podsOf(o *discoveryv1.EndpointSlice) []string {
 	return list
 }
 
-// backendsOf lists the endpoints of one family to which kube-proxy may send connections to a port of a Service, in order: those that are
-// ready; without any, those that end and still serve. With a traffic policy Local each node chooses among its own ones.
-func (p *Policies) backendsOf(s *corev1.Service, port string, is4 bool) []netip.AddrPort {
-	var ready, ending []backend
-	for _, o := range p.slices.ByIndex(byService, s.Namespace+"/"+s.Name) {
-		for n := range o.Endpoints {
-			e := &o.Endpoints[n]
-			list := backendsAt(e, portsOf(o, port), is4)
+// family is an address family, as an index.
+type family int
+
+// families is the number of address families.
+const families = 2
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// endpoints are the endpoints of a Service of one family. A Service may have many ports and many endpoints: each address is parsed once, and
+// ports of the same slices share a set of addresses.
+type endpoints struct {
+	slices  []sliceEndpoints
+	isLocal bool                    // a node may send connections to its own endpoints only
+	sets    map[string][]netip.Addr // by the slices of a port
+}
+
+// sliceEndpoints are the addresses in an EndpointSlice that kube-proxy may use. Those of pods that are gone are left out, but an endpoint that
+// is ready keeps others that end out of use although its pod is gone.
+type sliceEndpoints struct {
+	object   *discoveryv1.EndpointSlice
+	hasReady bool
+	ready    []netip.Addr
+	ending   []netip.Addr // they still serve
+}
+
+// endpointsOf returns the endpoints of a Service by family.
+func (p *Policies) endpointsOf(s *corev1.Service) [families]*endpoints {
+	var all [families]*endpoints
+	for f := range all {
+		all[f] = &endpoints{isLocal: isLocal(s), sets: make(map[string][]netip.Addr)}
+	}
+	list := p.slices.ByIndex(byService, s.Namespace+"/"+s.Name)
+	slices.SortFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	for _, o := range list {
+		for f, of := range p.endpointsIn(o) {
+			all[f].slices = append(all[f].slices, of)
+		}
+	}
+	return all
+}
+
+func (p *Policies) endpointsIn(o *discoveryv1.EndpointSlice) [families]sliceEndpoints {
+	found := [families]sliceEndpoints{{object: o}, {object: o}}
+	for n := range o.Endpoints {
+		e := &o.Endpoints[n]
+		isReady := ptr.Deref(e.Conditions.Ready, true)
+		isEnding := ptr.Deref(e.Conditions.Serving, true) && ptr.Deref(e.Conditions.Terminating, false)
+		if !isReady && !isEnding {
+			continue
+		}
+		pod := podOfEndpoint(e)
+		for _, text := range e.Addresses {
+			a, err := policy.ParseAddress(text)
+			if err != nil {
+				continue
+			}
+			of := &found[familyOf(a)]
+			of.hasReady = of.hasReady || isReady
+			isGone := p.departed.left(pod, a) && !p.engine.HasPodAt(a)
 			switch {
-			case ptr.Deref(e.Conditions.Ready, true):
-				ready = append(ready, list...)
-			case ptr.Deref(e.Conditions.Serving, true) && ptr.Deref(e.Conditions.Terminating, false):
-				ending = append(ending, list...)
+			case isGone:
+			case isReady:
+				of.ready = append(of.ready, a)
+			default:
+				of.ending = append(of.ending, a)
 			}
 		}
 	}
-	all := ready
-	if len(ready) == 0 || isLocal(s) {
-		all = append(all, ending...)
-	}
-	var list []netip.AddrPort
-	for _, b := range all {
-		if !p.departed.left(b.pod, b.Addr()) || p.engine.HasPodAt(b.Addr()) {
-			list = append(list, b.AddrPort)
-		}
-	}
-	slices.SortFunc(list, netip.AddrPort.Compare)
-	return slices.Compact(list)
+	return found
 }
 
-// backend is an address and port of an endpoint, with the UID of its pod.
-type backend struct {
-	netip.AddrPort
-
-	pod types.UID
-}
-
-func backendsAt(e *discoveryv1.Endpoint, ports []uint16, is4 bool) []backend {
-	var list []backend
-	for _, text := range e.Addresses {
-		a, err := policy.ParseAddress(text)
-		if err != nil || a.Is4() != is4 {
-			continue
-		}
-		for _, port := range ports {
-			list = append(list, backend{netip.AddrPortFrom(a, port), podOfEndpoint(e)})
+// backendsOf lists the endpoints to which kube-proxy may send connections to a port of the Service, in order: those that are ready; without
+// any, those that end and still serve. With a traffic policy Local each node chooses among its own ones.
+func (e *endpoints) backendsOf(port string) []policy.Backends {
+	withPort := make(map[uint16][]int) // by the number of the port, the slices that have it
+	hasReady := false
+	for n, of := range e.slices {
+		for _, number := range portsOf(of.object, port) {
+			withPort[number] = append(withPort[number], n)
+			hasReady = hasReady || of.hasReady
 		}
 	}
+	var list []policy.Backends
+	for _, number := range slices.Sorted(maps.Keys(withPort)) {
+		if addresses := e.addresses(withPort[number], !hasReady || e.isLocal); len(addresses) > 0 {
+			list = append(list, policy.Backends{Addresses: addresses, Port: number})
+		}
+	}
+	return list
+}
+
+// addresses lists the addresses of slices, in order.
+func (e *endpoints) addresses(of []int, withEnding bool) []netip.Addr {
+	key := fmt.Sprint(of, withEnding)
+	if known, has := e.sets[key]; has {
+		return known
+	}
+	var list []netip.Addr
+	for _, n := range of {
+		list = append(list, e.slices[n].ready...)
+		if withEnding {
+			list = append(list, e.slices[n].ending...)
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	list = slices.Compact(list)
+	e.sets[key] = list
 	return list
 }
 

@@ -228,7 +228,7 @@ func (p *Policies) refresh(id policy.ID) {
 		return
 	}
 	if _, was := p.engine.ListsOf(id); !was && p.attached[id] != nil {
-		p.pending[id] = true // not closed any more
+		p.untold[id] = true // not closed any more
 	}
 	others := p.claims.set(id, p.claimsOf(o, attachments))
 	p.engine.SetPod(p.podOf(o, attachments))

@@ -43,6 +43,7 @@ type Config struct {
 type Policies struct {
 	config  Config
 	changed chan struct{}
+	dirty   chan struct{} // the compiler has work
 	clients chan struct{} // closed when SetClients was called
 	watches *informer.Group
 
@@ -72,6 +73,8 @@ type Policies struct {
 	attached        map[policy.ID]map[pod.Key]*pod.Attachment // of this node
 	asked           map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
 	pending         map[policy.ID]bool                        // attached pods with other rules since the last call of Changed
+	untold          map[policy.ID]bool                        // attached pods that are pending when they are compiled, whatever their rules
+	link            []netip.Prefix                            // the addresses of the node's link to the dataplane
 	invalid         map[policy.Ref]string                     // what is invalid about a policy, as logged
 }
 
@@ -82,9 +85,9 @@ func New(c Config) *Policies {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Policies{
-		config: c, changed: make(chan struct{}, 1), clients: make(chan struct{}), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
+		config: c, changed: make(chan struct{}, 1), dirty: make(chan struct{}, 1), clients: make(chan struct{}), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
 		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]*corev1.Pod), pending: make(map[policy.ID]bool),
-		invalid: make(map[policy.Ref]string), shownNamespaces: make(map[string]bool),
+		invalid: make(map[policy.Ref]string), untold: make(map[policy.ID]bool), shownNamespaces: make(map[string]bool),
 	}
 	p.watch()
 	p.watchServices()
@@ -117,21 +120,21 @@ func (p *Policies) watch() {
 		informer.Options[*adminv1.BaselineAdminNetworkPolicy]{Optional: true, Changed: p.on(p.refreshBaseline)})
 }
 
-// on returns f with the lock. The reader of NotifyChanged gets a token once all objects are known.
+// on returns f with the lock. The compiler gets work once all objects are known.
 func (p *Policies) on(f func(key string)) func(key string) {
 	return func(key string) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		f(key)
 		if p.synced {
-			p.poke()
+			poke(p.dirty)
 		}
 	}
 }
 
-func (p *Policies) poke() {
+func poke(c chan<- struct{}) {
 	select {
-	case p.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -143,6 +146,7 @@ func (p *Policies) NotifyChanged() <-chan struct{} { return p.changed }
 func (p *Policies) Run(ctx context.Context) error {
 	running, ctx := errgroup.WithContext(ctx)
 	running.Go(func() error { return p.watches.Run(ctx) })
+	running.Go(func() error { return p.compileAll(ctx) })
 	running.Go(func() error {
 		err := p.watches.Await(ctx, func(missing []string) {
 			p.config.Log.Warn("the API server has not shown all policies yet, keeping the last rules", "missing", missing)
@@ -161,25 +165,34 @@ func (p *Policies) Run(ctx context.Context) error {
 	return running.Wait()
 }
 
-// begin gives the engine all objects, and makes the rules of all attachments current.
+// begin gives the engine all objects, and makes the rules of all attachments current. Between two objects it releases the lock.
 func (p *Policies) begin() {
+	refreshAll(p.namespaces, p.locked(p.refreshNamespace))
+	refreshAll(p.nodes, p.locked(p.refreshNode))
+	refreshAll(p.networkPolicy, p.locked(p.refreshNetworkPolicy))
+	refreshAll(p.multi, p.locked(p.refreshMulti))
+	refreshAll(p.admin, p.locked(p.refreshAdmin))
+	refreshAll(p.baseline, p.locked(p.refreshBaseline))
+	refreshAll(p.pods, p.locked(func(key string) { p.refresh(idOf(key)) }))
+	refreshAll(p.services, p.locked(p.refreshService)) // endpoints depend on pods
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	refreshAll(p.namespaces, p.refreshNamespace)
-	refreshAll(p.nodes, p.refreshNode)
-	refreshAll(p.networkPolicy, p.refreshNetworkPolicy)
-	refreshAll(p.multi, p.refreshMulti)
-	refreshAll(p.admin, p.refreshAdmin)
-	refreshAll(p.baseline, p.refreshBaseline)
-	refreshAll(p.pods, func(key string) { p.refresh(idOf(key)) })
-	refreshAll(p.services, p.refreshService) // endpoints depend on pods
 	p.synced = true
 	for id := range p.attached {
 		p.refresh(id)
-		p.pending[id] = true
+		p.untold[id] = true
 	}
 	p.config.Log.Info("network policies are known", "attached", len(p.attached))
-	p.poke()
+	poke(p.dirty)
+}
+
+// locked returns f with the lock.
+func (p *Policies) locked(f func(key string)) func(key string) {
+	return func(key string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		f(key)
+	}
 }
 
 // SetClients sets the client addresses of pods, and why a family has none. Rules are not known before the first call.
@@ -194,7 +207,7 @@ func (p *Policies) SetClients(m policy.ClientMap, why []string) {
 		close(p.clients)
 	}
 	if p.synced {
-		p.poke()
+		poke(p.dirty)
 	}
 }
 
@@ -283,12 +296,14 @@ func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) map[string]poli
 	p.attached[id][a.Key] = &own
 	p.setNode(node)
 	p.refresh(id)
-	p.compile()
+	if p.synced {
+		_, changed := p.engine.CompilePod(id) // other pods with this one as a peer do not delay it
+		p.told(id, changed)
+		poke(p.dirty)
+	}
 	if isNew {
 		delete(p.pending, id)
-	}
-	if len(p.pending) > 0 { // other pods have rules with this pod as a peer
-		p.poke()
+		delete(p.untold, id)
 	}
 	return p.rulesOf(id)
 }
@@ -303,15 +318,20 @@ func (p *Policies) Dismiss(a *pod.Attachment) {
 		delete(p.attached, id)
 		delete(p.asked, id)
 		delete(p.pending, id)
+		delete(p.untold, id)
 	}
 	p.refresh(id)
 	if p.synced {
-		p.poke()
+		poke(p.dirty)
 	}
 }
 
-// Changed returns the rules of the attached pods whose rules may have changed since the last call, by "namespace/name"; none before all
-// objects are known.
+// maxChangedRules is the number of rules of the dataplane that Changed returns at once, unless one pod has more: an ADD waits for the event
+// that applies them.
+const maxChangedRules = 100_000
+
+// Changed returns the rules of attached pods whose rules may have changed since the last call, by "namespace/name"; none before all
+// objects are known. If they are many, the next call returns the rest. Pods with few rules come first.
 func (p *Policies) Changed(node []netip.Prefix) map[string]map[string]policy.Lists {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -319,24 +339,105 @@ func (p *Policies) Changed(node []netip.Prefix) map[string]map[string]policy.Lis
 		return nil
 	}
 	p.setNode(node)
-	p.compile()
-	changed := make(map[string]map[string]policy.Lists, len(p.pending))
+	sizes := make(map[policy.ID]int, len(p.pending))
 	for id := range p.pending {
-		changed[id.String()] = p.rulesOf(id)
+		sizes[id] = sizeOf(p.rulesOf(id))
 	}
-	clear(p.pending)
+	order := slices.SortedFunc(maps.Keys(sizes), func(a, b policy.ID) int {
+		return cmp.Or(cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a.String(), b.String()))
+	})
+	changed := make(map[string]map[string]policy.Lists, len(order))
+	sum := 0
+	for _, id := range order {
+		if sum += sizes[id]; sum > maxChangedRules && len(changed) > 0 {
+			poke(p.changed)
+			break
+		}
+		changed[id.String()] = p.rulesOf(id)
+		delete(p.pending, id)
+	}
 	return changed
 }
 
-// compile notes the attached pods whose rules changed. The engine is not complete before all objects are known.
-func (p *Policies) compile() {
+// sizeOf returns the number of rules in the dataplane for lists, of which no other pod may have one.
+func sizeOf(rules map[string]policy.Lists) int {
+	n := 0
+	for _, both := range rules {
+		for _, l := range both {
+			if l != nil {
+				n += l.Size(false)
+			}
+		}
+	}
+	return n
+}
+
+// told notes that an attached pod was compiled.
+func (p *Policies) told(id policy.ID, changed bool) {
+	if p.attached[id] != nil && (changed || p.untold[id]) {
+		p.pending[id] = true
+	}
+	delete(p.untold, id)
+}
+
+// compilerPause is how long changed rules of some pods may wait for those of others, so that few events apply many changes.
+const compilerPause = 20 * time.Millisecond
+
+// compileAll compiles pods whose rules may have changed until ctx ends. It releases the lock after each pod, so an ADD waits for one pod at most.
+func (p *Policies) compileAll(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.dirty:
+		}
+		p.settle()
+		began := time.Now()
+		for p.compileNext() {
+			if time.Since(began) > compilerPause {
+				p.announce()
+				began = time.Now()
+			}
+		}
+		p.announce()
+	}
+}
+
+// settle notes what rules depend on beside the objects that watches show.
+func (p *Policies) settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if !p.synced {
 		return
 	}
-	for _, c := range p.engine.Compile() {
-		if p.attached[c.ID] != nil {
-			p.pending[c.ID] = true
+	p.setNode(p.link)
+	for id := range p.untold {
+		if !p.engine.IsDirty(id) { // unknown, or compiled already
+			p.told(id, true)
 		}
+	}
+}
+
+// compileNext compiles one pod. It returns false if there was none. The engine is not complete before all objects are known.
+func (p *Policies) compileNext() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.synced {
+		return false
+	}
+	c, changed, some := p.engine.CompileNext()
+	if some {
+		p.told(c.ID, changed)
+	}
+	return some
+}
+
+// announce wakes the reader of NotifyChanged if rules changed.
+func (p *Policies) announce() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.pending) > 0 {
+		poke(p.changed)
 	}
 }
 
@@ -362,6 +463,7 @@ func (p *Policies) rulesOf(id policy.ID) map[string]policy.Lists {
 
 // setNode sets the addresses by which the node reaches its pods: those of its link to the dataplane, and its own.
 func (p *Policies) setNode(link []netip.Prefix) {
+	p.link = link
 	list := slices.Clone(link)
 	if n, known := p.nodes.One(p.config.Node); known {
 		list = append(list, addressesOf(n)...)
@@ -372,6 +474,7 @@ func (p *Policies) setNode(link []netip.Prefix) {
 	if !slices.Equal(list, p.node) || !slices.Equal(denied, p.deniedNow) {
 		p.node, p.deniedNow = list, denied
 		p.engine.SetConfig(policy.Config{Nodes: list, Denied: denied})
+		poke(p.dirty)
 	}
 }
 

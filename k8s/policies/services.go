@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,31 +69,45 @@ func (p *Policies) refreshService(key string) {
 		return
 	}
 	s := policy.Service{Name: key}
-	for _, at := range p.frontendsOf(o) {
+	endpoints := p.endpointsOf(o)
+	for _, group := range p.addressesOfService(o) {
 		for _, port := range o.Spec.Ports {
 			protocol, err := policy.ParseProtocol(string(port.Protocol))
 			if err != nil || port.Port < 1 || port.Port > 65535 {
 				continue
 			}
-			f := at
-			f.Protocol = protocol
-			f.Port = uint16(port.Port)
-			f.Backends = p.backendsOf(o, port.Name, f.Address.Is4())
-			s.Frontends = append(s.Frontends, f)
+			s.Frontends = append(s.Frontends, policy.Frontend{
+				Addresses: group.addresses, External: group.isExternal, Protocol: protocol, Port: uint16(port.Port),
+				Backends: endpoints[group.family()].backendsOf(port.Name),
+			})
 		}
 	}
 	p.engine.SetService(s)
 }
 
-// frontendsOf lists the addresses of a Service that the API server or a controller assigned. The external IPs are its owner's choice, and any
-// user who may create Services could make an address denied for others: these count only if the administrator says so.
-func (p *Policies) frontendsOf(o *corev1.Service) []policy.Frontend {
-	var list []policy.Frontend
+// addressGroup are addresses of a Service of one family.
+type addressGroup struct {
+	isExternal bool
+	addresses  []netip.Addr
+}
+
+func (g *addressGroup) family() family { return familyOf(g.addresses[0]) }
+
+// addressesOfService lists the addresses of a Service that the API server or a controller assigned. The external IPs are its owner's choice,
+// and any user who may create Services could make an address denied for others: these count only if the administrator says so.
+func (p *Policies) addressesOfService(o *corev1.Service) []addressGroup {
+	var groups [2 * families]addressGroup
 	add := func(text string, isExternal bool) {
 		a, err := policy.ParseAddress(text)
-		if err == nil { // else "None", or a load balancer with a name only
-			list = append(list, policy.Frontend{Address: a, External: isExternal})
+		if err != nil { // "None", or a load balancer with a name only
+			return
 		}
+		at := int(familyOf(a))
+		if isExternal {
+			at += families
+		}
+		groups[at].isExternal = isExternal
+		groups[at].addresses = append(groups[at].addresses, a)
 	}
 	for _, text := range o.Spec.ClusterIPs {
 		add(text, false)
@@ -106,6 +121,14 @@ func (p *Policies) frontendsOf(o *corev1.Service) []policy.Frontend {
 		// kube-proxy does not replace the address of a load balancer of mode Proxy: the packets go to the load balancer itself.
 		if i.IPMode == nil || *i.IPMode != corev1.LoadBalancerIPModeProxy {
 			add(i.IP, true)
+		}
+	}
+	var list []addressGroup
+	for _, g := range groups {
+		slices.SortFunc(g.addresses, netip.Addr.Compare)
+		g.addresses = slices.Compact(g.addresses)
+		if len(g.addresses) > 0 {
+			list = append(list, g)
 		}
 	}
 	return list

@@ -316,8 +316,11 @@ func TestExternalIPsCountOnlyIfTheyAreTrusted(t *testing.T) {
 				}
 			}
 			l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isReady))
-			l.service(func(o *corev1.Service) { o.Spec.ExternalIPs = []string{"198.51.100.200"} }) // which the policy denies
-			l.eventually("the Service is permitted", l.to("10.96.0.1"))
+			l.service(func(o *corev1.Service) { // the policy denies both addresses
+				o.Spec.ExternalIPs = []string{"198.51.100.200"}
+				o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.201"}}
+			})
+			l.eventually("this version of the Service is known, and permitted", l.to("198.51.100.201"))
 			if got := l.to("198.51.100.200")(); got != trust {
 				t.Errorf("an external IP of an allowed pod: permitted %t, want %t", got, trust)
 			}

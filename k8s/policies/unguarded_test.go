@@ -126,10 +126,11 @@ func TestAddressesOfNodesMayChange(t *testing.T) {
 	l.Remove("nodes", "", "n2")
 	l.eventually("the port of a removed node is permitted", to("192.0.2.8"))
 	link := []netip.Prefix{netip.MustParsePrefix("10.1.0.2/32")}
-	rules := l.Changed(link)["a/db"]["eth0"]
-	if rules[policy.Ingress] == nil {
-		t.Fatal("a change of the link's address changes no rules")
-	}
+	var rules policy.Lists
+	l.eventually("a change of the link's address changes the rules", func() bool {
+		rules = l.Changed(link)["a/db"]["eth0"]
+		return rules[policy.Ingress] != nil
+	})
 	for remote, want := range map[string]bool{"10.1.0.2": true, "10.1.0.1": false} {
 		if got := rules[policy.Ingress].Decide(netip.MustParseAddr(remote), policy.TCP, 80).Action == policy.Allow; got != want {
 			t.Errorf("from the address %s of the link: permitted %t, want %t", remote, got, want)
@@ -150,13 +151,9 @@ func TestDismissedAttachmentLeavesNothing(t *testing.T) {
 	l.admit(attachment("db", "eth0 default 10.1.0.5"))
 	web := attachment("web", "eth0 default 10.1.0.7")
 	l.admit(web)
-	if !l.from("db", "eth0", "10.1.0.7")() {
-		t.Error("a pod of this node is no peer before kubelet has reported it")
-	}
+	l.eventually("a pod of this node is a peer before kubelet has reported it", l.from("db", "eth0", "10.1.0.7"))
 	l.Dismiss(web)
-	if l.from("db", "eth0", "10.1.0.7")() {
-		t.Error("the address of a dismissed attachment is permitted")
-	}
+	l.eventually("the address of a dismissed attachment is denied", not(l.from("db", "eth0", "10.1.0.7")))
 	if changed := l.Changed(nodeLink); len(changed["a/web"]) > 0 {
 		t.Errorf("a dismissed pod has rules: %v", changed)
 	}

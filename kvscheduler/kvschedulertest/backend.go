@@ -26,7 +26,7 @@ type actual = kvscheduler.Actual[Thing, int]
 func (m *Machine) Descriptor(kind, lane string) kvscheduler.Descriptor[Thing, int] {
 	return kvscheduler.Descriptor[Thing, int]{
 		Name: kind, Lane: lane,
-		Equal:    func(want, have Thing) bool { return want == have },
+		Equal:    func(want, have Thing) bool { return want.Read() == have.Read() },
 		Recreate: func(have, want Thing) bool { return have.Type != want.Type },
 		Validate: func(_ string, v Thing) error {
 			if v.Bad {
@@ -36,7 +36,7 @@ func (m *Machine) Descriptor(kind, lane string) kvscheduler.Descriptor[Thing, in
 		},
 		Deps:   func(_ string, v Thing) []kvscheduler.Dep { return v.deps() },
 		Derive: func(_ string, v Thing) []kvscheduler.Object { return v.kids() },
-		Bucket: func(_ string, v Thing) string { return v.Bucket },
+		Bucket: func(_ string, v Thing) string { return v.In() },
 		Hash:   Thing.hash,
 		Merge: func(dumped, last Thing) Thing {
 			dumped.Secret = last.Secret
@@ -59,7 +59,7 @@ type FullDump struct {
 
 func (v Thing) hash() uint64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%+v", v)
+	fmt.Fprintf(h, "%+v", v.Read())
 	return h.Sum64()
 }
 
@@ -71,6 +71,7 @@ func (v Thing) deps() (deps []kvscheduler.Dep) {
 		}
 	}
 	add(v.Needs, kvscheduler.Exists)
+	add(v.Behind, kvscheduler.Exists)
 	add(v.Follows, kvscheduler.Follow)
 	add(v.PartOf, kvscheduler.Part)
 	if v.Near != "" {
@@ -79,11 +80,14 @@ func (v Thing) deps() (deps []kvscheduler.Dep) {
 			Match: func(_ string, v any) bool { return v.(Thing).Version%2 == 0 },
 		}})
 	}
+	if v.BehindAny != "" {
+		deps = append(deps, kvscheduler.Dep{Any: &kvscheduler.Select{Kind: kvscheduler.Kind(v.BehindAny[:1]), Bucket: v.BehindAny}})
+	}
 	return deps
 }
 
 func (v Thing) kids() (kids []kvscheduler.Object) {
-	for _, key := range strings.Fields(v.Kids) {
+	for _, key := range strings.Fields(v.Kids + " " + v.MoreKids) {
 		ref, _ := kvscheduler.ParseRef(key)
 		kids = append(kids, kvscheduler.KindNamed[Thing](ref.Kind).Put(ref.Name, Thing{Version: v.Version}))
 	}
@@ -157,7 +161,7 @@ func (b *Backend) expectLocked(verb kvscheduler.Verb, ref kvscheduler.Ref, it *i
 		b.m.blameLocked("create of %s, which is there", ref)
 	case verb != kvscheduler.Create && !there && !b.m.isLostLocked(ref):
 		b.m.blameLocked("%s of %s, which is not there", verb, ref)
-	case verb != kvscheduler.Create && there && (have != s.v || it.Meta != s.handle):
+	case verb != kvscheduler.Create && there && (have.Read() != s.v.Read() || it.Meta != s.handle):
 		b.m.blameLocked("%s of %s with have %+v (%d), but there is %+v (%d)", verb, ref, it.Have, it.Meta, s.v, s.handle)
 	}
 	if verb == kvscheduler.Delete {
@@ -207,6 +211,7 @@ func (b *Backend) list(want func(name string) bool) iter.Seq2[actual, error] {
 			continue
 		}
 		a := actual{Name: r.Name, V: s.v, Meta: s.handle, Hash: s.v.hash(), HasHash: true}
+		a.V = a.V.Read()
 		a.V.Secret = ""
 		if s.foreign {
 			a.Owner = kvscheduler.Foreign

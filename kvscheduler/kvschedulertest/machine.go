@@ -23,6 +23,30 @@ type Thing struct {
 	Kids    string // refs of what derives from it
 	Secret  string // redacted, and not to be read back
 	Bad     bool   // refused by Validate
+	Unread
+}
+
+// Unread are fields that Equal ignores, because the machine neither has nor reports them. Dependencies, buckets and children follow them all
+// the same.
+type Unread struct {
+	Behind    string // as Needs
+	BehindAny string // name of a bucket of which some member must exist; its first letter is their kind
+	Shelf     string // if set, the bucket it is in instead of Bucket
+	MoreKids  string // as Kids
+}
+
+// In returns the bucket that a thing is in.
+func (v Thing) In() string {
+	if v.Shelf != "" {
+		return v.Shelf
+	}
+	return v.Bucket
+}
+
+// Read returns the value without the fields that the machine does not have.
+func (v Thing) Read() Thing {
+	v.Unread = Unread{}
+	return v
 }
 
 // Fault is what goes wrong with an operation.

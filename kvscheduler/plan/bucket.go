@@ -68,7 +68,7 @@ func (g *Graph) resolve(id ID, deps []Dep) (edges []edge, anyDeps []int32) {
 		}
 	}
 	if n.Parent >= 0 {
-		edges = append(edges, edge{to: n.Parent, dep: -1})
+		edges = append(edges, edge{to: n.Parent, dep: parentDep})
 	}
 	g.edges = edges
 	return edges, anyDeps
@@ -80,16 +80,17 @@ func (g *Graph) matches(member ID, sel *Select) bool {
 	return v != nil && (sel.Match == nil || sel.Match(n.Ref.Name, v))
 }
 
-// wantEdges sets the edges of the desired value, and its waiters.
-func (g *Graph) wantEdges(id ID, deps []Dep) {
+// wantEdges sets the edges of the desired value, and its waiters. It reports whether there are other edges than before.
+func (g *Graph) wantEdges(id ID, deps []Dep) (moved bool) {
 	n := g.nodes[id]
 	edges, anyDeps := g.resolve(id, deps)
-	g.setEdges(id, wanted, edges)
+	moved = g.setEdges(id, wanted, edges)
 	n.anyDeps[wanted], n.ndeps = anyDeps, int32(len(deps))
 	for _, i := range anyDeps {
 		sel := deps[i].Any
 		g.bucketOf(sel.Kind, sel.Bucket).waiters[waiter{id, i}] = sel
 	}
+	return moved
 }
 
 // stopWaiting removes the waiters of the present desired value.
@@ -177,7 +178,15 @@ func (g *Graph) serves(n *Node, e edge) bool {
 // bears reports whether an applied candidate still serves the applied value of n. The candidate may have been changed.
 func (g *Graph) bears(n *Node, e edge) bool {
 	t := g.nodes[e.to]
-	return t.There() && n.Have != nil && n.selected(n.Have, e.dep, t, t.Have)
+	return t.There() && n.based != nil && n.selected(n.based, e.dep, t, t.current())
+}
+
+// current is the value by which an object on the machine serves. The desired value has also the fields that Rules.Equal ignores.
+func (n *Node) current() any {
+	if n.HaveRev == n.WantRev && n.Desired() && n.State == Applied && !n.Drifted {
+		return n.Want
+	}
+	return n.Have
 }
 
 // leaves reports whether the planned update of a candidate ends its service for the applied value of n.
@@ -186,5 +195,5 @@ func (g *Graph) leaves(n *Node, e edge) bool {
 	if !e.any || t.mark != g.epoch || t.act != update {
 		return false
 	}
-	return n.Have == nil || !n.selected(n.Have, e.dep, t, t.Want)
+	return n.based == nil || !n.selected(n.based, e.dep, t, t.Want)
 }

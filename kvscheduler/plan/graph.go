@@ -18,11 +18,14 @@ const (
 type edge struct {
 	to   ID
 	pos  int32 // index of the reverse edge in rdeps of the target
-	dep  int32 // index of the dependency; -1: the parent of a derived object
+	dep  int32 // index of the dependency, or parentDep
 	any  bool  // one of several candidates of an Any dependency
 	mode DepMode
 	swap bool
 }
+
+// parentDep marks the edge of a derived object to its parent.
+const parentDep = -1
 
 // redge is the reverse of the edge deps[slot] of node from.
 type redge struct {
@@ -134,6 +137,9 @@ func (g *Graph) Skipped(id ID) bool {
 	return skipped
 }
 
+// HasSkipped reports whether an operation on any object was left out.
+func (g *Graph) HasSkipped() bool { return len(g.skipped) > 0 }
+
 // Unskip takes back what Skip noted.
 func (g *Graph) Unskip(id ID) { delete(g.skipped, id) }
 
@@ -166,15 +172,16 @@ func (g *Graph) TakeStirred(ids []ID) []ID {
 
 func sameEdges(have, want []edge) bool {
 	return slices.EqualFunc(have, want, func(a, b edge) bool {
-		return a.to == b.to && a.dep == b.dep && a.mode == b.mode && a.any == b.any
+		return a.to == b.to && a.dep == b.dep && a.mode == b.mode && a.any == b.any && a.swap == b.swap
 	})
 }
 
-// setEdges replaces the edges of a node in set s. Its cost does not depend on how many edges lead to the targets.
-func (g *Graph) setEdges(id ID, s int, edges []edge) {
+// setEdges replaces the edges of a node in set s, and reports whether they differ. Its cost does not depend on how many edges lead to the
+// targets.
+func (g *Graph) setEdges(id ID, s int, edges []edge) (changed bool) {
 	n := g.nodes[id]
 	if sameEdges(n.deps[s], edges) {
-		return
+		return false
 	}
 	for _, e := range n.deps[s] {
 		g.unlink(e, s)
@@ -187,6 +194,7 @@ func (g *Graph) setEdges(id ID, s int, edges []edge) {
 	for _, e := range edges {
 		g.addEdge(id, s, e)
 	}
+	return true
 }
 
 func (g *Graph) addEdge(id ID, s int, e edge) {
@@ -237,6 +245,11 @@ func (g *Graph) Around(ids []ID, visit func(*Node)) {
 			}
 		}
 	}
+	g.Dependents(ids, func(id ID) { visit(g.nodes[id]) })
+}
+
+// Dependents calls visit once for each of the given nodes and for everything that depends on them.
+func (g *Graph) Dependents(ids []ID, visit func(ID)) {
 	seen := make(map[ID]bool)
 	for queue := slices.Clone(ids); len(queue) > 0; queue = queue[1:] {
 		id := queue[0]
@@ -244,7 +257,7 @@ func (g *Graph) Around(ids []ID, visit func(*Node)) {
 			continue
 		}
 		seen[id] = true
-		visit(g.nodes[id])
+		visit(id)
 		for _, back := range g.nodes[id].rdeps {
 			for _, r := range back {
 				queue = append(queue, r.from)

@@ -76,6 +76,7 @@ type Node struct {
 	HaveRev uint64
 	Tag     uint64 // stored hash of an Unproven value
 	Touched uint64 // Graph.Clock at the last change: a dump that began earlier knows less
+	Lost    bool   // desired, was on the machine, and is not there any more
 
 	// Reasons to change an object whose value is right.
 	Again   bool // must be recreated
@@ -87,6 +88,7 @@ type Node struct {
 	deps    [2][]edge
 	rdeps   [2][]redge
 	anyDeps [2][]int32 // indexes of Any dependencies
+	based   any        // the value whose dependencies the applied edges are
 	ndeps   int32      // number of dependencies of the desired value
 	bucket  *bucket    // the bucket with this node as a member
 
@@ -100,6 +102,7 @@ type planned struct {
 	indeg int32
 	level [2]int32
 	act   action
+	fits  bool // it stays as it is, because the applied value needs no change for the desired one
 	cause ID   // why the node is torn down
 	late  bool // it is deleted after the updates that replace it
 }
@@ -125,6 +128,9 @@ func (n *Node) Waits() bool {
 
 // Stays reports whether the last plan leaves the object as it is.
 func (n *Node) Stays() bool { return n.act == none }
+
+// Deleted reports whether the last plan deletes the object, and does not create it again.
+func (n *Node) Deleted() bool { return n.act.deletes() }
 
 // Pends reports whether the last plan leaves the object absent because of its dependencies, and not because of its failure.
 func (n *Node) Pends() bool { return n.act == pend }
@@ -154,16 +160,18 @@ func (g *Graph) Applied(id ID, verb Verb, meta any) {
 		return
 	}
 	n.State, n.Have, n.Meta, n.HaveRev = Applied, n.Want, meta, n.WantRev
+	n.Lost = false
 	g.align(id)
 }
 
 // gone takes away the applied value of a node.
 func (g *Graph) gone(id ID) {
 	n := g.nodes[id]
+	n.Lost = n.Desired() && (n.Lost || n.Have != nil)
 	n.State, n.Have, n.Meta, n.HaveRev = Absent, nil, nil, 0
 	n.Again = false
 	g.setEdges(id, applied, nil)
-	n.anyDeps[applied] = nil
+	n.anyDeps[applied], n.based = nil, nil
 }
 
 // Doubt notes that an operation may or may not have been done. The object may stand on the dependencies of both values.
@@ -206,6 +214,7 @@ func (g *Graph) FoundForeign(id ID, have, meta any) {
 	g.touch(n)
 	n.State, n.Have, n.Meta, n.HaveRev = Foreign, have, meta, 0
 	g.setEdges(id, applied, nil)
+	n.anyDeps[applied], n.based = nil, nil
 	g.member(id)
 }
 
@@ -216,6 +225,7 @@ func (g *Graph) Found(id ID, have, meta any, proven bool) (changed bool) {
 	before := n.Have
 	g.touch(n)
 	n.State, n.Have, n.Meta = Applied, have, meta
+	n.Lost = false
 	if !proven {
 		n.State = Unproven
 	}
@@ -264,22 +274,26 @@ func (g *Graph) SetOrphan(id ID, orphan bool) {
 	g.member(id)
 }
 
-// SetDesire is the only function that changes what is desired of an object.
-func (g *Graph) SetDesire(id ID, d Desire) {
+// SetDesire is the only function that changes what is desired of an object. It reports whether the object may depend on other objects than
+// before. That does not follow from Rules.Equal: a value may need no operation and have other dependencies, another bucket or other children.
+func (g *Graph) SetDesire(id ID, d Desire) (moved bool) {
 	n := g.nodes[id]
-	if len(n.anyDeps[wanted]) > 0 {
+	selected := len(n.anyDeps[wanted]) > 0
+	if selected {
 		g.stopWaiting(id, n.Rules.Deps(n.Ref.Name, n.Want))
 	}
 	if n.Desire = d; d.Want == nil {
 		n.Source, n.Parent = "", noNode
 	}
+	n.Lost = n.Lost && n.Desired()
 	g.touch(n)
 	g.member(id)
 	var deps []Dep
 	if n.Desired() {
 		deps = n.Rules.Deps(n.Ref.Name, n.Want)
 	}
-	g.wantEdges(id, deps)
+	moved = g.wantEdges(id, deps)
+	return moved || selected || len(n.anyDeps[wanted]) > 0
 }
 
 // align notes that the object stands on the dependencies of the desired value: of candidates, those that serve now.
@@ -292,7 +306,7 @@ func (g *Graph) align(id ID) {
 		}
 	}
 	g.setEdges(id, applied, g.edges)
-	n.anyDeps[applied] = n.anyDeps[wanted]
+	n.anyDeps[applied], n.based = n.anyDeps[wanted], n.Want
 }
 
 // Settle notes that an object in sync needs no operation for its desired value, and reports whether anything had to be noted. An object
@@ -300,7 +314,7 @@ func (g *Graph) align(id ID) {
 func (g *Graph) Settle(id ID) bool {
 	n := g.nodes[id]
 	settled := n.HaveRev == n.WantRev && n.Err == nil && !n.Drifted
-	if settled && len(n.anyDeps[wanted]) == 0 {
+	if settled && len(n.anyDeps[wanted]) == 0 && sameEdges(n.deps[applied], n.deps[wanted]) {
 		return false
 	}
 	if _, unmet := g.Unmet(n); unmet {
@@ -327,5 +341,5 @@ func (g *Graph) dependAsApplied(id ID) {
 	}
 	edges, anyDeps := g.resolve(id, n.Rules.Deps(n.Ref.Name, n.Have))
 	g.setEdges(id, applied, edges)
-	n.anyDeps[applied] = anyDeps
+	n.anyDeps[applied], n.based = anyDeps, n.Have
 }

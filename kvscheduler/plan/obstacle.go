@@ -34,7 +34,11 @@ func (g *Graph) Obstacle(o Op) (ID, bool) {
 func (g *Graph) dependent(id ID) (ID, bool) {
 	for _, r := range g.nodes[id].rdeps[applied] {
 		d := g.nodes[r.from]
-		if e := d.deps[applied][r.slot]; d.Present() && !(e.any && g.otherServes(d, e)) {
+		e := d.deps[applied][r.slot]
+		if !d.Present() || g.released(d, e) {
+			continue
+		}
+		if !e.any || !g.otherServes(d, e) {
 			return r.from, true
 		}
 	}
@@ -45,7 +49,8 @@ func (g *Graph) dependent(id ID) (ID, bool) {
 func (g *Graph) strandedByUpdate(id ID) (ID, bool) {
 	for _, r := range g.nodes[id].rdeps[applied] {
 		d := g.nodes[r.from]
-		if e := d.deps[applied][r.slot]; d.Present() && g.leaves(d, e) && !g.otherServes(d, e) {
+		e := d.deps[applied][r.slot]
+		if d.Present() && g.leaves(d, e) && !g.otherServes(d, e) && !g.released(d, e) {
 			return r.from, true
 		}
 	}

@@ -176,10 +176,12 @@ func (g *Graph) topo(s int, visit func(n *Node)) {
 // decide is the first pass, over desired edges: what may exist at the end of the plan, and what has to change for it.
 func (g *Graph) decide(n *Node, now time.Time) {
 	n.late = false
+	n.fits = false
 	if n.act == cascade {
 		return
 	}
 	n.act, n.cause = g.choose(n), noNode
+	n.fits = n.act == none && n.InSync()
 	if n.act == none || n.act == pend || n.dirty == g.epoch || n.Err == nil || g.depActs(n) {
 		return
 	}
@@ -314,6 +316,9 @@ func (g *Graph) disturb(n *Node) {
 func (g *Graph) disturbance(n *Node) ID {
 	for _, e := range n.deps[applied] {
 		t := g.nodes[e.to]
+		if g.released(n, e) {
+			continue
+		}
 		if !e.any && g.going(t) && !g.replaces(n, e) || e.mode != Exists && g.moves(t) {
 			return e.to
 		}
@@ -324,6 +329,22 @@ func (g *Graph) disturbance(n *Node) ID {
 		}
 	}
 	return noNode
+}
+
+// released reports whether n stays as it is although its desired value lacks the dependency of an applied edge. So n does not stand on the
+// target any more, without an operation. A candidate that went away is not released while the desired value selects from the same bucket. A
+// parent is never released, because its object holds that of its child.
+func (g *Graph) released(n *Node, e edge) bool {
+	if n.mark != g.epoch || n.act != none || !n.fits || e.dep == parentDep {
+		return false
+	}
+	if !e.any {
+		return !g.dependsOn(n, e.to)
+	}
+	was := n.Rules.Deps(n.Ref.Name, n.based)[e.dep].Any
+	return !slices.ContainsFunc(n.Rules.Deps(n.Ref.Name, n.Want), func(d Dep) bool {
+		return d.Any != nil && d.Any.Kind == was.Kind && d.Any.Bucket == was.Bucket
+	})
 }
 
 // replaces reports whether an update of n lets go of a dependency that is deleted, so that its deletion can wait for the update. It
@@ -350,7 +371,7 @@ func (g *Graph) lastCandidate(n *Node, dep int32) (cause ID, alone bool) {
 	for _, e := range n.deps[applied] {
 		t := g.nodes[e.to]
 		switch {
-		case e.dep != dep:
+		case e.dep != dep || g.released(n, e):
 		case g.going(t) || g.leaves(n, e):
 			cause = e.to
 		case t.State == Doubtful || g.bears(n, e):

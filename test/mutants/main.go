@@ -1,6 +1,9 @@
 // Command mutants tests whether tests guard the promises of the product. It applies one mutation of list.txt at a time, runs the tests of
 // the package that owns the promise, and prints the mutations that no test notices.
 //
+// Time kills no mutation: tests get four times the time that they take without it and a minute more. If they exceed that, they run again
+// without the mutation, which tells a mutation that makes them hang from a machine that became slow.
+//
 // The sources do not change. Exit code 1: a mutation survived, does not apply any more or does not compile.
 package main
 
@@ -41,6 +44,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	percent := flags.Int("percent", 100, "share of the mutations to try, chosen at random")
 	seed := flags.String("seed", fmt.Sprint(time.Now().UnixNano()), "`text` that seeds the choice")
 	jobs := flags.Int("jobs", 2, "number of concurrent mutations")
+	grace := flags.Duration("grace", time.Minute, "`time` that tests with a mutation may take in addition to four times their time without it")
 	within := flags.Duration("within", 24*time.Hour, "`time` after which no other mutation starts")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -64,7 +68,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	defer os.RemoveAll(scratch)
 	chosen := choose(all, *only, *percent, *seed)
 	fmt.Fprintf(out, "mutants: %d of %d mutations, seed %s\n", len(chosen), len(all), *seed)
-	t := trial{tree: tree{root: top, scratch: scratch}, out: out, end: time.Now().Add(*within)}
+	t := trial{tree: tree{root: top, scratch: scratch}, out: out, end: time.Now().Add(*within), grace: *grace}
 	return t.try(ctx, chosen, *jobs)
 }
 
@@ -87,12 +91,16 @@ func choose(all []*mutation, only string, percent int, seed string) []*mutation 
 // trial tries mutations and counts the results.
 type trial struct {
 	tree
-	out io.Writer
-	end time.Time // when no other mutation starts
+	out   io.Writer
+	end   time.Time // when no other mutation starts
+	grace time.Duration
 
-	mu                     sync.Mutex
-	killed, survived, left int
-	errs                   []error
+	measured map[string]func(context.Context) time.Duration // by package, the time of its tests without a mutation
+
+	mu     sync.Mutex
+	counts map[outcome]int
+	left   int
+	errs   []error
 }
 
 func (t *trial) try(ctx context.Context, mutations []*mutation, jobs int) error {
@@ -106,19 +114,27 @@ func (t *trial) try(ctx context.Context, mutations []*mutation, jobs int) error 
 	for _, m := range mutations {
 		patterns[m.test] = append(patterns[m.test], m.run)
 	}
+	t.counts = make(map[outcome]int)
+	t.measured = make(map[string]func(context.Context) time.Duration)
 	for dir, patterns := range patterns {
-		group.Go(func() error { t.unmutated(ctx, dir, patterns); return nil })
+		var once sync.Once
+		var took time.Duration
+		t.measured[dir] = func(ctx context.Context) time.Duration {
+			once.Do(func() { took = t.unmutated(ctx, dir, patterns) })
+			return took
+		}
 	}
 	for _, m := range mutations {
 		group.Go(func() error { t.one(ctx, m); return nil })
 	}
 	_ = group.Wait()
-	fmt.Fprintf(t.out, "mutants: %d killed, %d survived, %d errors\n", t.killed, t.survived, len(t.errs))
+	fmt.Fprintf(t.out, "mutants: %d killed, %d survived, %d hang, %d undecided, %d errors\n",
+		t.counts[killed], t.counts[survived], t.counts[hangs], t.counts[undecided], len(t.errs))
 	if t.left > 0 {
 		fmt.Fprintf(t.out, "mutants: %d were not tried, because of the time limit\n", t.left)
 	}
-	if t.survived > 0 {
-		t.errs = append(t.errs, fmt.Errorf("%d mutations survived: no test guards these promises", t.survived))
+	if n := t.counts[survived]; n > 0 {
+		t.errs = append(t.errs, fmt.Errorf("%d mutations survived: no test guards these promises", n))
 	}
 	return errors.Join(t.errs...)
 }
@@ -150,35 +166,30 @@ func (t *trial) one(ctx context.Context, m *mutation) {
 		t.left++
 		return
 	}
-	killed, err := t.isKilled(ctx, m)
+	limit := patience*t.measured[m.test](ctx) + t.grace
+	what, err := t.decide(ctx, m, limit)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	word := "SURVIVED"
-	switch {
-	case err != nil:
-		word = "ERROR"
+	if err != nil {
 		t.errs = append(t.errs, err)
-	case killed:
-		word = "killed"
-		t.killed++
-	default:
-		t.survived++
 	}
-	fmt.Fprintf(t.out, "%-8s %5.1fs  %s\n", word, time.Since(start).Seconds(), m)
+	t.counts[what]++
+	fmt.Fprintf(t.out, "%-9s %5.1fs  %s\n", what, time.Since(start).Seconds(), m)
 }
 
-// unmutated runs the tests of a package without a mutation.
-func (t *trial) unmutated(ctx context.Context, dir string, patterns []string) {
+// unmutated runs the tests of a package without a mutation, and returns their time.
+func (t *trial) unmutated(ctx context.Context, dir string, patterns []string) time.Duration {
 	pattern := strings.Join(patterns, "|")
 	for _, p := range patterns {
 		if p == "" {
 			pattern = "" // all of them
 		}
 	}
-	err := t.check(ctx, dir, pattern)
+	took, err := t.measure(ctx, dir, pattern)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
 		t.errs = append(t.errs, err)
 	}
+	return took
 }

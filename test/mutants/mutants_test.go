@@ -113,12 +113,12 @@ func record(old, new, test string) string {
 
 func TestMutationsAreKilledSurviveOrAreErrors(t *testing.T) {
 	for name, tt := range map[string]struct{ list, output, err string }{
-		"a mutation that a test notices":     {record("2 * n", "n", "Double"), "1 killed, 0 survived, 0 errors", ""},
+		"a mutation that a test notices":     {record("2 * n", "n", "Double"), "1 killed, 0 survived, 0 hang, 0 undecided, 0 errors", ""},
 		"one that no test notices":           {record("3 * n", "n", "Double"), "SURVIVED", "1 mutations survived"},
 		"one that does not apply":            {record("4 * n", "n", "Double"), "ERROR", "occurs 0 times"},
 		"one that applies twice":             {record("(n int)", "(n uint)", "Double"), "ERROR", "occurs 2 times"},
 		"one that does not compile":          {record("2 * n", "m", "Double"), "ERROR", "does not compile"},
-		"tests that fail without a mutation": {record("2 * n", "n", "ThatFails"), "1 killed, 0 survived, 1 errors", "do not pass without a mutation"},
+		"tests that fail without a mutation": {record("2 * n", "n", "ThatFails"), "1 killed, 0 survived, 0 hang, 0 undecided, 1 errors", "do not pass without a mutation"},
 		"a pattern that matches no test":     {record("2 * n", "n", "Triple"), "SURVIVED", "no test matches"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,6 +131,43 @@ func TestMutationsAreKilledSurviveOrAreErrors(t *testing.T) {
 			}
 			if now, err := os.ReadFile(filepath.Join(dir, "twice/twice.go")); err != nil || string(now) != source["twice/twice.go"] {
 				t.Errorf("the sources are changed: %s (%v)", now, err)
+			}
+		})
+	}
+}
+
+// A mutation is not killed by time: the tests may hang because of it, or because the machine is slow now.
+func TestATimeoutIsNoKill(t *testing.T) {
+	// The unmutated tests take no time at first. They hang from the second run on: the machine became slow.
+	const slows = `package twice
+
+import (
+	"os"
+	"testing"
+)
+
+func TestSlow(t *testing.T) {
+	if _, err := os.Stat("ran"); err == nil {
+		select {}
+	}
+	if err := os.WriteFile("ran", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	go func() { select {} }() // no deadlock for the runtime to find
+}
+`
+	for name, tt := range map[string]struct{ list, output string }{
+		"a mutation that makes a test hang": {record("return 2 * n", "for {\n+ }", "Double"), "HANGS"},
+		"a machine that became slow":        {record("func triple(n int)", "// a comment\n+ func triple(n int)", "Slow"), "UNDECIDED"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := module(t, tt.list)
+			write(t, filepath.Join(dir, "twice/slow_test.go"), slows)
+			var output bytes.Buffer
+			err := run(t.Context(), []string{"-root", dir, "-list", "list.txt", "-grace", "1s"}, &output)
+			if err != nil || !strings.Contains(output.String(), tt.output) || !strings.Contains(output.String(), "0 killed, 0 survived") {
+				t.Errorf("said %q, error %v", output.String(), err)
 			}
 		})
 	}

@@ -15,11 +15,22 @@ import (
 	"time"
 )
 
-// testTimeout ends tests that hang because of a mutation, which counts as noticed.
-const testTimeout = time.Minute
-
 // checkTimeout is that of tests without a mutation, which may have to compile programs first.
 const checkTimeout = 5 * time.Minute
+
+// patience is the factor by which tests may take longer with a mutation than without, before they are ended.
+const patience = 4
+
+// outcome is what became of a mutation.
+type outcome string
+
+const (
+	killed    outcome = "killed"
+	survived  outcome = "SURVIVED"
+	hangs     outcome = "HANGS"     // the tests do not end with the mutation, and end without it: it is noticed, but by no test
+	undecided outcome = "UNDECIDED" // the tests do not end in time without the mutation either: the machine is too slow now
+	failed    outcome = "ERROR"
+)
 
 // tree is the tested source tree. It does not change: the compiler reads mutated files from elsewhere.
 type tree struct {
@@ -27,42 +38,66 @@ type tree struct {
 	scratch string // a directory for mutated files
 }
 
-// isKilled reports whether the tests fail with the mutation. It returns an error if they cannot run.
-func (t tree) isKilled(ctx context.Context, m *mutation) (bool, error) {
+// decide runs the tests with the mutation. It returns an error if they cannot run.
+func (t tree) decide(ctx context.Context, m *mutation, limit time.Duration) (outcome, error) {
 	content, err := m.apply(t.root)
 	if err != nil {
-		return false, err
+		return failed, err
 	}
 	overlay, err := t.overlay(m, content)
 	if err != nil {
-		return false, err
+		return failed, err
 	}
 	if out, err := t.run(ctx, overlay, filepath.Dir(m.file), "build", "-o", os.DevNull); err != nil {
-		return false, fmt.Errorf("line %d of the list: the mutation does not compile: %w\n%s", m.line, err, out)
+		return failed, fmt.Errorf("line %d of the list: the mutation does not compile: %w\n%s", m.line, err, out)
 	}
-	out, err := t.test(ctx, overlay, m.test, m.run)
+	out, err := t.test(ctx, overlay, m, limit)
 	switch {
 	case ctx.Err() != nil:
-		return false, ctx.Err()
+		return failed, ctx.Err()
 	case strings.Contains(out, "[build failed]"), strings.Contains(out, "[setup failed]"):
-		return false, fmt.Errorf("line %d of the list: the tests of the mutation do not compile:\n%s", m.line, out)
+		return failed, fmt.Errorf("line %d of the list: the tests of the mutation do not compile:\n%s", m.line, out)
+	case err == nil:
+		return survived, nil
+	case isTimeout(out):
+		return t.whyTimeout(ctx, overlay, m, limit), nil
 	}
-	return err != nil, nil
+	return killed, nil
 }
+
+// whyTimeout tells a mutation that makes tests hang from a machine that is slower than during the measurement.
+func (t tree) whyTimeout(ctx context.Context, overlay string, m *mutation, limit time.Duration) outcome {
+	if out, err := t.test(ctx, "", m, limit); err != nil && isTimeout(out) {
+		return undecided
+	}
+	out, err := t.test(ctx, overlay, m, 2*limit)
+	switch {
+	case err == nil:
+		return survived
+	case isTimeout(out):
+		return hangs
+	}
+	return killed
+}
+
+// isTimeout reports whether go test ended the tests.
+func isTimeout(out string) bool { return strings.Contains(out, "panic: test timed out after") }
 
 // noTests is the output of go test if a pattern matches no test.
 var noTests = regexp.MustCompile(`\[no test(s to run| files)\]`)
 
-// check runs tests without a mutation: they must pass.
-func (t tree) check(ctx context.Context, dir, pattern string) error {
-	out, err := t.test(ctx, "", dir, pattern)
+// measure runs tests without a mutation: they must pass. It returns the time that they take.
+func (t tree) measure(ctx context.Context, dir, pattern string) (time.Duration, error) {
+	began := time.Now()
+	out, err := t.test(ctx, "", &mutation{test: dir, run: pattern}, checkTimeout)
+	took := time.Since(began)
 	if err == nil && noTests.MatchString(out) {
 		err = errors.New("no test matches")
 	}
 	if err != nil {
-		return fmt.Errorf("tests %q of %s do not pass without a mutation: %w\n%s", pattern, dir, err, out)
+		return took, fmt.Errorf("tests %q of %s do not pass without a mutation: %w\n%s", pattern, dir, err, out)
 	}
-	return nil
+	return took, nil
 }
 
 // overlay writes the mutated file, and the overlay file for the compiler.
@@ -79,12 +114,9 @@ func (t tree) overlay(m *mutation, content []byte) (string, error) {
 	return overlay, errors.Join(os.WriteFile(mutated, content, 0o600), os.WriteFile(overlay, text, 0o600))
 }
 
-func (t tree) test(ctx context.Context, overlay, dir, pattern string) (string, error) {
-	timeout := testTimeout
-	if overlay == "" {
-		timeout = checkTimeout
-	}
-	return t.run(ctx, overlay, dir, "test", "-count=1", "-failfast", "-vet=off", "-timeout="+timeout.String(), "-run", pattern)
+// test runs the tests of a mutation, with it or, without overlay, without it.
+func (t tree) test(ctx context.Context, overlay string, m *mutation, limit time.Duration) (string, error) {
+	return t.run(ctx, overlay, m.test, "test", "-count=1", "-failfast", "-vet=off", "-timeout="+limit.String(), "-run", m.run)
 }
 
 // run runs the go command for a package. The overlay is in the environment, so that tests build programs with the mutation too. It kills

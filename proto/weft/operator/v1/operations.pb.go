@@ -1142,6 +1142,7 @@ type EventRecord struct {
 	CancelledBy   string                 `protobuf:"bytes,30,opt,name=cancelled_by,json=cancelledBy,proto3" json:"cancelled_by,omitempty"`
 	Verify        []string               `protobuf:"bytes,31,rep,name=verify,proto3" json:"verify,omitempty"`                                                                             // differences that verification found
 	Stack         string                 `protobuf:"bytes,32,opt,name=stack,proto3" json:"stack,omitempty"`                                                                               // of a panic
+	TakenDown     []string               `protobuf:"bytes,34,rep,name=taken_down,json=takenDown,proto3" json:"taken_down,omitempty"`                                                      // of the pending keys, those that were applied before the event
 	Request       map[string]string      `protobuf:"bytes,33,rep,name=request,proto3" json:"request,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of an ADD: the annotations of the pod that Weft reads; long ones are cut
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1392,6 +1393,13 @@ func (x *EventRecord) GetStack() string {
 		return x.Stack
 	}
 	return ""
+}
+
+func (x *EventRecord) GetTakenDown() []string {
+	if x != nil {
+		return x.TakenDown
+	}
+	return nil
 }
 
 func (x *EventRecord) GetRequest() map[string]string {
@@ -2006,6 +2014,7 @@ type Waiting struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	Missing       []string               `protobuf:"bytes,2,rep,name=missing,proto3" json:"missing,omitempty"`
+	Lost          bool                   `protobuf:"varint,3,opt,name=lost,proto3" json:"lost,omitempty"` // it was applied before
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2052,6 +2061,13 @@ func (x *Waiting) GetMissing() []string {
 		return x.Missing
 	}
 	return nil
+}
+
+func (x *Waiting) GetLost() bool {
+	if x != nil {
+		return x.Lost
+	}
+	return false
 }
 
 type ObjectsRequest struct {
@@ -4255,7 +4271,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x05after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05after\x122\n" +
 	"\x06before\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\x12\x10\n" +
 	"\x03pod\x18\a \x01(\tR\x03pod\x12\x16\n" +
-	"\x06failed\x18\b \x01(\bR\x06failed\"\xfd\b\n" +
+	"\x06failed\x18\b \x01(\bR\x06failed\"\x9c\t\n" +
 	"\vEventRecord\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\x04R\x05cause\x12\x14\n" +
@@ -4290,7 +4306,9 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x04last\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\x04last\x12!\n" +
 	"\fcancelled_by\x18\x1e \x01(\tR\vcancelledBy\x12\x16\n" +
 	"\x06verify\x18\x1f \x03(\tR\x06verify\x12\x14\n" +
-	"\x05stack\x18  \x01(\tR\x05stack\x12D\n" +
+	"\x05stack\x18  \x01(\tR\x05stack\x12\x1d\n" +
+	"\n" +
+	"taken_down\x18\" \x03(\tR\ttakenDown\x12D\n" +
 	"\arequest\x18! \x03(\v2*.weft.operator.v1.EventRecord.RequestEntryR\arequest\x1a:\n" +
 	"\fRequestEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -4348,10 +4366,11 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x03old\x18\n" +
 	" \x01(\fR\x03old\x12\x10\n" +
 	"\x03new\x18\v \x01(\fR\x03new\x12\x18\n" +
-	"\aoutcome\x18\f \x01(\tR\aoutcome\"5\n" +
+	"\aoutcome\x18\f \x01(\tR\aoutcome\"I\n" +
 	"\aWaiting\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x18\n" +
-	"\amissing\x18\x02 \x03(\tR\amissing\"(\n" +
+	"\amissing\x18\x02 \x03(\tR\amissing\x12\x12\n" +
+	"\x04lost\x18\x03 \x01(\bR\x04lost\"(\n" +
 	"\x0eObjectsRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\"B\n" +
 	"\fObjectsReply\x122\n" +

@@ -1,0 +1,402 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestIndexDecidesLikeTheList(t *testing.T) {
+	seed := seedOf(t)
+	for n := range *policyWorlds / 10 {
+		d := newDice(seed, n)
+		l := List{}
+		for range d.IntN(60) {
+			r := Rule{Action: Action(d.IntN(2)), Remotes: aggregate(several(d, 1, 3, func() netip.Prefix { return netip.MustParsePrefix(d.cidr()) }))}
+			if d.chance(50) {
+				r.Remotes = everywhere
+			}
+			if d.chance(90) {
+				r.Ports = mergePorts(several(d, 1, 3, func() PortRange {
+					first := uint16(d.port())
+					return PortRange{numbers[d.protocol()], Range{first, first + uint16(d.IntN(4))}}
+				}))
+			}
+			r.Origin = fmt.Sprint(len(l.Rules))
+			l.Rules = append(l.Rules, r)
+		}
+		x := newIndex(l.Rules)
+		for range 60 {
+			remote, protocol, port := d.remote(), numbers[d.protocol()], uint16(d.port())
+			want := l.Decide(remote, protocol, port)
+			if got := x.decide(remote, protocol, port); got.Origin != want.Origin {
+				t.Fatalf("rules %d: %s %d/%d: rule %s, want %s of %+v", n, remote, protocol, port, got.Origin, want.Origin, l.Rules)
+			}
+			if want.Action == Allow && !x.mayAllow(remote) {
+				t.Fatalf("rules %d: nothing is allowed to %s", n, remote)
+			}
+		}
+	}
+}
+
+// serviceAt returns an address that Services have, of IPv4; 200 to 207 are cluster IPs, and 10.0.0.16 to 10.0.0.23 may be those of pods.
+func (d dice) serviceAddress(external bool) netip.Addr {
+	if external {
+		return netip.AddrFrom4([4]byte{10, 0, 0, byte(16 + d.IntN(8))})
+	}
+	return netip.AddrFrom4([4]byte{10, 0, 0, byte(200 + d.IntN(8))})
+}
+
+func (d dice) service(n int) Service {
+	s := Service{Name: fmt.Sprintf("%s/s%d", d.namespace(), n)}
+	for _, external := range []bool{false, true} {
+		addresses := several(d, 1, 3, func() netip.Addr { return d.serviceAddress(external) })
+		slices.SortFunc(addresses, netip.Addr.Compare)
+		for range d.IntN(4) {
+			s.Frontends = append(s.Frontends, Frontend{
+				Addresses: slices.Compact(addresses), External: external, Protocol: numbers[d.protocol()], Port: uint16(d.port()),
+				Backends: several(d, 0, 2, func() Backends {
+					return Backends{several(d, 1, 2, func() netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(d.IntN(24))}) }), uint16(d.port())}
+				}),
+			})
+		}
+	}
+	return s
+}
+
+// permitsByService evaluates the first Service that has the destination of a packet; some is false if none has.
+func (w *world) permitsByService(k packet, services []Service) (permitted, some bool) {
+	isPod := slices.ContainsFunc(w.pods, func(q *machine) bool {
+		return !q.hostNetwork && slices.ContainsFunc(q.Interfaces, func(i Interface) bool {
+			return i.isOnDefault() && slices.Contains(i.Addresses, k.remote)
+		})
+	})
+	for _, external := range []bool{false, true} {
+		if external && isPod {
+			continue
+		}
+		for _, s := range services {
+			for _, f := range s.Frontends {
+				if f.External != external || f.Protocol != k.protocol || f.Port != k.port || !slices.Contains(f.Addresses, k.remote) {
+					continue
+				}
+				permitted, some = true, false
+				for _, of := range f.Backends {
+					for _, b := range of.Addresses {
+						some = true
+						to := k
+						to.remote, to.port = b, of.Port
+						isItself := !external && slices.Contains(k.nic.Addresses, b)
+						permitted = permitted && (isItself || w.permits(to))
+					}
+				}
+				if some {
+					return permitted, true
+				}
+			}
+		}
+	}
+	return false, false
+}
+
+// isPoliced reports whether the rules of Services apply: a policy restricts what the pod sends.
+func isPoliced(lists map[ID]map[string]Lists, k packet) bool {
+	l := lists[k.pod.ID][k.nic.Name][Egress]
+	return l != nil && !(len(l.Rules) == 1 && l.Rules[0].Origin == "no policy selects the pod")
+}
+
+// The rules are compared with an evaluation of Services one by one. With limits, a list denies more, never less, and has no more rules than the
+// limits say.
+func TestLimitsDenyMoreNeverLess(t *testing.T) {
+	seed := seedOf(t)
+	var closed, open, byService int
+	for n := range *policyWorlds {
+		d := newDice(seed, n)
+		w := d.world(t)
+		services := several(d, 0, 5, func() Service { return d.service(d.IntN(1000)) })
+		slices.SortFunc(services, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
+		services = slices.CompactFunc(services, func(a, b Service) bool { return a.Name == b.Name })
+		small := Limits{Own: 1 + d.IntN(20), Further: 1 + d.IntN(2000), Admin: 2 + d.IntN(12), Services: d.IntN(12), Closed: 2 + d.IntN(6), Fixed: 10, Effort: 1 + d.IntN(60), Lookups: d.IntN(60), NamespaceLookups: d.IntN(40)}
+		engines := [2]*Engine{NewEngine(Config{}), NewEngine(Config{Limits: small})}
+		var lists [2]map[ID]map[string]Lists
+		for i, e := range engines {
+			w.fill(t, e)
+			for _, s := range services {
+				e.SetService(s)
+			}
+			e.Compile()
+			lists[i] = e.Lists()
+		}
+		for id, interfaces := range lists[1] {
+			for nic, both := range interfaces {
+				for dir, l := range both {
+					size := 0
+					for i := range l.Rules {
+						size += l.Rules[i].Size(Direction(dir) == Egress && nic != "eth0")
+					}
+					most := small.Own + small.Admin + small.Services + small.Closed + small.Fixed + 6
+					if nic != "eth0" {
+						most += small.Further + GuardedAny4 + GuardedAny6 // for the rule that allows everything else
+					}
+					if size > most {
+						t.Fatalf("cluster %d: %s %s: %d rules, limit %d: %+v", n, id, nic, size, most, l.Rules)
+					}
+				}
+			}
+		}
+		for range 100 {
+			k := d.packet(w)
+			if !k.pod.Local {
+				continue
+			}
+			isService := d.chance(50) && k.direction == Egress && k.nic.Main
+			if isService {
+				k.remote = d.serviceAddress(d.chance(50))
+			}
+			want := w.permits(k)
+			if isPoliced(lists[0], k) && k.direction == Egress && k.nic.Main {
+				if permitted, some := w.permitsByService(k, services); some {
+					want = permitted
+					byService++
+				}
+			}
+			got, why := evaluate(lists[0], k)
+			if got != want {
+				t.Fatalf("cluster %d: %s of %s on %s with %s, protocol %d port %d: permitted %t (%s), want %t\n%+v\n%s", n, k.direction, k.pod, k.nic.Name, k.remote, k.protocol, k.port, got, why, want, services, show(w))
+			}
+			bounded, why := evaluate(lists[1], k)
+			if bounded && !want {
+				t.Fatalf("cluster %d, limits %+v: %s of %s on %s with %s, protocol %d port %d is permitted (%s)\n%+v\n%s", n, small, k.direction, k.pod, k.nic.Name, k.remote, k.protocol, k.port, why, services, show(w))
+			}
+			if want && !bounded {
+				closed++
+			} else if want {
+				open++
+			}
+		}
+	}
+	t.Logf("permitted packets: %d denied because of limits, %d not; %d by a Service", closed, open, byService)
+	if closed == 0 || open == 0 || byService == 0 {
+		t.Error("the limits are not effective, or deny everything")
+	}
+}
+
+func TestLimitsTogetherAreAtMostWhatTheDataplaneAccepts(t *testing.T) {
+	l := DefaultLimits
+	const others = 500 // the node, guards, rules for everything else
+	if sum := l.Own + l.Admin + l.Services + l.Closed + l.Fixed + others; max(sum, l.Further+others) > MaxRules {
+		t.Errorf("%d rules, and the dataplane accepts %d", sum, MaxRules)
+	}
+}
+
+func TestFairShare(t *testing.T) {
+	for _, tt := range []struct {
+		demands []int
+		total   int
+		want    int
+	}{
+		{nil, 10, 10}, {[]int{3, 4}, 10, 10}, {[]int{3, 100}, 10, 7}, {[]int{100, 3, 100}, 13, 5}, {[]int{5, 5, 5}, 12, 4}, {[]int{1, 1, 1}, 0, 0},
+	} {
+		got := fairShare(tt.demands, tt.total)
+		sum := 0
+		for _, d := range tt.demands {
+			sum += min(d, got)
+		}
+		if got != tt.want || sum > tt.total {
+			t.Errorf("%v of %d: %d, want %d", tt.demands, tt.total, got, tt.want)
+		}
+	}
+}
+
+// hostile returns a Service with many ports at many external addresses, none of which are neighbours.
+func hostile(name string, ports, addresses int) Service {
+	s := Service{Name: name}
+	var list []netip.Addr
+	for n := range addresses {
+		list = append(list, netip.AddrFrom4([4]byte{203, byte(n >> 15), byte(n >> 7), byte(n << 1)}))
+	}
+	for p := range ports {
+		s.Frontends = append(s.Frontends, Frontend{
+			Addresses: list, External: true, Protocol: TCP, Port: uint16(1000 + 2*p), Backends: []Backends{{[]netip.Addr{address("10.0.0.66")}, 80}},
+		})
+	}
+	return s
+}
+
+// victim is an engine with a policed pod of a namespace, with a Service that it may contact, and one that it may not.
+func victim(t testing.TB) *Engine {
+	e := NewEngine(Config{})
+	e.SetPod(podAt("shop/client", true, "10.0.0.1"))
+	e.SetPod(podAt("shop/web", false, "10.0.0.2", "app=web"))
+	e.SetPolicy(networkPolicy(t, "shop/p", `{podSelector: {}, policyTypes: [Egress], egress: [
+		{to: [{podSelector: {matchLabels: {app: web}}}]}, {to: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.0.0.0/8]}}]}]}`))
+	for _, s := range []struct{ name, ip, backend string }{{"shop/web", "10.96.0.1", "10.0.0.2"}, {"shop/other", "10.96.0.2", "10.0.0.9"}} {
+		e.SetService(Service{Name: s.name, Frontends: []Frontend{{
+			Addresses: []netip.Addr{address(s.ip)}, Protocol: TCP, Port: 80, Backends: []Backends{{[]netip.Addr{address(s.backend)}, 80}},
+		}}})
+	}
+	return e
+}
+
+func (e *Engine) mustAgree(t *testing.T, what string) {
+	t.Helper()
+	e.Compile()
+	l := e.Lists()[ID{"shop", "client"}]["eth0"][Egress]
+	for to, want := range map[string]Action{"10.96.0.1": Allow, "10.96.0.2": Deny, "10.0.0.2": Allow, "10.0.0.9": Deny, "192.0.2.1": Allow, "203.0.0.1": Allow} {
+		if r := l.Decide(address(to), TCP, 80); r.Action != want {
+			t.Errorf("%s: to %s: %+v", what, to, r)
+		}
+	}
+	if size := l.Size(false); size > MaxRules {
+		t.Errorf("%s: %d rules", what, size)
+	}
+}
+
+// A Service of another namespace is over the limits: it is denied, whatever its size, and nothing else changes.
+func TestServiceOverALimitIsDeniedAlone(t *testing.T) {
+	for _, addresses := range []int{800, 5000, 10_000} {
+		e := victim(t)
+		e.mustAgree(t, "before")
+		e.SetService(hostile("evil/s", 100, addresses))
+		began := time.Now()
+		e.mustAgree(t, fmt.Sprint(addresses, " addresses"))
+		t.Logf("100 x %d: %s, %d rules of the dataplane", addresses, time.Since(began), e.Lists()[ID{"shop", "client"}]["eth0"][Egress].Size(false))
+		l := e.Lists()[ID{"shop", "client"}]["eth0"][Egress]
+		if r := l.Decide(address("203.0.0.2"), TCP, 1000); r.Action != Deny {
+			t.Errorf("the Service with %d addresses is not denied: %+v", addresses, r)
+		}
+		if x := e.Excess(); len(x) != 1 || !strings.Contains(x[0].String(), "Service evil/s") {
+			t.Errorf("%d addresses: %v", addresses, x)
+		}
+		e.DeleteService("evil/s")
+		if e.mustAgree(t, "after"); len(e.Excess()) != 0 {
+			t.Errorf("after: %v", e.Excess())
+		}
+	}
+}
+
+// One namespace uses its share only: its Services are denied, those of others are as before.
+func TestManyServicesOfANamespaceTakeTheirShareOnly(t *testing.T) {
+	e := victim(t)
+	for n := range 3000 {
+		s := hostile(fmt.Sprint("evil/s", n), 20, 1)
+		for i := range s.Frontends {
+			s.Frontends[i].External = false
+			s.Frontends[i].Addresses = []netip.Addr{netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)})}
+		}
+		e.SetService(s)
+	}
+	e.mustAgree(t, "many")
+	l := e.Lists()[ID{"shop", "client"}]["eth0"][Egress]
+	for n := range 3000 {
+		if r := l.Decide(netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)}), TCP, 1000); r.Action != Deny {
+			t.Fatalf("Service %d is open: %+v", n, r)
+		}
+	}
+	if len(e.Excess()) == 0 {
+		t.Error("no limit was hit")
+	}
+}
+
+// bigPolicy allows from n addresses to m ports.
+func bigPolicy(t testing.TB, name string, n, m int) Policy {
+	var from, ports []string
+	for i := range n {
+		from = append(from, fmt.Sprintf("{ipBlock: {cidr: 198.18.%d.%d/32}}", i/100, 2*(i%100)))
+	}
+	for i := range m {
+		ports = append(ports, fmt.Sprintf("{port: %d}", 1000+2*i))
+	}
+	return networkPolicy(t, name, fmt.Sprintf("{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [%s], ports: [%s]}]}", strings.Join(from, ", "), strings.Join(ports, ", ")))
+}
+
+func TestPolicyOverALimitIsolatesAndLeavesOthersAlone(t *testing.T) {
+	e := NewEngine(Config{})
+	e.SetPod(podAt("a/p", true, "10.0.0.1"))
+	e.SetPolicy(bigPolicy(t, "a/small", 2, 2))
+	e.SetPolicy(bigPolicy(t, "a/big", 300, 300))
+	e.Compile()
+	l := e.Lists()[ID{"a", "p"}]["eth0"][Ingress]
+	for from, want := range map[string]Action{"198.18.0.0": Allow, "198.18.0.4": Deny, "192.0.2.1": Deny} {
+		if r := l.Decide(address(from), TCP, 1000); r.Action != want {
+			t.Errorf("from %s: %+v", from, r)
+		}
+	}
+	x := e.Excess()
+	if len(x) != 1 || x[0].Of != "NetworkPolicy a/big" || x[0].Size != 90_000 || x[0].Limit != DefaultLimits.Own {
+		t.Errorf("excess %+v", x)
+	}
+	if r := l.Decide(address("192.0.2.1"), TCP, 1); !strings.Contains(r.Origin, "NetworkPolicy a/big (over the limit of rules)") {
+		t.Errorf("origin %q", r.Origin)
+	}
+	e.DeletePolicy(Ref{Network, "a", "small"})
+	e.Compile()
+	if r := e.Lists()[ID{"a", "p"}]["eth0"][Ingress].Decide(address("198.18.0.0"), TCP, 1000); r.Action != Deny {
+		t.Errorf("only the big policy: %+v", r)
+	}
+	e.SetPolicy(bigPolicy(t, "a/big", 300, 3))
+	e.Compile()
+	if r := e.Lists()[ID{"a", "p"}]["eth0"][Ingress].Decide(address("198.18.0.4"), TCP, 1000); r.Action != Allow || len(e.Excess()) != 0 {
+		t.Errorf("the policy fits again: %+v, %v", r, e.Excess())
+	}
+}
+
+// The size of a rule in memory is the sum of its sets, also if their product exceeds memory.
+func TestRulesGrowByTheSumOfPeersAndPorts(t *testing.T) {
+	e := NewEngine(Config{Limits: Limits{Own: 1 << 40, Effort: 1 << 30}})
+	e.SetPod(podAt("a/p", true, "10.0.0.1"))
+	e.SetPolicy(bigPolicy(t, "a/big", 5000, 5000))
+	e.Compile()
+	l := e.Lists()[ID{"a", "p"}]["eth0"][Ingress]
+	if len(l.Rules) != 2 || l.Size(false) != 25_000_002 {
+		t.Errorf("%d rules of %d of the dataplane, want 2 of 25,000,002", len(l.Rules), l.Size(false))
+	}
+}
+
+func TestDeniedDestinationsOfManyNodesAreBounded(t *testing.T) {
+	var denied []Denied
+	for n := range 20_000 {
+		denied = append(denied, Denied{Name: "agents", Prefix: single(netip.AddrFrom4([4]byte{172, 16, byte(n >> 7), byte(n << 1)})), Protocol: TCP, Ports: Range{9465, 9465}})
+	}
+	metadata := Denied{Name: "metadata", Prefix: netip.MustParsePrefix("169.254.169.254/32")}
+	e := NewEngine(Config{Denied: append(denied, metadata)})
+	e.SetPod(podAt("a/p", true, "10.0.0.1"))
+	e.Compile()
+	l := e.Lists()[ID{"a", "p"}]["eth0"][Egress]
+	if l.Size(false) > DefaultLimits.Fixed || len(l.Rules) != 3 {
+		t.Errorf("%d rules of %d", len(l.Rules), l.Size(false))
+	}
+	for _, k := range []struct {
+		to   string
+		port uint16
+		want Action
+	}{{"172.16.0.2", 9465, Deny}, {"172.16.0.2", 80, Allow}, {"169.254.169.254", 80, Deny}} {
+		if r := l.Decide(address(k.to), TCP, k.port); r.Action != k.want {
+			t.Errorf("%+v: %+v", k, r)
+		}
+	}
+}
+
+// Thousands of policies that select one pod take the share of their namespace, and their names stay out of explanations.
+func TestThousandsOfPoliciesOfANamespaceAreBounded(t *testing.T) {
+	e := NewEngine(Config{})
+	e.SetPod(podAt("a/p", true, "10.0.0.1"))
+	e.SetPod(podAt("b/p", true, "10.0.0.2"))
+	for n := range 3000 {
+		e.SetPolicy(bigPolicy(t, fmt.Sprintf("a/n%04d", n), 10, 2))
+	}
+	e.Compile()
+	l := e.Lists()[ID{"a", "p"}]["eth0"][Ingress]
+	if size := l.Size(false); size > DefaultLimits.Own+10 {
+		t.Errorf("%d rules", size)
+	}
+	if r := l.Decide(address("192.0.2.1"), TCP, 1); r.Action != Deny || len(r.Origin) > 600 {
+		t.Errorf("%s with an origin of %d bytes", r.Action, len(r.Origin))
+	}
+	if lists := e.Lists()[ID{"b", "p"}]; len(lists) != 0 {
+		t.Errorf("another namespace has %v", lists)
+	}
+}
