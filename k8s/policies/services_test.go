@@ -327,3 +327,63 @@ func TestExternalIPsCountOnlyIfTheyAreTrusted(t *testing.T) {
 		})
 	}
 }
+
+// gone returns a lab whose Service had the pods web-1 and web-2, of which the second was deleted. Its EndpointSlice has not changed.
+func gone(t *testing.T) *lab {
+	l := newLab(t, nil)
+	l.policy("p", onlyTo("db", "web"))
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.web("web-1", "10.1.1.5", nil)
+	l.web("web-2", "10.1.1.6", nil)
+	l.service(nil)
+	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isReady), endpoint("web-2", "10.1.1.6", isReady))
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	l.Remove("pods", "a", "web-2")
+	l.eventually("the address of the pod is denied", not(l.to("10.1.1.6")))
+	l.eventually("the Service is permitted without the pod", l.to("10.96.0.1"))
+	return l
+}
+
+func TestAddressOfAPodThatIsGoneCountsWhileAnotherPodHasIt(t *testing.T) {
+	l := gone(t)
+	for range 2 {
+		l.pod("other", "n2", "10.1.1.6", nil)
+		l.eventually("denied while another pod has the address", not(l.to("10.96.0.1")))
+		l.Remove("pods", "a", "other")
+		l.eventually("permitted when no pod has it", l.to("10.96.0.1"))
+	}
+}
+
+// kube-proxy sends connections to whatever address an EndpointSlice has.
+func TestAuthorOfAnEndpointSliceCannotHideAnEndpoint(t *testing.T) {
+	l := gone(t)
+	hidden := endpoint("web-2", "203.0.113.9", isReady) // never an address of this pod
+	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isReady), hidden)
+	l.eventually("denied with an address that is not the pod's", not(l.to("10.96.0.1")))
+	hidden.TargetRef.Kind = "Node"
+	hidden.Addresses[0] = "10.1.1.6"
+	l.slice("web-2", 8080, endpoint("web-1", "10.1.1.5", isReady))
+	l.slice("web-1", 8080, hidden)
+	l.eventually("denied with an endpoint that is not the pod", not(l.to("10.96.0.1")))
+}
+
+// A node has its addresses whether or not a pod with hostNetwork is there.
+func TestEndpointOfANodeCountsWithoutItsPod(t *testing.T) {
+	l := gone(t)
+	l.web("host", "192.0.2.7", func(o *corev1.Pod) { o.Spec.HostNetwork = true })
+	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isReady), endpoint("host", "192.0.2.7", isReady))
+	l.eventually("denied with an endpoint on a node", not(l.to("10.96.0.1")))
+	l.web("host", "192.0.2.7", func(o *corev1.Pod) {
+		o.Spec.HostNetwork = true
+		o.Status.Phase = corev1.PodFailed
+	})
+	l.Remove("pods", "a", "host")
+	l.web("late", "10.1.1.8", nil)
+	l.eventually("a later change is seen", l.to("10.1.1.8"))
+	if l.to("10.96.0.1")() {
+		t.Error("the endpoint on a node does not count without its pod")
+	}
+	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isReady))
+	l.eventually("permitted without the endpoint", l.to("10.96.0.1"))
+}
