@@ -68,6 +68,22 @@ func TestSuccessorDoesNotGetTheRulesOfItsPredecessor(t *testing.T) {
 	}
 }
 
+// What was read of a pod at its ADD is forgotten with its last attachment.
+func TestLabelsOfAPodThatIsGoneAreForgotten(t *testing.T) {
+	l := newLab(t, nil).run()
+	l.stopWatches()
+	l.pod("db", "n1", "10.1.0.5", nil)
+	a := attachment("db", "eth0 default 10.1.0.5")
+	l.Learn(t.Context(), a.Pod)
+	if l.admit(a); !l.from("db", "eth0", "10.1.1.9")() {
+		t.Fatal("the pod is closed although the API server has its labels")
+	}
+	l.Dismiss(a)
+	if l.admit(a); l.from("db", "eth0", "10.1.1.9")() {
+		t.Error("the labels are still known")
+	}
+}
+
 func TestSuccessorIsClosedWithoutItsLabels(t *testing.T) {
 	l := newLab(t, nil)
 	l.pod("set-0", "n1", "10.1.0.5", nil)

@@ -151,61 +151,17 @@ func TestServiceIsDeniedIfAnEndpointIsAtADeniedPort(t *testing.T) {
 // The order of events of different watches is not known. In each order the decision after each event is that of the rule in endpoints.go, and
 // after all events it is the same.
 func TestServiceIsDecidedAlikeInEachOrderOfWatchEvents(t *testing.T) {
-	const address = "10.1.1.6"
-	for _, tt := range []struct {
-		what   string
-		events []func(*lab, *cluster)
-		want   bool
-	}{
-		{"a pod is deleted", []func(*lab, *cluster){
-			func(l *lab, c *cluster) { l.Remove("pods", "a", "web-2"); delete(c.at, address); c.gone = true },
-			func(l *lab, c *cluster) { c.set(l, endpoint("web-1", "10.1.1.5", isReady)) },
-		}, true},
-		{"a pod ends, its object stays", []func(*lab, *cluster){
-			func(l *lab, c *cluster) {
-				l.web("web-2", address, func(o *corev1.Pod) { o.Status.Phase = corev1.PodFailed })
-				delete(c.at, address)
-				c.gone = true
-			},
-			func(l *lab, c *cluster) {
-				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("web-2", address, isLeaving))
-			},
-		}, true},
-		{"its address is that of a denied pod, and the slice stays", []func(*lab, *cluster){
-			func(l *lab, c *cluster) {
-				l.Remove("pods", "a", "web-2")
-				c.gone = true
-				c.settle(address)
-			},
-			func(l *lab, c *cluster) {
-				l.pod("other", "n2", address, nil)
-				c.reused = true
-				c.settle(address)
-			},
-		}, false},
-		{"a denied pod is added", []func(*lab, *cluster){
-			func(l *lab, c *cluster) { l.pod("late", "n2", "10.1.1.7", nil); c.at["10.1.1.7"] = "late" },
-			func(l *lab, c *cluster) {
-				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("late", "10.1.1.7", isReady))
-			},
-		}, false},
-		{"an allowed pod is added", []func(*lab, *cluster){
-			func(l *lab, c *cluster) { l.web("late", "10.1.1.7", nil); c.at["10.1.1.7"] = "web" },
-			func(l *lab, c *cluster) {
-				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("late", "10.1.1.7", isReady))
-			},
-		}, true},
-	} {
+	for _, tt := range disagreements() {
 		for _, order := range permutations(len(tt.events)) {
 			t.Run(fmt.Sprint(tt.what, order), func(t *testing.T) {
 				l := newLab(t, nil)
 				l.policy("p", onlyTo("db", "web"))
 				l.pod("db", "n1", "10.1.0.5", nil)
 				l.web("web-1", "10.1.1.5", nil)
-				l.web("web-2", address, nil)
+				l.web("web-2", reused, nil)
 				l.service(nil)
-				c := &cluster{at: map[string]string{"10.1.1.5": "web", address: "web"}}
-				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("web-2", address, isReady))
+				c := &cluster{at: map[string]string{"10.1.1.5": "web", reused: "web"}}
+				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("web-2", reused, isReady))
 				l.run()
 				l.admit(attachment("db", "eth0 default 10.1.0.5"))
 				l.eventually("the Service is permitted at first", l.to("10.96.0.1"))
@@ -222,6 +178,59 @@ func TestServiceIsDecidedAlikeInEachOrderOfWatchEvents(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// reused is the address of web-2.
+const reused = "10.1.1.6"
+
+// disagreement has changes that different watches show.
+type disagreement struct {
+	what   string
+	events []func(*lab, *cluster)
+	want   bool // after all of them
+}
+
+func disagreements() []disagreement {
+	return []disagreement{
+		{"a pod is deleted", []func(*lab, *cluster){
+			func(l *lab, c *cluster) { l.Remove("pods", "a", "web-2"); delete(c.at, reused); c.gone = true },
+			func(l *lab, c *cluster) { c.set(l, endpoint("web-1", "10.1.1.5", isReady)) },
+		}, true},
+		{"a pod ends, its object stays", []func(*lab, *cluster){
+			func(l *lab, c *cluster) {
+				l.web("web-2", reused, func(o *corev1.Pod) { o.Status.Phase = corev1.PodFailed })
+				delete(c.at, reused)
+				c.gone = true
+			},
+			func(l *lab, c *cluster) {
+				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("web-2", reused, isLeaving))
+			},
+		}, true},
+		{"its reused is that of a denied pod, and the slice stays", []func(*lab, *cluster){
+			func(l *lab, c *cluster) {
+				l.Remove("pods", "a", "web-2")
+				c.gone = true
+				c.settle(reused)
+			},
+			func(l *lab, c *cluster) {
+				l.pod("other", "n2", reused, nil)
+				c.reused = true
+				c.settle(reused)
+			},
+		}, false},
+		{"a denied pod is added", []func(*lab, *cluster){
+			func(l *lab, c *cluster) { l.pod("late", "n2", "10.1.1.7", nil); c.at["10.1.1.7"] = "late" },
+			func(l *lab, c *cluster) {
+				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("late", "10.1.1.7", isReady))
+			},
+		}, false},
+		{"an allowed pod is added", []func(*lab, *cluster){
+			func(l *lab, c *cluster) { l.web("late", "10.1.1.7", nil); c.at["10.1.1.7"] = "web" },
+			func(l *lab, c *cluster) {
+				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("late", "10.1.1.7", isReady))
+			},
+		}, true},
 	}
 }
 
