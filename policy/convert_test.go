@@ -62,3 +62,37 @@ func TestRulesOfAnUnknownSubject(t *testing.T) {
 	e.SetPolicy(networkPolicy(t, "a/p", denyAll))
 	check("with a policy that isolates the pod", Deny)
 }
+
+// The definitions of AdminNetworkPolicies refuse these.
+func TestEmptyListsOfAnAdminNetworkPolicyFailClosed(t *testing.T) {
+	anywhere := []adminv1.AdminNetworkPolicyEgressPeer{{Networks: []adminv1.CIDR{"0.0.0.0/0"}}}
+	for name, tt := range map[string]struct {
+		rule adminv1.AdminNetworkPolicyEgressRule
+		want Action
+	}{
+		"deny without peers":   {adminv1.AdminNetworkPolicyEgressRule{Action: "Deny"}, Deny},
+		"pass without peers":   {adminv1.AdminNetworkPolicyEgressRule{Action: "Pass"}, Deny},
+		"allow without peers":  {adminv1.AdminNetworkPolicyEgressRule{Action: "Allow"}, Deny},
+		"allow without a port": {adminv1.AdminNetworkPolicyEgressRule{Action: "Allow", To: anywhere, Ports: &[]adminv1.AdminNetworkPolicyPort{}}, Deny},
+		"allow all ports":      {adminv1.AdminNetworkPolicyEgressRule{Action: "Allow", To: anywhere}, Allow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &adminv1.AdminNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+			o.Spec.Subject.Namespaces = &metav1.LabelSelector{}
+			o.Spec.Egress = []adminv1.AdminNetworkPolicyEgressRule{tt.rule}
+			p, err := OfAdminNetworkPolicy(o)
+			if (err == nil) != (tt.want == Allow) {
+				t.Errorf("invalid: %v", err)
+			}
+			e := NewEngine(Config{})
+			e.SetPod(podAt("a/p", true, "10.0.0.1"))
+			e.SetPolicy(p)
+			if tt.rule.Action == "Allow" { // otherwise all is permitted
+				e.SetPolicy(networkPolicy(t, "a/p", denyAll))
+			}
+			if got := decided(e, Egress, "192.0.2.1"); got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+		})
+	}
+}
