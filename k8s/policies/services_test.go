@@ -73,11 +73,12 @@ const (
 	isServing state = "serving and terminating"
 	isLeaving state = "terminating"
 	isNotYet  state = "not ready"
+	isStarted state = "serving, but not ready"
 )
 
 // endpoint is one of the pod "uid-NAME".
 func endpoint(name, ip string, s state) discoveryv1.Endpoint {
-	ready, serving, terminating := s == isReady, s == isReady || s == isServing, s == isServing || s == isLeaving
+	ready, serving, terminating := s == isReady, s == isReady || s == isServing || s == isStarted, s == isServing || s == isLeaving
 	return discoveryv1.Endpoint{
 		Addresses: []string{ip}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "a", Name: name, UID: types.UID("uid-" + name)},
 		Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating},
@@ -108,6 +109,7 @@ func TestEndpointsThatKubeProxyDoesNotUseDoNotDecide(t *testing.T) {
 		{"the denied one is not ready", nil, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isNotYet)}, true},
 		{"none is ready", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isServing)}, false},
 		{"none is ready, the denied one does not serve", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isLeaving)}, true},
+		{"none is ready, the denied one does not terminate", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isStarted)}, true},
 		{"none is usable", nil, []discoveryv1.Endpoint{ep(allowed, isLeaving), ep(allowed, isNotYet)}, false},
 		{"nodes choose their own", local, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isServing)}, false},
 		{"nodes choose their own from outside", localOutside, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isServing)}, false},
@@ -362,6 +364,15 @@ func TestAddressOfAPodThatIsGoneCountsWhileAnotherPodHasIt(t *testing.T) {
 		l.Remove("pods", "a", "other")
 		l.eventually("permitted when no pod has it", l.to("10.96.0.1"))
 	}
+}
+
+// As long as the EndpointSlice has a ready endpoint, kube-proxy does not use those that end, also if the pod of the ready one is gone.
+func TestEndpointThatEndsIsNotUsedBesideAReadyOneThatIsGone(t *testing.T) {
+	l := gone(t)
+	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isServing), endpoint("web-2", "10.1.1.6", isReady))
+	l.eventually("the rules about the cluster IP itself decide", not(l.to("10.96.0.1")))
+	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isServing))
+	l.eventually("permitted when only the one that ends is left", l.to("10.96.0.1"))
 }
 
 // kube-proxy sends connections to whatever address an EndpointSlice has.
