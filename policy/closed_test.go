@@ -161,6 +161,9 @@ var damages = []damage{
 			return false
 		}
 		*rules[d.IntN(len(rules))].action = pick(d, "allow", "", "Log")
+		if o.baseline != nil && d.chance(30) {
+			*rules[d.IntN(len(rules))].action = "Pass" // only AdminNetworkPolicies have it
+		}
 		return true
 	}},
 	{"peer", damageOnePeer},

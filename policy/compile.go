@@ -469,6 +469,9 @@ func addressesOf(policy *policyState, p *podState, i *Interface, clients ClientM
 			continue
 		}
 		all = append(all, clients.sourcesOf(x)...)
+		if policy.Namespace == p.Namespace {
+			all = append(all, singles(x.Claimed)...)
+		}
 	}
 	return all
 }

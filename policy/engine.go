@@ -247,7 +247,8 @@ func equalPods(a, b *Pod) bool {
 // equalEnds reports whether peers reach both pods alike.
 func equalEnds(a, b *Pod) bool {
 	return slices.Equal(a.Ports, b.Ports) && slices.EqualFunc(a.Interfaces, b.Interfaces, func(x, y Interface) bool {
-		return x.Name == y.Name && x.Main == y.Main && slices.Equal(x.Networks, y.Networks) && slices.Equal(x.Addresses, y.Addresses)
+		return x.Name == y.Name && x.Main == y.Main && slices.Equal(x.Networks, y.Networks) && slices.Equal(x.Addresses, y.Addresses) &&
+			slices.Equal(x.Claimed, y.Claimed)
 	})
 }
 

@@ -34,6 +34,8 @@ type Interface struct {
 	// the name of the network in Weft.
 	Networks  []string
 	Addresses []netip.Addr
+	// Claimed are addresses that the pod's owner chose. They are peers for policies of the pod's own namespace only.
+	Claimed []netip.Addr
 }
 
 // isOnDefault reports whether the node, and so the clients of Services, reach the interface.

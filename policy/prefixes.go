@@ -13,6 +13,14 @@ func isEverywhere(prefixes []netip.Prefix) bool { return slices.Equal(prefixes, 
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
+func singles(list []netip.Addr) []netip.Prefix {
+	var prefixes []netip.Prefix
+	for _, a := range list {
+		prefixes = append(prefixes, single(a))
+	}
+	return prefixes
+}
+
 // subtract returns the prefixes of what is in p and in none of the others.
 func subtract(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
 	rest := []netip.Prefix{p}

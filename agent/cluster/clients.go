@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/weftnet/weft/k8s/policies"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/policy"
 )
@@ -49,6 +50,21 @@ func (f *Follower) clientRanges(self pod.Node, nodes []pod.Node, now *followed) 
 	now.clients = is
 	f.Enforced.SetClients(is.now, why)
 	return is.now.Ranges().Prefixes()
+}
+
+// tellNetworks tells the policies which addresses pods of all nodes can have. It is called before clientRanges: rules wait for that.
+func (f *Follower) tellNetworks(self pod.Node, nodes []pod.Node, now *followed) {
+	if f.Enforced == nil {
+		return
+	}
+	known := policies.Networks{Blocks: make(map[string][]pod.NodePart), CIDRs: make(map[string]bool)}
+	for _, n := range append([]pod.Node{self}, nodes...) {
+		known.Blocks[n.Name] = n.Parts
+	}
+	for _, n := range slices.Concat(now.view.Networks, f.Networks.Configured()) {
+		known.CIDRs[n.Name] = len(n.CIDRs) > 0
+	}
+	f.Enforced.SetNetworks(known)
 }
 
 // resolve makes the map. A node with addresses or blocks that would make the client addresses of others ambiguous is left out, alone: what its

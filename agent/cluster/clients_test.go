@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/k8s/client"
@@ -63,6 +66,35 @@ func TestClientRangesAreUsedWhileTheirAddressesAreUnambiguous(t *testing.T) {
 	f.Enforced = nil
 	if got := f.clientRanges(self, nil, &now); got != nil {
 		t.Errorf("without policies: %v", got)
+	}
+}
+
+func TestConditionNamesInvalidPartsOfPolicies(t *testing.T) {
+	server := k8stest.New(t)
+	server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{
+			{}, {From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/33"}}}},
+		}},
+	})
+	c, err := client.New(server.Connection())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Enforcer{
+		Policies: policies.New(policies.Config{Node: "n1", Client: c}), Attachments: func() []pod.Attachment { return nil },
+		Health: health.New("", slog.New(slog.DiscardHandler)),
+	}
+	e.Health.Advise(health.Policies)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = e.Policies.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	e.Policies.SetClients(policy.ClientMap{}, nil)
+	k8stest.Eventually(t, "the policies are known", e.Policies.Synced)
+	e.report()
+	const want = `1 policies have invalid parts, which deny connections: NetworkPolicy shop/db: ingress[1]: ipBlock: "10.0.0.0/33" is not a CIDR`
+	if got := e.Health.Failure(health.Policies); got != want {
+		t.Errorf("the condition is %q, want %q", got, want)
 	}
 }
 

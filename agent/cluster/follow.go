@@ -213,6 +213,7 @@ func (f *Follower) followNodes(ctx context.Context, now *followed) {
 	mesh := f.Cluster.Mesh()
 	f.showRejections(mesh.Rejected, now)
 	f.keepNames(mesh.Nodes)
+	f.tellNetworks(self, mesh.Nodes, now)
 	self.ClientRanges = f.clientRanges(self, mesh.Nodes, now)
 	next := &pod.SetNodes{Self: self, Nodes: now.clients.partners(mesh.Nodes), From: "cluster"}
 	if was := now.nodes; was != nil && reflect.DeepEqual(was.Self, next.Self) && reflect.DeepEqual(was.Nodes, next.Nodes) {

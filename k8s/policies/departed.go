@@ -18,26 +18,22 @@ type departed struct {
 // departedLimit is the number of pods that are kept although no EndpointSlice refers to them: it may be shown later. They take about 2 MB.
 const departedLimit = 8192
 
-// add adds a pod. It returns false if that is known.
-func (d *departed) add(uid types.UID, addresses []netip.Addr) bool {
+func (d *departed) add(uid types.UID, addresses []netip.Addr) {
 	if d.addresses == nil {
 		d.addresses = make(map[types.UID][]netip.Addr)
 		d.at = make(map[netip.Addr]map[types.UID]struct{})
 		d.limit = departedLimit
 	}
-	isNew := false
 	for _, a := range addresses {
 		if slices.Contains(d.addresses[uid], a) {
 			continue
 		}
-		isNew = true
 		d.addresses[uid] = append(d.addresses[uid], a)
 		if d.at[a] == nil {
 			d.at[a] = make(map[types.UID]struct{})
 		}
 		d.at[a][uid] = struct{}{}
 	}
-	return isNew
 }
 
 // left reports whether a pod had an address and is gone.

@@ -200,10 +200,11 @@ func (p *Policies) refreshPod(o *corev1.Pod) {
 		p.noteAddresses(o)
 		return
 	}
-	if o.Spec.HostNetwork || !p.departed.add(o.UID, podAddresses(o)) {
-		return
+	if o.Spec.HostNetwork {
+		return // its addresses are those of the node, which has them without the pod
 	}
-	p.refreshServicesOf(o.UID)
+	p.departed.add(o.UID, podAddresses(o))
+	p.noteAddresses(o) // it may have been the pod at the address of one that was gone before
 	p.departed.sweep(func(uid types.UID) bool { return len(p.slices.ByIndex(byPod, string(uid))) > 0 })
 }
 

@@ -68,6 +68,22 @@ func TestSuccessorDoesNotGetTheRulesOfItsPredecessor(t *testing.T) {
 	}
 }
 
+// What was read of a pod at its ADD is forgotten with its last attachment.
+func TestLabelsOfAPodThatIsGoneAreForgotten(t *testing.T) {
+	l := newLab(t, nil).run()
+	l.stopWatches()
+	l.pod("db", "n1", "10.1.0.5", nil)
+	a := attachment("db", "eth0 default 10.1.0.5")
+	l.Learn(t.Context(), a.Pod)
+	if l.admit(a); !l.from("db", "eth0", "10.1.1.9")() {
+		t.Fatal("the pod is closed although the API server has its labels")
+	}
+	l.Dismiss(a)
+	if l.admit(a); l.from("db", "eth0", "10.1.1.9")() {
+		t.Error("the labels are still known")
+	}
+}
+
 func TestSuccessorIsClosedWithoutItsLabels(t *testing.T) {
 	l := newLab(t, nil)
 	l.pod("set-0", "n1", "10.1.0.5", nil)
@@ -88,22 +104,22 @@ func TestSuccessorIsClosedWithoutItsLabels(t *testing.T) {
 // All attachments of a pod get its rules: with Multus each network is one.
 func TestEachAttachmentOfAPodGetsItsRules(t *testing.T) {
 	l := newLab(t, nil)
-	l.policy("p", onlyFrom("db", "web"))
+	l.peersOn("blue", "web")
 	l.pod("db", "n1", "10.1.0.5", nil)
 	l.run()
-	first := attachment("db", "net1 red 10.6.0.5")
-	first.Key.IfName = "net1"
-	if rules := l.admit(first); rules["net1"][policy.Ingress] != nil {
+	first := attachment("db", "eth0 default 10.1.0.5")
+	if rules := l.admit(first); rules["eth0"][policy.Ingress] != nil {
 		t.Errorf("an interface without policies has rules: %v", rules)
 	}
-	second := attachment("db", "eth0 default 10.1.0.5")
+	second := attachment("db", "net2 blue 10.7.0.5") // the API server does not know this interface
+	second.Key.IfName = "net2"
 	second.Created = time.Unix(2, 0)
 	rules := l.admit(second)
-	if rules["eth0"][policy.Ingress] == nil {
+	if rules["net2"][policy.Ingress] == nil {
 		t.Error("the second attachment has no rules")
 	}
 	l.Dismiss(first)
-	if l.permits("db", "eth0", policy.Ingress, "10.1.1.9", 80) {
+	if l.permits("db", "net2", policy.Ingress, "10.1.1.9", 80) {
 		t.Error("the pod is open without the first attachment")
 	}
 }

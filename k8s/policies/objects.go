@@ -1,7 +1,6 @@
 package policies
 
 import (
-	"encoding/json"
 	"errors"
 	"maps"
 	"net/netip"
@@ -229,92 +228,25 @@ func (p *Policies) refresh(id policy.ID) {
 			p.pending[id] = true // closed from now on
 		}
 		p.engine.DeletePod(id)
+		p.resolve(p.claims.set(id, nil))
 		return
 	}
 	if _, was := p.engine.ListsOf(id); !was && p.attached[id] != nil {
 		p.untold[id] = true // not closed any more
 	}
-	p.engine.SetPod(podOf(o, attachments))
+	others := p.claims.set(id, p.claimsOf(o, attachments))
+	p.engine.SetPod(p.podOf(o, attachments))
+	p.resolve(others)
 }
 
-// mainInterface is how container runtimes of kubelet name the main interface.
-const mainInterface = "eth0"
-
-// podOf converts a pod. Of a pod of this node, Weft knows its own interfaces before the API server does.
-func podOf(o *corev1.Pod, attachments []*pod.Attachment) policy.Pod {
-	p := policy.Pod{ID: policy.ID{Namespace: o.Namespace, Name: o.Name}, Labels: o.Labels, Local: len(attachments) > 0}
-	for _, list := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
-		for i := range list {
-			for _, port := range list[i].Ports {
-				protocol, err := policy.ParseProtocol(string(port.Protocol))
-				if err == nil && port.ContainerPort > 0 && port.ContainerPort <= 65535 {
-					p.Ports = append(p.Ports, policy.NamedPort{Name: port.Name, Protocol: protocol, Port: uint16(port.ContainerPort)})
-				}
-			}
+// resolve gives pods to the engine whose claims count, or do not count any more, because another pod has changed.
+func (p *Policies) resolve(others []policy.ID) {
+	for _, id := range others {
+		attachments := p.newestOf(id)
+		if o, known := p.shown(id, p.uidOf(id, attachments)); known && !hasEnded(o) && !o.Spec.HostNetwork {
+			p.engine.SetPod(p.podOf(o, attachments))
 		}
 	}
-	interfaces := make(map[string]policy.Interface)
-	for _, i := range announced(o) {
-		interfaces[i.Name] = i
-	}
-	for _, a := range attachments {
-		for _, i := range a.Interfaces {
-			if i.Type != pod.TypeIPAM {
-				interfaces[i.Name] = interfaceOf(a, i)
-			}
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(interfaces)) {
-		p.Interfaces = append(p.Interfaces, interfaces[name])
-	}
-	return p
-}
-
-// announced lists the interfaces of a pod that the API server knows: the main one by its status, the others by its annotation
-// network-status.
-func announced(o *corev1.Pod) []policy.Interface {
-	main := policy.Interface{Name: mainInterface, Main: true, Networks: []string{policy.DefaultNetwork}}
-	main.Addresses = podAddresses(o)
-	list := []policy.Interface{main}
-	var others []struct {
-		Name      string       `json:"name"`
-		Interface string       `json:"interface"`
-		IPs       []netip.Addr `json:"ips"`
-		Default   bool         `json:"default"`
-	}
-	if json.Unmarshal([]byte(o.Annotations[networkstatus.Annotation]), &others) != nil {
-		return list
-	}
-	for _, s := range others {
-		if s.Default || s.Interface == "" || s.Interface == mainInterface || s.Name == "" {
-			continue
-		}
-		i := policy.Interface{Name: s.Interface, Networks: []string{s.Name}}
-		for _, a := range s.IPs {
-			i.Addresses = append(i.Addresses, a.Unmap())
-		}
-		list = append(list, i)
-	}
-	return list
-}
-
-// interfaceOf converts an interface of Weft.
-func interfaceOf(a *pod.Attachment, i pod.Interface) policy.Interface {
-	out := policy.Interface{
-		Name: i.Name, Main: i.Network == "" && i.Name == a.Key.IfName && (a.Mode == "" || a.Mode == pod.ModePrimary) && i.Name == mainInterface,
-	}
-	if i.Definition != "" {
-		out.Networks = append(out.Networks, i.Definition)
-	}
-	network := i.Network
-	if network == "" {
-		network = policy.DefaultNetwork
-	}
-	out.Networks = append(out.Networks, network)
-	for _, p := range i.Addresses {
-		out.Addresses = append(out.Addresses, p.Addr())
-	}
-	return out
 }
 
 // Invalid lists what is invalid about policies, one line for each policy. The invalid parts deny connections.

@@ -65,6 +65,8 @@ type Policies struct {
 	withoutClients []string // why endpoints of Services do not see the clients of a family
 
 	departed departed
+	networks Networks
+	claims   claims
 
 	shownNamespaces map[string]bool
 	deniedNow       []policy.Denied

@@ -292,6 +292,7 @@ func TestMultiNetworkPolicySelectsInterfacesByNetwork(t *testing.T) {
 		o.Annotations = map[string]string{"k8s.v1.cni.cncf.io/network-status": `[{"name":"weft","interface":"eth0","ips":["10.1.1.5"],"default":true},
 			{"name":"red","interface":"r1","ips":["10.9.0.5"]},{"name":"a/nad","interface":"n1","ips":["10.8.0.5"]}]`}
 	})
+	l.SetNetworks(networksOf("n2", map[string]string{"red": "10.9.0.0/24", "net": "10.8.0.0/24"}))
 	l.run()
 	a := attachment("db", "eth0 default 10.1.0.5", "r1 red 10.9.0.4", "x1 blue 10.7.0.4", "m1 net 10.8.0.4")
 	a.Interfaces[3].Definition = "a/nad"

@@ -73,11 +73,12 @@ const (
 	isServing state = "serving and terminating"
 	isLeaving state = "terminating"
 	isNotYet  state = "not ready"
+	isStarted state = "serving, but not ready"
 )
 
 // endpoint is one of the pod "uid-NAME".
 func endpoint(name, ip string, s state) discoveryv1.Endpoint {
-	ready, serving, terminating := s == isReady, s == isReady || s == isServing, s == isServing || s == isLeaving
+	ready, serving, terminating := s == isReady, s == isReady || s == isServing || s == isStarted, s == isServing || s == isLeaving
 	return discoveryv1.Endpoint{
 		Addresses: []string{ip}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "a", Name: name, UID: types.UID("uid-" + name)},
 		Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating},
@@ -108,6 +109,7 @@ func TestEndpointsThatKubeProxyDoesNotUseDoNotDecide(t *testing.T) {
 		{"the denied one is not ready", nil, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isNotYet)}, true},
 		{"none is ready", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isServing)}, false},
 		{"none is ready, the denied one does not serve", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isLeaving)}, true},
+		{"none is ready, the denied one does not terminate", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isStarted)}, true},
 		{"none is usable", nil, []discoveryv1.Endpoint{ep(allowed, isLeaving), ep(allowed, isNotYet)}, false},
 		{"nodes choose their own", local, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isServing)}, false},
 		{"nodes choose their own from outside", localOutside, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isServing)}, false},
@@ -151,61 +153,17 @@ func TestServiceIsDeniedIfAnEndpointIsAtADeniedPort(t *testing.T) {
 // The order of events of different watches is not known. In each order the decision after each event is that of the rule in endpoints.go, and
 // after all events it is the same.
 func TestServiceIsDecidedAlikeInEachOrderOfWatchEvents(t *testing.T) {
-	const address = "10.1.1.6"
-	for _, tt := range []struct {
-		what   string
-		events []func(*lab, *cluster)
-		want   bool
-	}{
-		{"a pod is deleted", []func(*lab, *cluster){
-			func(l *lab, c *cluster) { l.Remove("pods", "a", "web-2"); delete(c.at, address); c.gone = true },
-			func(l *lab, c *cluster) { c.set(l, endpoint("web-1", "10.1.1.5", isReady)) },
-		}, true},
-		{"a pod ends, its object stays", []func(*lab, *cluster){
-			func(l *lab, c *cluster) {
-				l.web("web-2", address, func(o *corev1.Pod) { o.Status.Phase = corev1.PodFailed })
-				delete(c.at, address)
-				c.gone = true
-			},
-			func(l *lab, c *cluster) {
-				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("web-2", address, isLeaving))
-			},
-		}, true},
-		{"its address is that of a denied pod, and the slice stays", []func(*lab, *cluster){
-			func(l *lab, c *cluster) {
-				l.Remove("pods", "a", "web-2")
-				c.gone = true
-				c.settle(address)
-			},
-			func(l *lab, c *cluster) {
-				l.pod("other", "n2", address, nil)
-				c.reused = true
-				c.settle(address)
-			},
-		}, false},
-		{"a denied pod is added", []func(*lab, *cluster){
-			func(l *lab, c *cluster) { l.pod("late", "n2", "10.1.1.7", nil); c.at["10.1.1.7"] = "late" },
-			func(l *lab, c *cluster) {
-				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("late", "10.1.1.7", isReady))
-			},
-		}, false},
-		{"an allowed pod is added", []func(*lab, *cluster){
-			func(l *lab, c *cluster) { l.web("late", "10.1.1.7", nil); c.at["10.1.1.7"] = "web" },
-			func(l *lab, c *cluster) {
-				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("late", "10.1.1.7", isReady))
-			},
-		}, true},
-	} {
+	for _, tt := range disagreements() {
 		for _, order := range permutations(len(tt.events)) {
 			t.Run(fmt.Sprint(tt.what, order), func(t *testing.T) {
 				l := newLab(t, nil)
 				l.policy("p", onlyTo("db", "web"))
 				l.pod("db", "n1", "10.1.0.5", nil)
 				l.web("web-1", "10.1.1.5", nil)
-				l.web("web-2", address, nil)
+				l.web("web-2", reused, nil)
 				l.service(nil)
-				c := &cluster{at: map[string]string{"10.1.1.5": "web", address: "web"}}
-				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("web-2", address, isReady))
+				c := &cluster{at: map[string]string{"10.1.1.5": "web", reused: "web"}}
+				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("web-2", reused, isReady))
 				l.run()
 				l.admit(attachment("db", "eth0 default 10.1.0.5"))
 				l.eventually("the Service is permitted at first", l.to("10.96.0.1"))
@@ -222,6 +180,59 @@ func TestServiceIsDecidedAlikeInEachOrderOfWatchEvents(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// reused is the address of web-2.
+const reused = "10.1.1.6"
+
+// disagreement has changes that different watches show.
+type disagreement struct {
+	what   string
+	events []func(*lab, *cluster)
+	want   bool // after all of them
+}
+
+func disagreements() []disagreement {
+	return []disagreement{
+		{"a pod is deleted", []func(*lab, *cluster){
+			func(l *lab, c *cluster) { l.Remove("pods", "a", "web-2"); delete(c.at, reused); c.gone = true },
+			func(l *lab, c *cluster) { c.set(l, endpoint("web-1", "10.1.1.5", isReady)) },
+		}, true},
+		{"a pod ends, its object stays", []func(*lab, *cluster){
+			func(l *lab, c *cluster) {
+				l.web("web-2", reused, func(o *corev1.Pod) { o.Status.Phase = corev1.PodFailed })
+				delete(c.at, reused)
+				c.gone = true
+			},
+			func(l *lab, c *cluster) {
+				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("web-2", reused, isLeaving))
+			},
+		}, true},
+		{"its reused is that of a denied pod, and the slice stays", []func(*lab, *cluster){
+			func(l *lab, c *cluster) {
+				l.Remove("pods", "a", "web-2")
+				c.gone = true
+				c.settle(reused)
+			},
+			func(l *lab, c *cluster) {
+				l.pod("other", "n2", reused, nil)
+				c.reused = true
+				c.settle(reused)
+			},
+		}, false},
+		{"a denied pod is added", []func(*lab, *cluster){
+			func(l *lab, c *cluster) { l.pod("late", "n2", "10.1.1.7", nil); c.at["10.1.1.7"] = "late" },
+			func(l *lab, c *cluster) {
+				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("late", "10.1.1.7", isReady))
+			},
+		}, false},
+		{"an allowed pod is added", []func(*lab, *cluster){
+			func(l *lab, c *cluster) { l.web("late", "10.1.1.7", nil); c.at["10.1.1.7"] = "web" },
+			func(l *lab, c *cluster) {
+				c.set(l, endpoint("web-1", "10.1.1.5", isReady), endpoint("late", "10.1.1.7", isReady))
+			},
+		}, true},
 	}
 }
 
@@ -326,4 +337,73 @@ func TestExternalIPsCountOnlyIfTheyAreTrusted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// gone returns a lab whose Service had the pods web-1 and web-2, of which the second was deleted. Its EndpointSlice has not changed.
+func gone(t *testing.T) *lab {
+	l := newLab(t, nil)
+	l.policy("p", onlyTo("db", "web"))
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.web("web-1", "10.1.1.5", nil)
+	l.web("web-2", "10.1.1.6", nil)
+	l.service(nil)
+	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isReady), endpoint("web-2", "10.1.1.6", isReady))
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	l.Remove("pods", "a", "web-2")
+	l.eventually("the address of the pod is denied", not(l.to("10.1.1.6")))
+	l.eventually("the Service is permitted without the pod", l.to("10.96.0.1"))
+	return l
+}
+
+func TestAddressOfAPodThatIsGoneCountsWhileAnotherPodHasIt(t *testing.T) {
+	l := gone(t)
+	for range 2 {
+		l.pod("other", "n2", "10.1.1.6", nil)
+		l.eventually("denied while another pod has the address", not(l.to("10.96.0.1")))
+		l.Remove("pods", "a", "other")
+		l.eventually("permitted when no pod has it", l.to("10.96.0.1"))
+	}
+}
+
+// As long as the EndpointSlice has a ready endpoint, kube-proxy does not use those that end, also if the pod of the ready one is gone.
+func TestEndpointThatEndsIsNotUsedBesideAReadyOneThatIsGone(t *testing.T) {
+	l := gone(t)
+	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isServing), endpoint("web-2", "10.1.1.6", isReady))
+	l.eventually("the rules about the cluster IP itself decide", not(l.to("10.96.0.1")))
+	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isServing))
+	l.eventually("permitted when only the one that ends is left", l.to("10.96.0.1"))
+}
+
+// kube-proxy sends connections to whatever address an EndpointSlice has.
+func TestAuthorOfAnEndpointSliceCannotHideAnEndpoint(t *testing.T) {
+	l := gone(t)
+	hidden := endpoint("web-2", "203.0.113.9", isReady) // never an address of this pod
+	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isReady), hidden)
+	l.eventually("denied with an address that is not the pod's", not(l.to("10.96.0.1")))
+	hidden.TargetRef.Kind = "Node"
+	hidden.Addresses[0] = "10.1.1.6"
+	l.slice("web-2", 8080, endpoint("web-1", "10.1.1.5", isReady))
+	l.slice("web-1", 8080, hidden)
+	l.eventually("denied with an endpoint that is not the pod", not(l.to("10.96.0.1")))
+}
+
+// A node has its addresses whether or not a pod with hostNetwork is there.
+func TestEndpointOfANodeCountsWithoutItsPod(t *testing.T) {
+	l := gone(t)
+	l.web("host", "192.0.2.7", func(o *corev1.Pod) { o.Spec.HostNetwork = true })
+	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isReady), endpoint("host", "192.0.2.7", isReady))
+	l.eventually("denied with an endpoint on a node", not(l.to("10.96.0.1")))
+	l.web("host", "192.0.2.7", func(o *corev1.Pod) {
+		o.Spec.HostNetwork = true
+		o.Status.Phase = corev1.PodFailed
+	})
+	l.Remove("pods", "a", "host")
+	l.web("late", "10.1.1.8", nil)
+	l.eventually("a later change is seen", l.to("10.1.1.8"))
+	if l.to("10.96.0.1")() {
+		t.Error("the endpoint on a node does not count without its pod")
+	}
+	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isReady))
+	l.eventually("permitted without the endpoint", l.to("10.96.0.1"))
 }

@@ -1,0 +1,207 @@
+package policies
+
+import (
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/weftnet/weft/k8s/networkstatus"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/policy"
+)
+
+// Of interfaces of other nodes' pods the agent knows the annotation network-status only. The pod's owner can write it, until the agent of its node
+// corrects it, so it is evidence for nothing by itself:
+//
+//   - It counts if kubelet has reported the addresses of the pod: then the pod has a sandbox on its node.
+//   - An address on a network with CIDRs counts if it is in a block that the node of the pod has for the network, and no other pod has it.
+//   - Pods of other networks choose their addresses. These count for policies of the pod's own namespace.
+//   - A pod has at most announcedLimit of them.
+//
+// The interfaces of this node's pods are those that the agent made.
+
+// announcedLimit is the number of addresses in an annotation that are read.
+const announcedLimit = 64
+
+// Networks says which addresses pods of nodes can have. Its sources are the nodes' agents and the administrator.
+type Networks struct {
+	Blocks map[string][]pod.NodePart // of nodes, by name
+	CIDRs  map[string]bool           // by name of a network, whether it has CIDRs; default is not in it
+}
+
+// SetNetworks replaces what is known of the networks.
+func (p *Policies) SetNetworks(n Networks) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.networks
+	if reflect.DeepEqual(was, n) {
+		return
+	}
+	p.networks = n
+	isOther := !maps.Equal(was.CIDRs, n.CIDRs)
+	for _, o := range p.pods.All() {
+		node := o.Spec.NodeName
+		if _, has := o.Annotations[networkstatus.Annotation]; !has {
+			continue
+		}
+		if isOther || !reflect.DeepEqual(was.Blocks[node], n.Blocks[node]) {
+			p.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
+		}
+	}
+	if p.synced {
+		poke(p.dirty)
+	}
+}
+
+// hasBlock reports whether a node has an address for pods of a network. By the name of a NetworkAttachmentDefinition the network is not known:
+// it may be any.
+func (n *Networks) hasBlock(node, network string, a netip.Addr) bool {
+	for _, part := range n.Blocks[node] {
+		if part.Network != network && !isDefinition(network) {
+			continue
+		}
+		if slices.ContainsFunc(part.Blocks, func(b netip.Prefix) bool { return b.Contains(a) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// choosesAddresses reports whether pods of a network may choose their addresses.
+func (n *Networks) choosesAddresses(network string) bool {
+	has, isKnown := n.CIDRs[network]
+	return isDefinition(network) || isKnown && !has
+}
+
+// isDefinition reports whether a network is named by a NetworkAttachmentDefinition.
+func isDefinition(network string) bool { return strings.Contains(network, "/") }
+
+// claim is an address on a network that a pod has, or that its owner says it has.
+type claim struct {
+	network string
+	address netip.Addr
+}
+
+// claims are the claims of all pods.
+type claims struct {
+	of      map[policy.ID]map[claim]bool // true: by the owner of the pod
+	holders map[claim]map[policy.ID]bool
+}
+
+// set replaces the claims of a pod. It returns the other pods of which a claim may count, or may not count any more.
+func (c *claims) set(id policy.ID, now map[claim]bool) []policy.ID {
+	if c.of == nil {
+		c.of = make(map[policy.ID]map[claim]bool)
+		c.holders = make(map[claim]map[policy.ID]bool)
+	}
+	was := c.of[id]
+	if maps.Equal(was, now) {
+		return nil
+	}
+	others := make(map[policy.ID]struct{})
+	note := func(x claim) {
+		for other, byOwner := range c.holders[x] {
+			if byOwner && other != id {
+				others[other] = struct{}{}
+			}
+		}
+	}
+	for x := range was {
+		note(x)
+		if delete(c.holders[x], id); len(c.holders[x]) == 0 {
+			delete(c.holders, x)
+		}
+	}
+	for x, byOwner := range now {
+		note(x)
+		if c.holders[x] == nil {
+			c.holders[x] = make(map[policy.ID]bool)
+		}
+		c.holders[x][id] = byOwner
+	}
+	if c.of[id] = now; len(now) == 0 {
+		delete(c.of, id)
+	}
+	return slices.Collect(maps.Keys(others))
+}
+
+// claimsOf lists the addresses of a pod: as its kubelet and this agent know them, and as its owner says.
+func (p *Policies) claimsOf(o *corev1.Pod, attachments []*pod.Attachment) map[claim]bool {
+	all := make(map[claim]bool)
+	for _, i := range p.read(o) {
+		for _, a := range i.Addresses {
+			all[claim{i.Networks[0], a}] = true
+		}
+	}
+	for _, i := range append(ownInterfaces(attachments), statusOf(o)) {
+		for _, network := range i.Networks {
+			for _, a := range i.Addresses {
+				all[claim{network, a}] = false
+			}
+		}
+	}
+	return all
+}
+
+// announced lists the interfaces in a pod's annotation with the addresses that count.
+func (p *Policies) announced(o *corev1.Pod) []policy.Interface {
+	id := policy.ID{Namespace: o.Namespace, Name: o.Name}
+	var list []policy.Interface
+	for _, i := range p.read(o) {
+		network := i.Networks[0]
+		said := i.Addresses
+		i.Addresses = nil
+		for _, a := range said {
+			switch {
+			case p.networks.hasBlock(o.Spec.NodeName, network, a):
+				if len(p.claims.holders[claim{network, a}]) == 1 && p.claims.of[id][claim{network, a}] {
+					i.Addresses = append(i.Addresses, a)
+				}
+			case p.networks.choosesAddresses(network):
+				i.Claimed = append(i.Claimed, a)
+			}
+		}
+		list = append(list, i)
+	}
+	return list
+}
+
+// read reads a pod's annotation. Each interface has one network.
+func (p *Policies) read(o *corev1.Pod) []policy.Interface {
+	isOwn := o.Spec.NodeName == p.config.Node
+	if isOwn || o.Spec.NodeName == "" || len(o.Status.PodIPs) == 0 {
+		return nil
+	}
+	var said []struct {
+		Name      string   `json:"name"`
+		Interface string   `json:"interface"`
+		IPs       []string `json:"ips"`
+		Default   bool     `json:"default"`
+	}
+	if json.Unmarshal([]byte(o.Annotations[networkstatus.Annotation]), &said) != nil {
+		return nil
+	}
+	var list []policy.Interface
+	left := announcedLimit
+	for _, s := range said {
+		if s.Default || s.Interface == "" || s.Interface == mainInterface || s.Name == "" {
+			continue
+		}
+		i := policy.Interface{Name: s.Interface, Networks: []string{s.Name}}
+		for _, text := range s.IPs {
+			a, err := policy.ParseAddress(text)
+			if err != nil || left == 0 {
+				continue
+			}
+			left--
+			i.Addresses = append(i.Addresses, a)
+		}
+		list = append(list, i)
+	}
+	return list[:min(len(list), announcedLimit)]
+}
