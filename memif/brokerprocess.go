@@ -74,7 +74,7 @@ func (p *brokerProcess) end() {
 
 // brokerProcess is the state of the broker process.
 type brokerProcess struct {
-	channel   *net.UnixConn
+	channel   *packetSocket
 	null      int // replaces a descriptor that is neither memory nor an eventfd
 	listeners map[uint32]*acceptor
 	closing   sync.WaitGroup // of listeners
@@ -202,7 +202,7 @@ func (d *acceptor) accept(ctx context.Context) {
 	for d.rate.Wait(ctx) == nil && d.await() {
 		socket, err := d.socket.AcceptUnix()
 		if err == nil {
-			go d.serve(socket)
+			go d.serve(&packetSocket{UnixConn: socket})
 			continue
 		}
 		d.add(-1)
@@ -213,7 +213,7 @@ func (d *acceptor) accept(ctx context.Context) {
 }
 
 // serve makes a relay for a client and tells the Broker.
-func (d *acceptor) serve(socket *net.UnixConn) {
+func (d *acceptor) serve(socket *packetSocket) {
 	c := &relayed{process: d.process, number: d.process.nextClient(), socket: socket, acceptor: d, counted: true}
 	if d.splices {
 		(&splicedClient{relayed: c}).run()
@@ -271,8 +271,8 @@ func (d *acceptor) close() {
 type relayed struct {
 	process *brokerProcess
 	number  uint64
-	socket  *net.UnixConn
-	relay   *net.UnixConn
+	socket  *packetSocket
+	relay   *packetSocket
 
 	acceptor *acceptor // nil: it was accepted by an earlier process, and is not counted
 	counted  bool      // pending, or being closed
@@ -287,7 +287,7 @@ func (c *relayed) run() {
 	}()
 	c.fromBroker()
 	c.count(true)
-	_, _ = c.relay.Write(relayGone) // or the Broker would wait for another process
+	_ = c.relay.send(relayGone) // or the Broker would wait for another process
 	_ = c.relay.Close()
 	c.shutdown()
 	<-ended // a descriptor that does not close holds it up, and keeps the client counted
@@ -330,9 +330,9 @@ func (c *relayed) toBroker() {
 		m, fd, err := peer.receive()
 		switch {
 		case isMalformed(err):
-			_, err = c.relay.Write(relayMalformed)
+			err = c.relay.send(relayMalformed)
 		case err != nil:
-			_, _ = c.relay.Write(relayGone)
+			_ = c.relay.send(relayGone)
 			_ = c.relay.CloseWrite()
 			return
 		default:
@@ -345,7 +345,7 @@ func (c *relayed) toBroker() {
 }
 
 // pass hands a message over, with its descriptor if that is harmless.
-func (p *brokerProcess) pass(to *net.UnixConn, m *message, fd int) error {
+func (p *brokerProcess) pass(to *packetSocket, m *message, fd int) error {
 	peer := control{socket: to}
 	if fd < 0 {
 		return peer.send(m, -1)

@@ -91,7 +91,7 @@ func connect(ctx context.Context, c *ClientConfig) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	conn := newConn(&control{socket: socket.(*net.UnixConn)})
+	conn := newConn(&control{socket: &packetSocket{UnixConn: socket.(*net.UnixConn)}})
 	stop := context.AfterFunc(ctx, func() { _ = conn.control.socket.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	err = conn.greet(c)

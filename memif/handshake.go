@@ -192,8 +192,7 @@ func (h *handshake) connected() error {
 	if err := h.control.send(named(connectedMessage, h.attached.config.Name), -1); err != nil {
 		return err
 	}
-	h.control.established()
-	return nil
+	return h.control.established()
 }
 
 // refuse ends a failed handshake.

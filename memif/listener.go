@@ -187,7 +187,7 @@ func (l *Listener) accept() {
 		socket, err := l.socket.AcceptUnix()
 		switch {
 		case err == nil:
-			go l.serve(&control{socket: socket})
+			go l.serve(&control{socket: &packetSocket{UnixConn: socket}})
 			continue
 		case errors.Is(err, net.ErrClosed):
 			return

@@ -2,7 +2,6 @@ package memif
 
 import (
 	"crypto/subtle"
-	"net"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -10,7 +9,7 @@ import (
 
 // reached is the Broker's reply to noteDial.
 type reached struct {
-	server   *net.UnixConn // nil: it does not listen
+	server   *packetSocket // nil: it does not listen
 	from, to endpoint
 }
 
@@ -34,7 +33,7 @@ func (p *brokerProcess) reply(n note, fds []int) {
 }
 
 // dispose closes a socket to a server without blocking.
-func (p *brokerProcess) dispose(server *net.UnixConn) {
+func (p *brokerProcess) dispose(server *packetSocket) {
 	if server != nil {
 		go (&relayed{process: p, socket: server}).dispose()
 	}
@@ -86,7 +85,7 @@ func (c *relayed) settle() {
 }
 
 // unread reports whether the other end has not read all.
-func unread(socket *net.UnixConn) bool {
+func unread(socket *packetSocket) bool {
 	size := 0
 	if raw, err := socket.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { size, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
