@@ -370,6 +370,7 @@ func (b *Broker) handle(n note, fds []int) {
 	case n.kind == noteClient && len(fds) == 2 && b.clients[n.client] == nil:
 		b.handOver(n, fds[0], fds[1])
 	case n.kind == noteClosed && b.clients[n.client] != nil:
+		b.clients[n.client].endLocked()
 		_ = unix.Close(b.clients[n.client].socket)
 		delete(b.clients, n.client)
 	case n.kind == noteUnlistened && b.listeners[n.listener] != nil:

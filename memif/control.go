@@ -109,21 +109,34 @@ func (c *control) established() error {
 	return err
 }
 
-// rejoin waits for the relay of the next broker process; false: the connection was interrupted, or cannot be resumed.
+// rejoinPause is the time between two looks at a client whose socket no broker process reads.
+const rejoinPause = time.Second
+
+// rejoin waits for the relay of the next broker process; false: the connection was interrupted, cannot be resumed, or the client has hung up.
 func (c *control) rejoin() bool {
-	select {
-	case relay, open := <-c.client.relays:
-		if !open {
+	look := time.NewTicker(rejoinPause)
+	defer look.Stop()
+	for {
+		select {
+		case relay, open := <-c.client.relays:
+			return open && c.reconnect(relay)
+		case <-c.client.stop:
 			return false
+		case <-look.C:
+			if c.isHungUp() {
+				return false
+			}
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		_ = c.socket.Close()
-		c.socket = relay
-		return !c.interrupted
-	case <-c.client.stop:
-		return false
 	}
+}
+
+// reconnect continues with another relay; false: the connection was interrupted.
+func (c *control) reconnect(relay *packetSocket) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.socket.Close()
+	c.socket = relay
+	return !c.interrupted
 }
 
 // send passes one message, and a descriptor unless fd is negative.

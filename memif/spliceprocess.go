@@ -99,12 +99,11 @@ func (c *splicedClient) dial() reached {
 	p.mu.Lock()
 	p.dialing[c.number] = reply
 	p.mu.Unlock()
-	if sendNote(p.channel, note{kind: noteDial, listener: c.acceptor.number, client: c.number}) == nil {
-		select {
-		case d := <-reply:
-			return d
-		case <-c.acceptor.ended: // the Broker does not reply any more
-		}
+	p.tell(note{kind: noteDial, listener: c.acceptor.number, client: c.number})
+	select {
+	case d := <-reply:
+		return d
+	case <-c.acceptor.ended: // the Broker does not reply any more
 	}
 	p.mu.Lock()
 	_, waiting := p.dialing[c.number]
@@ -155,7 +154,7 @@ func (c *splicedClient) check(m *message, initiated bool) (reason string) {
 	case m.kind() == initMessage:
 		return c.translate(m)
 	case !initiated && m.kind() != disconnectMessage:
-		_ = sendNote(c.process.channel, note{kind: noteEarly, listener: c.acceptor.number})
+		c.process.tell(note{kind: noteEarly, listener: c.acceptor.number})
 		return "unexpected message before init"
 	}
 	return ""
@@ -212,7 +211,7 @@ func (d *acceptor) join(c *splicedClient) bool {
 func (d *acceptor) tell(c *splicedClient) {
 	if !c.spliced {
 		c.spliced = true
-		_ = sendNote(d.process.channel, note{kind: noteSpliced, listener: d.number})
+		d.process.tell(note{kind: noteSpliced, listener: d.number})
 	}
 }
 
@@ -222,7 +221,7 @@ func (d *acceptor) leave(c *splicedClient) {
 	delete(d.spliced, c)
 	d.mu.Unlock()
 	if c.spliced {
-		_ = sendNote(d.process.channel, note{kind: noteParted, listener: d.number})
+		d.process.tell(note{kind: noteParted, listener: d.number})
 	}
 }
 
