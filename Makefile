@@ -25,7 +25,7 @@ DIST        ?= dist
 comma       := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help go version build examples image chart release reproducible peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench attack fuzz mutants clean
+.PHONY: help go version build examples image chart release reproducible peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench attack soak fuzz mutants clean
 MAKEFLAGS   += --no-print-directory
 
 help: ## list the targets
