@@ -34,7 +34,7 @@ func soakOf(t *testing.T, kinds int) soak {
 	text := os.Getenv(killsVariable)
 	if text == "" {
 		const each = 2 // one of a young program
-		return soak{kills: each * kinds, youngest: 2 * time.Second, oldest: 3 * time.Second}
+		return soak{kills: each * kinds, youngest: 3 * time.Second, oldest: 4 * time.Second}
 	}
 	kills, err := strconv.Atoi(text)
 	if err != nil {
