@@ -25,7 +25,7 @@ DIST        ?= dist
 comma       := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help go version build examples image chart release reproducible peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench attack fuzz mutants clean
+.PHONY: help go version build examples image chart release reproducible peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench attack soak fuzz mutants clean
 MAKEFLAGS   += --no-print-directory
 
 help: ## list the targets
@@ -161,6 +161,9 @@ bench: build peers ## measure ADD and DEL, traffic between pods, memif in compar
 attack: build ## run hostile pods against a private node, and print the effects (FOR=10s ONLY=close,sparse; DEDICATED=1: a dedicated processor for the dataplane; AGAINST=COMMIT: an older version first; SIEGE=20000 SEED=1: random calls and kills)
 	@$(if $(AGAINST),src=$$(mktemp -d) && trap 'rm -rf "$$src"' EXIT && git archive $(AGAINST) | tar x -C "$$src" && cd "$$src" && CGO_ENABLED=0 $(GO) build -o "$(CURDIR)/bin/against/" ./cmd/...)
 	@$(GO) run ./test/attack $(if $(FOR),-for $(FOR)) $(if $(ONLY),-only $(ONLY)) $(if $(DEDICATED),-dedicated) $(if $(AGAINST),-against bin/against) $(if $(SIEGE),-siege $(SIEGE)) $(if $(SEED),-seed $(SEED))
+
+soak: modules peers ## kill programs with memifs at random ages up to a minute, and check that the next ones forward packets (KILLS=200)
+	@WEFT_MEMIF_KILLS=$(or $(KILLS),200) $(GO) test -count=1 -v -timeout 3h -parallel 8 -run '^TestSuccessorOfAKilled' ./test/memif ./memif
 
 # By default go test minimizes each new input for up to a minute, which blocks the search: 100 executions are enough.
 fuzz: go ## run each fuzz test for a limited time, and count the executions (FUZZTIME=10s FUZZPROCS=1 PACKAGES=./...)

@@ -48,7 +48,7 @@ func FuzzArgs(f *testing.F) {
 	f.Add("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_UID=0b1c", "eth0", "/run/netns/a")
 	f.Add("CommonArgs=1;=;;", "a b", "x")
 	f.Fuzz(func(t *testing.T, text, ifName, netns string) {
-		c := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{ContainerID: "c1", IfName: ifName, Netns: netns}, conf: defaults()}
+		c := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{ContainerID: "c1", IfName: ifName, Netns: netns}, conf: private.defaults()}
 		if c.validateEnvironment() == nil && (strings.ContainsAny(ifName, " \t\n%") || !strings.HasPrefix(netns, "/")) {
 			t.Errorf("accepted %q in %q", ifName, netns)
 		}

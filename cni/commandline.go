@@ -42,7 +42,8 @@ func (t terminal) run(version string, args []string) int {
 	flags.SetOutput(io.Discard)
 	showVersion := flags.Bool("version", false, "")
 	checkAgent := flags.Bool("check-agent", false, "")
-	socket := flags.String("socket", defaults().Socket, "")
+	settings, _ := readNode() // the defaults, if the file is invalid
+	socket := flags.String("socket", settings.Socket, "")
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -56,13 +55,11 @@ func (v *validAttachments) UnmarshalJSON(b []byte) error {
 
 // weftConf has Weft's keys. weft-ipam has them in the object ipam.
 type weftConf struct {
-	Socket      string   `json:"socket"`
+	nodeSettings // must be the node's
+
 	Mode        string   `json:"mode"`
 	Timeout     duration `json:"timeout"`     // of an ADD
 	DialTimeout duration `json:"dialTimeout"` // for an agent that does not listen, in an ADD
-	DeleteQueue string   `json:"deleteQueue"`
-	LogLevel    string   `json:"logLevel"`
-	LogFile     string   `json:"logFile"` // "" = no log
 
 	// For mode delegate. Without them the interface is like a pod's main interface.
 	Network       string          `json:"network"`       // a network of Weft
@@ -138,18 +135,18 @@ const (
 	maxSocketPath  = 107 // of the kernel
 )
 
-func defaults() *conf {
+// defaults returns the values of missing keys.
+func (n node) defaults() *conf {
 	return &conf{weftConf: weftConf{
-		Socket:      "/run/weft/agent.sock",
-		Mode:        "primary",
-		Timeout:     duration(60 * time.Second),
-		DialTimeout: duration(2 * time.Second),
-		DeleteQueue: "/var/lib/weft/delete-queue",
-		LogLevel:    "info",
+		nodeSettings: n.nodeSettings,
+		Mode:         "primary",
+		Timeout:      duration(60 * time.Second),
+		DialTimeout:  duration(2 * time.Second),
 	}}
 }
 
-func parseConf(stdin []byte, r role) (*conf, error) {
+// parse parses a network configuration.
+func (n node) parse(stdin []byte, r role) (*conf, error) {
 	if err := scan(stdin); err != nil {
 		return nil, errorf(types.ErrInvalidNetworkConfig, "network configuration: %v", err)
 	}
@@ -160,11 +157,14 @@ func parseConf(stdin []byte, r role) (*conf, error) {
 	if err := rejectUnknownKeys(ours, r); err != nil {
 		return nil, err
 	}
-	c := defaults()
+	c := n.defaults()
 	if err := c.decode(stdin, ours); err != nil {
 		return nil, errorf(types.ErrDecodingFailure, "network configuration: %v", err)
 	}
-	err = c.validate()
+	err = n.admits(c.nodeSettings) // first: validation looks at the files
+	if err == nil {
+		err = c.validate()
+	}
 	if err == nil {
 		err = c.validateIPAMType(r)
 	}
@@ -177,9 +177,9 @@ func parseConf(stdin []byte, r role) (*conf, error) {
 	return c, nil
 }
 
-// parseConfForDel skips invalid keys, and uses defaults for them.
-func parseConfForDel(stdin []byte, r role) *conf {
-	c := defaults()
+// parseForDel skips invalid keys, and uses defaults for them.
+func (n node) parseForDel(stdin []byte, r role) *conf {
+	c := n.defaults()
 	c.CNIVersion = oldest
 	for member := range members(stdin) {
 		trial := c.specConf
@@ -191,16 +191,16 @@ func parseConfForDel(stdin []byte, r role) *conf {
 	if err != nil {
 		return c
 	}
-	c.applyValid(slices.Collect(members(ours)))
+	c.applyValid(slices.Collect(members(ours)), n)
 	return c
 }
 
 // applyValid applies Weft's valid members. It iterates, because some are valid only together with others.
-func (c *conf) applyValid(left [][]byte) {
+func (c *conf) applyValid(left [][]byte, n node) {
 	for {
 		rest := slices.DeleteFunc(slices.Clone(left), func(member []byte) bool {
 			trial := c.weftConf
-			valid := json.Unmarshal(member, &trial) == nil && trial.validate() == nil
+			valid := json.Unmarshal(member, &trial) == nil && n.admits(trial.nodeSettings) == nil && trial.validate() == nil
 			if valid {
 				c.weftConf = trial
 			}
@@ -272,18 +272,12 @@ func nearest(key string, known []string) string {
 
 func (c *weftConf) validate() error {
 	switch {
-	case !filepath.IsAbs(c.Socket) || len(c.Socket) > maxSocketPath:
-		return fmt.Errorf("socket %q is not an absolute path of at most %d bytes", c.Socket, maxSocketPath)
 	case !slices.Contains(modes, c.Mode):
 		return fmt.Errorf("invalid mode %q, use one of %s", c.Mode, strings.Join(modes, ", "))
 	case c.Timeout <= 0 || time.Duration(c.Timeout) > maxTimeout:
 		return fmt.Errorf("timeout %s is not above 0 and at most %s", time.Duration(c.Timeout), maxTimeout)
 	case c.DialTimeout <= 0 || time.Duration(c.DialTimeout) > maxDialTimeout:
 		return fmt.Errorf("dialTimeout %s is not above 0 and at most %s", time.Duration(c.DialTimeout), maxDialTimeout)
-	case !filepath.IsAbs(c.DeleteQueue):
-		return fmt.Errorf("deleteQueue %q is not an absolute path", c.DeleteQueue)
-	case !slices.Contains(levels, c.LogLevel):
-		return fmt.Errorf("invalid logLevel %q, use one of %s", c.LogLevel, strings.Join(levels, ", "))
 	case c.Mode != modeDelegate && (c.Network != "" || c.InterfaceType != "" || c.Options != nil):
 		return fmt.Errorf("network, interfaceType and options need mode delegate: in mode %s pods are on the network default", c.Mode)
 	case c.Pool != "" && len(c.Pools) > 0:
@@ -292,10 +286,8 @@ func (c *weftConf) validate() error {
 		return errors.New("pools contains an empty name")
 	case slices.Contains(c.Routes, nil):
 		return errors.New("routes contains null")
-	case c.LogFile != "" && !filepath.IsAbs(c.LogFile):
-		return fmt.Errorf("logFile %q is not an absolute path", c.LogFile)
 	}
-	return validateLogFile(c.LogFile)
+	return c.nodeSettings.validate()
 }
 
 // duration has the format of time.ParseDuration.

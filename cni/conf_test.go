@@ -57,7 +57,7 @@ func TestNearestKey(t *testing.T) {
 }
 
 func TestDelIgnoresInvalidKeysOfTheConfiguration(t *testing.T) {
-	c := parseConfForDel([]byte(`{"cniVersion":"1.0.0","name":"weft","socket":"/run/other.sock",
+	c := private.parseForDel([]byte(`{"cniVersion":"1.0.0","name":"weft","socket":"/run/other.sock",
 		"timeout":"never","logLevel":7,"mode":"x","deleteQueue":"/q","unknown":{}}`), role{})
 	if c.Name != "weft" || c.Socket != "/run/other.sock" || c.DeleteQueue != "/q" {
 		t.Errorf("lost a valid value: %+v", c)
@@ -95,11 +95,11 @@ func FuzzConf(f *testing.F) {
 }
 
 func fuzzConf(t *testing.T, stdin []byte, r role) {
-	lenient := parseConfForDel(stdin, r)
+	lenient := private.parseForDel(stdin, r)
 	if err := lenient.validate(); err != nil {
 		t.Fatalf("a DEL would work with %v", err)
 	}
-	c, err := parseConf(stdin, r)
+	c, err := private.parse(stdin, r)
 	if err != nil {
 		return
 	}
@@ -114,8 +114,8 @@ func fuzzConf(t *testing.T, stdin []byte, r role) {
 // Some members are valid only together with others, and one is invalid.
 func TestDelReadsItsConfigurationDeterministically(t *testing.T) {
 	for range 100 {
-		c := parseConfForDel([]byte(`{"name":"weft","network":"blue","interfaceType":"veth","mode":"delegate","logLevel":"loud"}`), role{})
-		if c.Mode != modeDelegate || c.Network != "blue" || c.InterfaceType != "veth" || c.LogLevel != defaults().LogLevel {
+		c := private.parseForDel([]byte(`{"name":"weft","network":"blue","interfaceType":"veth","mode":"delegate","logLevel":"loud"}`), role{})
+		if c.Mode != modeDelegate || c.Network != "blue" || c.InterfaceType != "veth" || c.LogLevel != private.defaults().LogLevel {
 			t.Fatalf("mode %q, network %q, interfaceType %q, logLevel %q", c.Mode, c.Network, c.InterfaceType, c.LogLevel)
 		}
 	}
@@ -143,7 +143,7 @@ func TestLimitsOfTheConfiguration(t *testing.T) {
 		`"cni.dev/valid-attachments":{}`:                            "expected a list, not an object",
 		`"ipam":{"type":"weft-ipam","pool":"p4","pools":["p6",""]}`: "",
 	} {
-		_, err := parseConf([]byte(`{"cniVersion":"1.1.0","name":"weft",`+members+`}`), role{})
+		_, err := private.parse([]byte(`{"cniVersion":"1.1.0","name":"weft",`+members+`}`), role{})
 		if got := textOfError(err); want == "" && err != nil || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", members, got, want)
 		}
@@ -161,7 +161,7 @@ func TestLimitsOfTheConfigurationOfWeftIPAM(t *testing.T) {
 		`"network":"blue"`:         `unknown key "network" in ipam`,
 		`"cni.dev/x":1`:            "",
 	} {
-		_, err := parseConf([]byte(`{"cniVersion":"1.1.0","name":"weft","ipam":{"type":"weft-ipam",`+members+`}}`), role{ipam: true})
+		_, err := private.parse([]byte(`{"cniVersion":"1.1.0","name":"weft","ipam":{"type":"weft-ipam",`+members+`}}`), role{ipam: true})
 		if got := textOfError(err); want == "" && err != nil || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", members, got, want)
 		}
@@ -184,7 +184,7 @@ func TestIPAMPluginsOfWeftCNI(t *testing.T) {
 		`"ipam":{"type":"dhcp"},"mode":"delegate","network":"blue"`:                         "",
 		`"ipam":{"type":"dhcp"},"mode":"delegate","network":"blue","interfaceType":"veth"`:  "",
 	} {
-		c, err := parseConf([]byte(`{"cniVersion":"1.1.0","name":"weft",`+members+`}`), role{})
+		c, err := private.parse([]byte(`{"cniVersion":"1.1.0","name":"weft",`+members+`}`), role{})
 		if got := textOfError(err); want == "" && err != nil || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", members, got, want)
 		}
@@ -197,12 +197,12 @@ func TestIPAMPluginsOfWeftCNI(t *testing.T) {
 // A DEL must not execute a program that its ADD did not execute.
 func TestDelExecutesNoInvalidIPAMPlugin(t *testing.T) {
 	for _, members := range []string{`"ipam":{"type":"../../bin/sh"}`, `"ipam":{"type":"weft-cni"}`, `"ipam":{"type":"host-local"},"mode":"chained"`, `"ipam":7`} {
-		c := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{}, conf: parseConfForDel([]byte(`{"name":"weft",`+members+`}`), role{})}
+		c := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{}, conf: private.parseForDel([]byte(`{"name":"weft",`+members+`}`), role{})}
 		if p := c.ipamPlugin(); p != nil {
 			t.Errorf("%s: it executes %q", members, p.name)
 		}
 	}
-	c := &call{plugin: &plugin{role: role{ipam: true}}, CmdArgs: &skel.CmdArgs{}, conf: parseConfForDel([]byte(`{"name":"weft","ipam":{"type":"weft-ipam"}}`), role{ipam: true})}
+	c := &call{plugin: &plugin{role: role{ipam: true}}, CmdArgs: &skel.CmdArgs{}, conf: private.parseForDel([]byte(`{"name":"weft","ipam":{"type":"weft-ipam"}}`), role{ipam: true})}
 	if c.ipamPlugin() != nil {
 		t.Error("weft-ipam executes itself")
 	}
@@ -210,8 +210,8 @@ func TestDelExecutesNoInvalidIPAMPlugin(t *testing.T) {
 
 func TestAConfigurationWithoutAVersionIsOfTheOldest(t *testing.T) {
 	for name, parse := range map[string]func() (*conf, error){
-		"strict":  func() (*conf, error) { return parseConf([]byte(`{"name":"weft"}`), role{}) },
-		"for DEL": func() (*conf, error) { return parseConfForDel([]byte(`{"name":"weft"}`), role{}), nil },
+		"strict":  func() (*conf, error) { return private.parse([]byte(`{"name":"weft"}`), role{}) },
+		"for DEL": func() (*conf, error) { return private.parseForDel([]byte(`{"name":"weft"}`), role{}), nil },
 	} {
 		if c, err := parse(); err != nil || c.CNIVersion != "0.1.0" {
 			t.Errorf("%s: version %q, %v", name, c.CNIVersion, err)

@@ -26,7 +26,8 @@ func runIn(t *testing.T, dir string, set ...string) *types.Error {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "weft-cni"))
-	cmd.Env = append([]string{"CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/blue", "CNI_PATH=/opt/cni/bin"}, set...)
+	cmd.Env = append([]string{"CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/blue", "CNI_PATH=/opt/cni/bin",
+		PathsVariable + "=" + PathsFromConfiguration}, set...)
 	cmd.Stdin = bytes.NewBufferString(fmt.Sprintf(
 		`{"cniVersion":"1.1.0","name":"weft","type":"weft-cni","socket":%q,"deleteQueue":%q,"prevResult":{"cniVersion":"1.1.0"}}`,
 		filepath.Join(dir, "agent.sock"), filepath.Join(dir, "queue")))

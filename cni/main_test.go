@@ -40,6 +40,10 @@ func (r run) Run() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	if err := os.Setenv(PathsVariable, PathsFromConfiguration); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	code := r.M.Run()
 	// lumberjack never ends this goroutine; the plugin is a short process
 	if err := goleak.Find(goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun")); err != nil && code == 0 {

@@ -152,12 +152,17 @@ func (c *call) run(do func(*call) error) (err error) {
 	return do(c)
 }
 
-// readConf is lenient for a DEL, which must work even if the configuration has become invalid since the ADD.
+// readConf is lenient for a DEL, which must work even if the configuration has become invalid since the ADD. The settings of the node must be
+// readable: they say where the DEL goes.
 func (p *plugin) readConf(stdin []byte) (*conf, error) {
-	if p.command == "DEL" {
-		return parseConfForDel(stdin, p.role), nil
+	n, err := readNode()
+	switch {
+	case err != nil:
+		return nil, errorf(types.ErrInvalidNetworkConfig, "%v", err)
+	case p.command == "DEL":
+		return n.parseForDel(stdin, p.role), nil
 	}
-	return parseConf(stdin, p.role)
+	return n.parse(stdin, p.role)
 }
 
 func (c *call) caller() *weftv1.Caller {

@@ -16,7 +16,7 @@ import (
 
 // callOf is a call with this configuration, as weft-cni or as weft-ipam.
 func callOf(r role, change func(*conf)) *call {
-	c := defaults()
+	c := private.defaults()
 	c.CNIVersion, c.Name = "1.1.0", "weft"
 	change(c)
 	return &call{plugin: &plugin{role: r}, CmdArgs: &skel.CmdArgs{ContainerID: "c1", IfName: "eth0"}, conf: c, log: openLog(c)}
@@ -111,7 +111,7 @@ func TestPrevResultRejectsNullAndEmptyElements(t *testing.T) {
 		`{"cniVersion":"1.0.0","routes":[{"gw":"10.1.2.1"}]}`,
 	} {
 		_, version, _ := strings.Cut(document, `"cniVersion":"`)
-		c, err := parseConf([]byte(`{"name":"weft","cniVersion":"`+version[:5]+`","prevResult":`+document+`}`), role{})
+		c, err := private.parse([]byte(`{"name":"weft","cniVersion":"`+version[:5]+`","prevResult":`+document+`}`), role{})
 		if err != nil {
 			t.Fatal(err)
 		}

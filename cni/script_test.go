@@ -72,6 +72,7 @@ func setup(env *testscript.Env) error {
 	const netns = "/run/netns/blue"
 	env.Setenv("PATH", binaries+string(os.PathListSeparator)+env.Getenv("PATH"))
 	env.Setenv("CNI_PATH", "/opt/cni/bin")
+	env.Setenv(PathsVariable, PathsFromConfiguration)
 	env.Setenv("CNI_CONTAINERID", "c0ffee00c0ffee")
 	env.Setenv("CNI_IFNAME", "eth0")
 	env.Setenv("CNI_NETNS", netns)

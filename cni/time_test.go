@@ -25,6 +25,7 @@ func runPlugin(t *testing.T, command, dir string) (*types.Error, time.Duration) 
 	cmd := exec.CommandContext(t.Context(), filepath.Join(binaries, "weft-cni"))
 	cmd.Env = []string{
 		"CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/blue", "CNI_PATH=/opt/cni/bin",
+		PathsVariable + "=" + PathsFromConfiguration,
 	}
 	cmd.Stdin = bytes.NewBufferString(fmt.Sprintf(
 		`{"cniVersion":"1.1.0","name":"weft","type":"weft-cni","socket":%q,"deleteQueue":%q}`,
@@ -115,7 +116,7 @@ func TestDelWithAFullQueueReturnsTryAgainLater(t *testing.T) {
 
 // callIn is a DEL with agent and queue in dir, and short timeouts.
 func callIn(dir string) *call {
-	conf := defaults()
+	conf := private.defaults()
 	conf.Name = "weft"
 	conf.Socket, conf.DeleteQueue = filepath.Join(dir, "agent.sock"), filepath.Join(dir, "queue")
 	limits := delLimits{call: 3 * time.Second, lock: 10 * time.Second, last: 3 * time.Second}

@@ -253,7 +253,7 @@ func (c Config) cdiFile(a *allocation) (file, error) {
 	content, err := json.Marshal(specs.Spec{
 		Version: cdiVersion, Kind: CDIKind,
 		Devices: []specs.Device{{Name: a.ID, ContainerEdits: specs.ContainerEdits{
-			Env:    []string{"MEMIF_SOCKET_" + environmentName(name) + "=" + target + "/memif.sock"},
+			Env:    []string{pod.SocketVariable(name) + "=" + target + "/memif.sock"},
 			Mounts: []*specs.Mount{{HostPath: a.Directory, ContainerPath: target, Options: options}},
 		}}},
 	})
@@ -261,15 +261,4 @@ func (c Config) cdiFile(a *allocation) (file, error) {
 		return file{}, fmt.Errorf("CDI file of allocation %s: %w", a.ID, err)
 	}
 	return file{c.cdiPath(a), wire.File{Type: wire.RegularFile, Mode: 0o600, Content: string(content)}}, nil
-}
-
-// environmentName converts the name of an interface for environment variables: upper case, and _ for other characters than letters and
-// digits.
-func environmentName(name string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' {
-			return r
-		}
-		return '_'
-	}, strings.ToUpper(name))
 }

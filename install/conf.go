@@ -23,8 +23,8 @@ type list struct {
 type object struct {
 	Type         string          `json:"type"`
 	Mode         string          `json:"mode"`
-	Socket       string          `json:"socket"`
-	DeleteQueue  string          `json:"deleteQueue"`
+	Socket       string          `json:"socket,omitempty"`
+	DeleteQueue  string          `json:"deleteQueue,omitempty"`
 	LogLevel     string          `json:"logLevel,omitempty"`
 	LogFile      string          `json:"logFile,omitempty"`
 	Capabilities map[string]bool `json:"capabilities"`
@@ -55,6 +55,9 @@ func (i *installer) object() object {
 	capabilities := map[string]bool{"io.kubernetes.cri.pod-annotations": true, "deviceID": true}
 	if i.Mode != Chained { // there another plugin gives the main interface its addresses and MAC
 		capabilities["ips"], capabilities["mac"] = true, true
+	}
+	if i.Mode == Delegate { // for NetworkAttachmentDefinitions, which have no settings of the node
+		return object{Type: program, Mode: i.Mode, Capabilities: capabilities}
 	}
 	level := i.LogLevel
 	if i.LogFile == "" {

@@ -134,7 +134,7 @@ func (p plan) killAt(t *testing.T, step int) (killed bool) {
 	n.checkValid()
 	n.install(p.change)
 	n.checkValid()
-	if got := n.entries("bin") + " " + n.entries("net.d"); got != "weft-cni weft-ipam 10-weft.conflist" {
+	if got := n.entries("bin") + " " + n.entries("net.d"); got != "weft-cni weft-cni.json weft-ipam 10-weft.conflist" {
 		t.Errorf("after another installer: %s", got)
 	}
 	if build, err := (plugin{n.path("bin/weft-cni")}).build(t.Context()); build != p.build {

@@ -18,7 +18,7 @@ import (
 func TestInstallCreatesProgramLinkAndConfiguration(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.install()
-	if got, want := n.entries("bin"), "weft-cni weft-ipam"; got != want {
+	if got, want := n.entries("bin"), "weft-cni weft-cni.json weft-ipam"; got != want {
 		t.Errorf("programs %q, want %q", got, want)
 	}
 	if got, want := n.entries("net.d"), "10-weft.conflist"; got != want {
@@ -125,7 +125,7 @@ func TestAProgramThatFailsItsTestIsNotInstalled(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.why) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v, want one line with %q", err, tt.why)
 			}
-			if n.read("bin/weft-cni") != before || n.entries("bin") != "weft-cni weft-ipam" {
+			if n.read("bin/weft-cni") != before || n.entries("bin") != "weft-cni weft-cni.json weft-ipam" {
 				t.Errorf("the working program was replaced; bin: %q", n.entries("bin"))
 			}
 		})
@@ -213,7 +213,7 @@ func TestConcurrentInstallersSucceed(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := n.entries("bin") + " " + n.entries("net.d"); got != "weft-cni weft-ipam 10-weft.conflist" {
+	if got := n.entries("bin") + " " + n.entries("net.d"); got != "weft-cni weft-cni.json weft-ipam 10-weft.conflist" {
 		t.Errorf("installed: %s", got)
 	}
 }

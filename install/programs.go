@@ -19,8 +19,40 @@ const (
 // supportedVersions are the CNI versions of weft-cni that a configuration list can have.
 var supportedVersions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
-// ensurePrograms installs weft-cni and its link. It never replaces a working program by one that fails its test.
+// settingsFile is beside weft-cni, which reads the settings of the node from it: a network configuration may be a tenant's.
+const settingsFile = program + ".json"
+
+// nodeSettings is the content of the settings file. Weft's object in a configuration repeats it, for earlier releases of weft-cni.
+type nodeSettings struct {
+	Socket      string `json:"socket"`
+	DeleteQueue string `json:"deleteQueue"`
+	LogLevel    string `json:"logLevel"`
+	LogFile     string `json:"logFile"`
+}
+
+// ensureSettings writes the settings of the node.
+func (i *installer) ensureSettings(ctx context.Context) error {
+	content, err := render(nodeSettings{Socket: i.Socket, DeleteQueue: i.DeleteQueue, LogLevel: i.LogLevel, LogFile: i.LogFile})
+	if err != nil {
+		return err
+	}
+	f := file{path: i.binary(settingsFile), content: content, mode: 0o644}
+	if i.isKept(f) {
+		return nil
+	}
+	if err := i.put(ctx, f, nil); err != nil {
+		return err
+	}
+	i.log.Info("settings of the plugin installed", "file", f.path)
+	return nil
+}
+
+// ensurePrograms installs weft-cni and its link, after the settings that it reads. It never replaces a working program by one that fails its
+// test.
 func (i *installer) ensurePrograms(ctx context.Context) error {
+	if err := i.ensureSettings(ctx); err != nil {
+		return err
+	}
 	f := file{path: i.binary(program), content: i.content, mode: 0o755}
 	if !i.isKept(f) {
 		if err := i.put(ctx, f, i.test); err != nil {

@@ -38,7 +38,7 @@ func Uninstall(ctx context.Context, o Options, pods Pods, out io.Writer) error {
 		u.say("left %s and %s: %v", o.binary(program), o.binary(link), err)
 		return fmt.Errorf("%w: %w", errIncomplete, err)
 	}
-	if err := errors.Join(u.removeLink(), u.removeProgram(ctx), u.removeServingMark()); err != nil {
+	if err := errors.Join(u.removeLink(), u.removeProgram(ctx), u.removeSettings(), u.removeServingMark()); err != nil {
 		return err
 	}
 	u.say("left the state of the agent, by default /var/lib/weft: a new installation continues with it")
@@ -167,6 +167,19 @@ func (u *uninstaller) removeProgram(ctx context.Context) error {
 	}
 	if !hasWeftBuild(ctx, path) && !u.isSource(raw) {
 		u.say("left %s: it is not Weft's program", path)
+		return nil
+	}
+	return u.remove(path)
+}
+
+// removeSettings removes the settings of the plugin, which a foreign program of that name does not have.
+func (u *uninstaller) removeSettings() error {
+	path := u.binary(settingsFile)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Lstat(u.binary(program)); err == nil {
+		u.say("left %s: a program %s is there", path, program)
 		return nil
 	}
 	return u.remove(path)

@@ -49,7 +49,7 @@ func TestTheEndOfTheWatchKeepsAllFiles(t *testing.T) {
 	stop := n.watch()
 	n.watching()
 	stop()
-	if got := n.entries("bin") + " " + n.entries("net.d"); got != "weft-cni weft-ipam 10-weft.conflist" {
+	if got := n.entries("bin") + " " + n.entries("net.d"); got != "weft-cni weft-cni.json weft-ipam 10-weft.conflist" {
 		t.Errorf("left: %s", got)
 	}
 }
@@ -59,7 +59,7 @@ func TestWatchKeepsChangedFiles(t *testing.T) {
 	n.watch()
 	n.watching()
 	n.install(next, func(o *Options) { o.LogFile = "/var/log/weft-cni.log" }) // a manual upgrade
-	n.eventually("both files are logged", func() bool { return strings.Count(n.log.String(), "installed file was changed") == 2 })
+	n.eventually("all files are logged", func() bool { return strings.Count(n.log.String(), "installed file was changed") == 3 })
 	if build, err := (plugin{n.path("bin/weft-cni")}).build(t.Context()); build != nextBuild {
 		t.Errorf("the watch restored %q (%v)", build, err)
 	}

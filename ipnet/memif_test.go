@@ -72,6 +72,10 @@ func TestInvalidMemifLeavesNothingAndHasAReason(t *testing.T) {
 		{"two owners of one socket", "m1/memif,m2/memif", `{"m1":{"gid":1}}`, []pod.Grant{grant("a", 1, 2)}, pod.CodeInvalidAnnotation, "interfaces m1 and m2 of container a share a socket, so their uid and gid must be the same"},
 		{"mode ip on a bridge", "m1/memif/bridge", `{"m1":{"mode":"ip"}}`, two, pod.CodeInvalidAnnotation, "mode ip has no MACs, which network bridge needs"},
 		{"a ring above the cap", "m1/memif", `{"m1":{"ringSize":8192}}`, two, pod.CodeInvalidAnnotation, "ringSize 8192 is more than this node allows, which is 4096"},
+		{"a ring that holds no packet of the network", "m1/memif", `{"m1":{"ringSize":2,"bufferSize":512}}`, two, pod.CodeInvalidAnnotation,
+			"interface m1: ringSize 2 x bufferSize 512: the ring holds 1024 bytes, and a packet of MTU 1500 has 1514; set a larger ringSize or bufferSize, or a smaller mtu"},
+		{"a ring that holds no packet of any network", "m1/memif", `{"m1":{"ringSize":2,"bufferSize":64}}`, two, pod.CodeInvalidAnnotation,
+			"the ring holds 128 bytes, and a packet of MTU 576 has 590"},
 		{"queues above the cap", "m1/memif", `{"m1":{"txQueues":5}}`, two, pod.CodeInvalidAnnotation, "txQueues 5 is more than this node allows, which is 4"},
 	}
 	for _, tt := range tests {
@@ -257,4 +261,16 @@ func TestObjectsOfAPodWithMemifsCanBeListedWhileOtherPodsChange(t *testing.T) {
 	}
 	close(stop)
 	checks.Wait()
+}
+
+// The names of the variables are those of the interfaces in upper case with "_" for "-" and ".".
+func TestClaimsWithTheSameVariableAreRefused(t *testing.T) {
+	for _, names := range [][2]string{{"a-b", "a.b"}, {"a_b", "A-B"}} {
+		n := newNode(t, four).run(t)
+		ev := asking("p", "", "")
+		claimed(ev, names[0], 8, pod.InterfaceOptions{})
+		claimed(ev, names[1], 9, pod.InterfaceOptions{})
+		checkRefusal(t, n.refuses(t, ev), pod.CodeInvalidAnnotation,
+			fmt.Sprintf("interfaces %s and %s of claims have the same variable MEMIF_SOCKET_A_B in containers; rename one of them", names[0], names[1]))
+	}
 }

@@ -37,7 +37,7 @@ type Broker struct {
 	once    sync.Once
 
 	mu        sync.Mutex
-	channel   *net.UnixConn // nil while there is no process
+	channel   *packetSocket // nil while there is no process
 	process   *os.Process
 	reaped    chan struct{} // closed when the process has ended
 	last      uint32
@@ -61,7 +61,7 @@ type brokeredClient struct {
 	socket      int // the duplicate of this process
 	established bool
 	ended       time.Time
-	relays      chan *net.UnixConn // by later processes; closed with the client's end
+	relays      chan *packetSocket // by later processes; closed with the client's end
 	stop        chan struct{}      // closed by control.interrupt
 }
 
@@ -114,7 +114,7 @@ func (b *Broker) Close() {
 }
 
 // start starts a process.
-func (b *Broker) start() (*exec.Cmd, *net.UnixConn, error) {
+func (b *Broker) start() (*exec.Cmd, *packetSocket, error) {
 	channel, other, err := socketPair()
 	if err != nil {
 		return nil, nil, err
@@ -154,7 +154,7 @@ func asUnprivileged() *syscall.SysProcAttr {
 }
 
 // run serves a process until it ends, then starts another one.
-func (b *Broker) run(ctx context.Context, process *exec.Cmd, channel *net.UnixConn) {
+func (b *Broker) run(ctx context.Context, process *exec.Cmd, channel *packetSocket) {
 	defer close(b.done)
 	for failing := false; ; {
 		if process != nil {
@@ -179,7 +179,7 @@ func (b *Broker) run(ctx context.Context, process *exec.Cmd, channel *net.UnixCo
 }
 
 // serve handles the notes of a process until it ends.
-func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *net.UnixConn) {
+func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *packetSocket) {
 	stop := context.AfterFunc(ctx, func() { _ = channel.CloseWrite(); _ = channel.CloseRead() })
 	defer stop()
 	reaped := make(chan struct{})
@@ -224,7 +224,7 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *net.Unix
 }
 
 // adopt makes process the current one and sends it all sockets.
-func (b *Broker) adopt(process *os.Process, channel *net.UnixConn, reaped chan struct{}) {
+func (b *Broker) adopt(process *os.Process, channel *packetSocket, reaped chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.hasYielded() {
@@ -290,7 +290,7 @@ func (b *Broker) take(socket int) (c *control, relay int, err error) {
 	b.last++
 	// The process numbers its clients from its pid on, in the upper half.
 	client := &brokeredClient{broker: b, number: uint64(b.last), socket: socket, established: true,
-		relays: make(chan *net.UnixConn, 1), stop: make(chan struct{})}
+		relays: make(chan *packetSocket, 1), stop: make(chan struct{})}
 	return &control{socket: own, client: client}, relay, nil
 }
 
@@ -370,6 +370,7 @@ func (b *Broker) handle(n note, fds []int) {
 	case n.kind == noteClient && len(fds) == 2 && b.clients[n.client] == nil:
 		b.handOver(n, fds[0], fds[1])
 	case n.kind == noteClosed && b.clients[n.client] != nil:
+		b.clients[n.client].endLocked()
 		_ = unix.Close(b.clients[n.client].socket)
 		delete(b.clients, n.client)
 	case n.kind == noteUnlistened && b.listeners[n.listener] != nil:
@@ -385,7 +386,7 @@ func (b *Broker) handle(n note, fds []int) {
 
 // welcome hands a client to its listener.
 func (b *Broker) handOver(n note, relay, socket int) {
-	c := &brokeredClient{broker: b, number: n.client, socket: socket, relays: make(chan *net.UnixConn, 1), stop: make(chan struct{})}
+	c := &brokeredClient{broker: b, number: n.client, socket: socket, relays: make(chan *packetSocket, 1), stop: make(chan struct{})}
 	b.clients[n.client] = c
 	own, err := socketOf(relay)
 	d := b.listeners[n.listener]

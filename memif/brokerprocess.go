@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,14 +53,34 @@ func ServeBroker(confine func()) error {
 		confine()
 	}
 	p := &brokerProcess{channel: channel, null: null, listeners: map[uint32]*acceptor{}, dialing: map[uint64]chan reached{}}
+	return p.serve()
+}
+
+// serve handles the notes of the Broker until that is gone, which is the usual end, or does not know the state of this process any more.
+func (p *brokerProcess) serve() error {
 	for {
-		n, fds, err := receiveNote(channel)
-		if err != nil {
+		n, fds, err := receiveNote(p.channel)
+		switch {
+		case err == nil:
+			p.handle(n, fds)
+		case p.lost.Load() != nil:
+			// The next process gets all sockets as they are: shut down, they would be useless to it.
+			return fmt.Errorf("memif broker: %w", *p.lost.Load())
+		default:
 			p.end()
-			return nil //nolint:nilerr // the Broker is gone, which is the usual end
+			return nil
 		}
-		p.handle(n, fds)
 	}
+}
+
+// tell sends a note. The Broker waits for what notes say, so a process whose note is lost ends, and the next one finds out about each client.
+func (p *brokerProcess) tell(n note) {
+	err := sendNote(p.channel, n)
+	if err == nil || hasHungUp(err) {
+		return
+	}
+	p.lost.CompareAndSwap(nil, &err)
+	_ = p.channel.CloseRead() // ends serve
 }
 
 // end closes the listening sockets, and ends the connections of Splices. All end with the process, but a client may have blocked one of its
@@ -74,7 +95,7 @@ func (p *brokerProcess) end() {
 
 // brokerProcess is the state of the broker process.
 type brokerProcess struct {
-	channel   *net.UnixConn
+	channel   *packetSocket
 	null      int // replaces a descriptor that is neither memory nor an eventfd
 	listeners map[uint32]*acceptor
 	closing   sync.WaitGroup // of listeners
@@ -82,6 +103,8 @@ type brokerProcess struct {
 	mu      sync.Mutex
 	last    uint64                  // number of a client
 	dialing map[uint64]chan reached // by client of a Splice
+
+	lost atomic.Pointer[error] // why a note did not reach the Broker
 }
 
 // acceptor accepts the clients of one listening socket.
@@ -202,7 +225,7 @@ func (d *acceptor) accept(ctx context.Context) {
 	for d.rate.Wait(ctx) == nil && d.await() {
 		socket, err := d.socket.AcceptUnix()
 		if err == nil {
-			go d.serve(socket)
+			go d.serve(&packetSocket{UnixConn: socket})
 			continue
 		}
 		d.add(-1)
@@ -213,7 +236,7 @@ func (d *acceptor) accept(ctx context.Context) {
 }
 
 // serve makes a relay for a client and tells the Broker.
-func (d *acceptor) serve(socket *net.UnixConn) {
+func (d *acceptor) serve(socket *packetSocket) {
 	c := &relayed{process: d.process, number: d.process.nextClient(), socket: socket, acceptor: d, counted: true}
 	if d.splices {
 		(&splicedClient{relayed: c}).run()
@@ -228,6 +251,7 @@ func (d *acceptor) serve(socket *net.UnixConn) {
 	raw, err := socket.SyscallConn()
 	if err == nil {
 		err = raw.Control(func(fd uintptr) {
+			// Without the note the relay has no other end, and run hangs up.
 			_ = sendNote(d.process.channel, note{kind: noteClient, listener: d.number, client: c.number}, other, int(fd))
 		})
 	}
@@ -264,15 +288,15 @@ func (d *acceptor) close() {
 	}
 	d.part()
 	_ = d.socket.Close()
-	_ = sendNote(d.process.channel, note{kind: noteUnlistened, listener: d.number})
+	d.process.tell(note{kind: noteUnlistened, listener: d.number})
 }
 
 // relayed is a client's socket, and the relay that brings its messages to the Broker.
 type relayed struct {
 	process *brokerProcess
 	number  uint64
-	socket  *net.UnixConn
-	relay   *net.UnixConn
+	socket  *packetSocket
+	relay   *packetSocket
 
 	acceptor *acceptor // nil: it was accepted by an earlier process, and is not counted
 	counted  bool      // pending, or being closed
@@ -287,7 +311,7 @@ func (c *relayed) run() {
 	}()
 	c.fromBroker()
 	c.count(true)
-	_, _ = c.relay.Write(relayGone) // or the Broker would wait for another process
+	_ = c.relay.send(relayGone) // or the Broker would wait for another process
 	_ = c.relay.Close()
 	c.shutdown()
 	<-ended // a descriptor that does not close holds it up, and keeps the client counted
@@ -306,7 +330,7 @@ func (c *relayed) dispose() {
 	peer := control{socket: c.socket}
 	peer.drain()
 	_ = c.socket.Close()
-	_ = sendNote(c.process.channel, note{kind: noteClosed, client: c.number})
+	c.process.tell(note{kind: noteClosed, client: c.number})
 	c.count(false)
 }
 
@@ -323,29 +347,30 @@ func (c *relayed) count(on bool) {
 	}
 }
 
-// toBroker passes on what the client sends.
+// toBroker passes on what the client sends. If the Broker does not get it, both ends are hung up on: nobody else reads from the client.
 func (c *relayed) toBroker() {
 	peer := control{socket: c.socket}
 	for {
 		m, fd, err := peer.receive()
 		switch {
 		case isMalformed(err):
-			_, err = c.relay.Write(relayMalformed)
+			err = c.relay.send(relayMalformed)
 		case err != nil:
-			_, _ = c.relay.Write(relayGone)
+			_ = c.relay.send(relayGone)
 			_ = c.relay.CloseWrite()
 			return
 		default:
 			err = c.process.pass(c.relay, m, fd)
 		}
 		if err != nil {
+			_ = c.relay.CloseRead() // ends fromBroker
 			return
 		}
 	}
 }
 
 // pass hands a message over, with its descriptor if that is harmless.
-func (p *brokerProcess) pass(to *net.UnixConn, m *message, fd int) error {
+func (p *brokerProcess) pass(to *packetSocket, m *message, fd int) error {
 	peer := control{socket: to}
 	if fd < 0 {
 		return peer.send(m, -1)

@@ -4,9 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -82,28 +79,18 @@ func decodeNote(b []byte) note {
 	}
 }
 
-// channelTimeout bounds how long a note waits for the other process to read.
-const channelTimeout = 2 * time.Second
-
 var errNote = errors.New("malformed note")
 
 // sendNote passes a note with descriptors, which stay the caller's.
-func sendNote(channel *net.UnixConn, n note, fds ...int) error {
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
-	if err := channel.SetWriteDeadline(time.Now().Add(channelTimeout)); err != nil {
-		return fmt.Errorf("send note: %w", err)
-	}
-	if _, _, err := channel.WriteMsgUnix(n.encode(), rights, nil); err != nil {
+func sendNote(channel *packetSocket, n note, fds ...int) error {
+	if err := channel.send(n.encode(), fds...); err != nil {
 		return fmt.Errorf("send note: %w", err)
 	}
 	return nil
 }
 
 // receiveNote waits for a note. Its descriptors are the caller's.
-func receiveNote(channel *net.UnixConn) (note, []int, error) {
+func receiveNote(channel *packetSocket) (note, []int, error) {
 	buf, oob := make([]byte, noteSize+1), make([]byte, unix.CmsgSpace(4*4))
 	n, oobn, _, _, err := channel.ReadMsgUnix(buf, oob)
 	fds := descriptors(oob[:oobn])
@@ -126,32 +113,3 @@ var (
 	// relayEstablished means that the client is no longer pending.
 	relayEstablished = make([]byte, 3)
 )
-
-// socketPair makes two connected sockets that keep the borders of messages.
-func socketPair() (own *net.UnixConn, other int, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, -1, fmt.Errorf("make socket pair: %w", err)
-	}
-	own, err = socketOf(fds[0])
-	if err != nil {
-		_ = unix.Close(fds[1])
-		return nil, -1, err
-	}
-	return own, fds[1], nil
-}
-
-// socketOf takes a descriptor over.
-func socketOf(fd int) (*net.UnixConn, error) {
-	file := os.NewFile(uintptr(fd), "memif")
-	defer file.Close()
-	conn, err := net.FileConn(file)
-	if err != nil {
-		return nil, fmt.Errorf("use socket: %w", err)
-	}
-	socket, is := conn.(*net.UnixConn)
-	if !is {
-		return nil, errors.Join(errors.New("use socket: not a Unix socket"), conn.Close())
-	}
-	return socket, nil
-}

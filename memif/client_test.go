@@ -222,10 +222,37 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestFewerQueuesAndSlotsThanRequested(t *testing.T) {
+func TestMoreQueuesThanAllowedAreRefused(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{RxQueues: 2, TxQueues: 3})
+	for want, c := range map[string]ClientConfig{
+		"too many rings to the server: this interface has at most 2": {RxQueues: 3, TxQueues: 3},
+		"too many rings to the client: this interface has at most 3": {RxQueues: 4, TxQueues: 2},
+	} {
+		c.Socket = l.Path()
+		if _, err := Connect(t.Context(), c); reasonFrom(err) != want {
+			t.Errorf("the client got %v, want %q", err, want)
+		}
+	}
+}
+
+// FD.io's gomemif takes the highest index of a ring in the hello for the number of rings.
+func TestHelloOffersRingsToClientsThatReadAnIndexAsACount(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{RxQueues: 1, TxQueues: 1})
+	m, _, err := newLiar(t, l.Path()).receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if offer := decodeHello(m); offer.maxToServer != 255 || offer.maxToClient != 255 {
+		t.Errorf("the hello is %+v", offer)
+	}
+}
+
+func TestFewerSlotsThanRequested(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, Config{RxQueues: 2, TxQueues: 3, RingSize: 256})
-	server, client := connectPair(t, l, ClientConfig{RxQueues: 9, TxQueues: 9, RingSize: 4096})
+	server, client := connectPair(t, l, ClientConfig{RxQueues: 3, TxQueues: 2, RingSize: 4096})
 	for name, i := range map[string]Info{"server": server.Info(), "client": client.Info()} {
 		want := [2]int{2, 3}
 		if name == "client" {

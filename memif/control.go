@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"sync"
 	"syscall"
 	"time"
@@ -15,9 +14,6 @@ import (
 // controlRoom holds more descriptors than a message may have, so that a second one is seen and closed; the kernel closes
 // what does not fit.
 var controlRoom = unix.CmsgSpace(4*4) + unix.CmsgSpace(unix.SizeofUcred)
-
-// sendTimeout bounds how long a peer that does not read holds up a message.
-const sendTimeout = 2 * time.Second
 
 // parting is how long a client that was told of the end of its connection has to hang up, before its memory is emptied under it.
 const parting = 500 * time.Millisecond
@@ -38,7 +34,7 @@ func isMalformed(err error) bool { return errors.Is(err, errMessageSize) }
 
 // control is the socket between client and server, or the relay to it.
 type control struct {
-	socket *net.UnixConn
+	socket *packetSocket
 	client *brokeredClient // nil: the socket is the peer's
 
 	mu          sync.Mutex // guards what follows, and socket for interrupt
@@ -101,43 +97,54 @@ func (c *control) receiveUntil(deadline time.Time) error {
 }
 
 // established tells the broker process, if there is one, that the client is no longer pending.
-func (c *control) established() {
-	if c.client != nil {
-		c.client.establish()
-		_, _ = c.socket.Write(relayEstablished)
+func (c *control) established() error {
+	if c.client == nil {
+		return nil
+	}
+	c.client.establish()
+	err := c.socket.send(relayEstablished)
+	if hasHungUp(err) {
+		return nil // the next process gets the connection as an established one
+	}
+	return err
+}
+
+// rejoinPause is the time between two looks at a client whose socket no broker process reads.
+const rejoinPause = time.Second
+
+// rejoin waits for the relay of the next broker process; false: the connection was interrupted, cannot be resumed, or the client has hung up.
+func (c *control) rejoin() bool {
+	look := time.NewTicker(rejoinPause)
+	defer look.Stop()
+	for {
+		select {
+		case relay, open := <-c.client.relays:
+			return open && c.reconnect(relay)
+		case <-c.client.stop:
+			return false
+		case <-look.C:
+			if c.isHungUp() {
+				return false
+			}
+		}
 	}
 }
 
-// rejoin waits for the relay of the next broker process; false: the connection was interrupted, or cannot be resumed.
-func (c *control) rejoin() bool {
-	select {
-	case relay, open := <-c.client.relays:
-		if !open {
-			return false
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		_ = c.socket.Close()
-		c.socket = relay
-		return !c.interrupted
-	case <-c.client.stop:
-		return false
-	}
+// reconnect continues with another relay; false: the connection was interrupted.
+func (c *control) reconnect(relay *packetSocket) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.socket.Close()
+	c.socket = relay
+	return !c.interrupted
 }
 
 // send passes one message, and a descriptor unless fd is negative.
 func (c *control) send(m *message, fd int) error {
-	var rights []byte
 	if fd >= 0 {
-		rights = unix.UnixRights(fd)
+		return c.socket.send(m[:], fd)
 	}
-	if err := c.socket.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-		return fmt.Errorf("send control message: %w", err)
-	}
-	if _, _, err := c.socket.WriteMsgUnix(m[:], rights, nil); err != nil {
-		return fmt.Errorf("send control message: %w", err)
-	}
-	return nil
+	return c.socket.send(m[:])
 }
 
 // receive waits for one message. The descriptor that came with it, -1 if none, is the caller's.

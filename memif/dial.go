@@ -27,8 +27,8 @@ type ClientConfig struct {
 	Mode   Mode
 	// Name is the interface's, at most 31 bytes; Program is how the program calls itself, default its file's name.
 	Name, Program string
-	// RxQueues and TxQueues are how many queues are wanted in each direction as the client sees them; the server may allow
-	// fewer. Default 1.
+	// RxQueues and TxQueues are how many queues are wanted in each direction as the client sees them; Weft's dataplane refuses more than the
+	// interface has, VPP and other servers may allow fewer. Default 1.
 	RxQueues, TxQueues int
 	// RingSize is the slots of each ring, a power of two; the server may allow fewer. Default 1024.
 	RingSize int
@@ -91,7 +91,7 @@ func connect(ctx context.Context, c *ClientConfig) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	conn := newConn(&control{socket: socket.(*net.UnixConn)})
+	conn := newConn(&control{socket: &packetSocket{UnixConn: socket.(*net.UnixConn)}})
 	stop := context.AfterFunc(ctx, func() { _ = conn.control.socket.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	err = conn.greet(c)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net"
 	"os"
 	"testing"
 	"unsafe"
@@ -33,7 +32,7 @@ func FuzzHandshake(f *testing.F) {
 			t.Fatal(err)
 		}
 		l.interfaces[0] = &Interface{config: c, listener: l}
-		h := &handshake{listener: l, conn: newConn(&control{socket: new(net.UnixConn)})}
+		h := &handshake{listener: l, conn: newConn(&control{socket: noSocket()})}
 		for len(data) >= 65 {
 			m, fd := new(message), descriptorFor(data[0])
 			copy(m[:], data[1:65])
@@ -80,7 +79,7 @@ func FuzzDescriptors(f *testing.F) {
 		whole := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
 		inside := whole[canary : canary+l.size()]
 		base := unsafe.Pointer(unsafe.SliceData(inside))
-		server := newConn(&control{socket: new(net.UnixConn)})
+		server := newConn(&control{socket: noSocket()})
 		server.memory.regions = []region{{base: base, size: l.size()}}
 		for i := range l.rings() {
 			r := l.newRing(base, i)
@@ -255,7 +254,7 @@ func FuzzServersRings(f *testing.F) {
 		const canary = 1 << 12
 		words := make([]uint64, (l.size()+2*canary)/8+1)
 		all := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
-		client := newConn(&control{socket: new(net.UnixConn)})
+		client := newConn(&control{socket: noSocket()})
 		client.memory.regions = []region{{base: unsafe.Pointer(unsafe.SliceData(all[canary:])), size: l.size()}}
 		l.addQueues(client, []int{-1, -1}, 5000)
 		for i, r := range []ring{client.tx[0].ring, client.rx[0].ring} {
@@ -346,7 +345,7 @@ func (m peerMessage) relayed() relayedMessage {
 }
 
 // receiveRelayed reads a relay until the client has disconnected.
-func receiveRelayed(t *testing.T, broker *net.UnixConn) (all []relayedMessage) {
+func receiveRelayed(t *testing.T, broker *packetSocket) (all []relayedMessage) {
 	for {
 		buf, oob := make([]byte, messageSize+1), make([]byte, controlRoom)
 		n, oobn, _, _, err := broker.ReadMsgUnix(buf, oob)
@@ -387,7 +386,7 @@ func kindOf(t *testing.T, fd int) string {
 }
 
 // sendAll sends a peer's messages, without waiting, and returns the bodies.
-func sendAll(t *testing.T, peer *net.UnixConn, data []byte) (bodies [][]byte) {
+func sendAll(t *testing.T, peer *packetSocket, data []byte) (bodies [][]byte) {
 	for _, m := range parsePeer(data) {
 		fds := m.descriptors()
 		if _, _, err := peer.WriteMsgUnix(m.body, rightsOf(fds), nil); err != nil {
@@ -407,7 +406,7 @@ func rightsOf(fds []int) []byte {
 	return unix.UnixRights(fds...)
 }
 
-func connectedSockets(t *testing.T) (one, two *net.UnixConn) {
+func connectedSockets(t *testing.T) (one, two *packetSocket) {
 	one, fd, err := socketPair()
 	if err == nil {
 		two, err = socketOf(fd)

@@ -140,17 +140,19 @@ func (h *handshake) addRegion(r newRegion, fd *int) error {
 }
 
 func (h *handshake) addRing(r newRing, fd *int) error {
-	direction, limit := fromServer, h.attached.config.TxQueues
+	direction, limit, to := fromServer, h.attached.config.TxQueues, "client"
 	if r.toServer {
-		direction, limit = fromClient, h.attached.config.RxQueues
+		direction, limit, to = fromClient, h.attached.config.RxQueues, "server"
 	}
 	switch {
 	case *fd < 0:
 		return refusal("missing ring interrupt fd")
 	case !isEventfd(*fd):
 		return refusal("interrupt fd is not an eventfd")
-	case int(r.index) != len(h.rings[direction]) || int(r.index) >= limit:
+	case int(r.index) != len(h.rings[direction]):
 		return refusal("unexpected ring index")
+	case int(r.index) >= limit:
+		return refusal(fmt.Sprintf("too many rings to the %s: this interface has at most %d", to, limit))
 	case r.log2 > maxRingLog2 || 1<<r.log2 > h.attached.config.RingSize:
 		return refusal("ring too large")
 	case r.privateHeaderSize != 0:
@@ -192,8 +194,7 @@ func (h *handshake) connected() error {
 	if err := h.control.send(named(connectedMessage, h.attached.config.Name), -1); err != nil {
 		return err
 	}
-	h.control.established()
-	return nil
+	return h.control.established()
 }
 
 // refuse ends a failed handshake.

@@ -25,7 +25,7 @@ func newLiar(t *testing.T, path string) *liar {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &liar{t: t, control: control{socket: socket}}
+	l := &liar{t: t, control: control{socket: &packetSocket{UnixConn: socket}}}
 	t.Cleanup(l.leave)
 	return l
 }

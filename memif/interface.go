@@ -151,7 +151,8 @@ var (
 const succession = time.Second
 
 // taken reports whether the interface has a connection. It waits for a connection that is ending: a restarted program may
-// connect before the server noticed the end of the previous process.
+// connect before the server noticed the end of the previous process. It ends the connection of a client that has hung up, whatever holds up
+// the goroutine that should notice: the kernel says that the client is gone.
 func (i *Interface) taken() bool {
 	i.mu.Lock()
 	current, vacated := i.current, i.vacated
@@ -162,11 +163,21 @@ func (i *Interface) taken() bool {
 	if !current.hasEnded() && !current.control.isHungUp() {
 		return true
 	}
-	select {
-	case <-vacated:
+	if within(vacated, succession) {
 		return false
-	case <-time.After(succession):
+	}
+	current.breakOff(&DisconnectError{Reason: "connection lost", Remote: true})
+	i.end(current, current.Err())
+	return !within(vacated, succession)
+}
+
+// within reports whether done is closed in time.
+func within(done <-chan struct{}, most time.Duration) bool {
+	select {
+	case <-done:
 		return true
+	case <-time.After(most):
+		return false
 	}
 }
 

@@ -187,7 +187,7 @@ func (l *Listener) accept() {
 		socket, err := l.socket.AcceptUnix()
 		switch {
 		case err == nil:
-			go l.serve(&control{socket: socket})
+			go l.serve(&control{socket: &packetSocket{UnixConn: socket}})
 			continue
 		case errors.Is(err, net.ErrClosed):
 			return
@@ -248,21 +248,25 @@ func (l *Listener) find(id uint32) *Interface {
 	return l.interfaces[id]
 }
 
-// hello offers the maxima of all interfaces: the client has not named one yet.
+// helloRings is the highest index of a ring in a hello, which is that of libmemif. FD.io's gomemif takes it for the number of rings, and a
+// client that gets 0 makes none. The rings of an interface are bounded when the client adds them.
+const helloRings = 255
+
+// hello offers the longest rings of all interfaces: the client has not named one yet.
 func (l *Listener) hello() hello {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rx, tx, slots := 1, 1, 1
+	slots := 1
 	for _, i := range l.interfaces {
-		rx, tx, slots = max(rx, i.config.RxQueues), max(tx, i.config.TxQueues), max(slots, i.config.RingSize)
+		slots = max(slots, i.config.RingSize)
 	}
 	return hello{
 		name:        l.options.Name,
 		minVersion:  version,
 		maxVersion:  version,
 		maxRegion:   uint16(l.options.MaxRegions - 1),
-		maxToServer: uint16(rx - 1),
-		maxToClient: uint16(tx - 1),
+		maxToServer: helloRings,
+		maxToClient: helloRings,
 		maxRingLog2: uint8(bits.Len(uint(slots)) - 1),
 	}
 }

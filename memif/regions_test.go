@@ -1,7 +1,6 @@
 package memif
 
 import (
-	"net"
 	"slices"
 	"testing"
 	"unsafe"
@@ -271,7 +270,7 @@ func TestClientLeavesTheServerOnlyThePagesThatItsRingsNeed(t *testing.T) {
 func heapPair(l layout) (server, client *Conn) {
 	words := make([]uint64, (l.size()+7)/8)
 	base := unsafe.Pointer(unsafe.SliceData(words))
-	server, client = newConn(&control{socket: new(net.UnixConn)}), newConn(&control{socket: new(net.UnixConn)})
+	server, client = newConn(&control{socket: noSocket()}), newConn(&control{socket: noSocket()})
 	for _, c := range []*Conn{server, client} {
 		c.memory.regions = []region{{base: base, size: l.size()}}
 	}

@@ -158,7 +158,7 @@ func rawSplice(t *testing.T) (client *liar, server *control) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = socket.Close() })
-	server = &control{socket: socket}
+	server = &control{socket: &packetSocket{UnixConn: socket}}
 	if err := server.send(newMessage(helloMessage), -1); err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestSpliceRefusesMessagesBeforeInit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		peer := control{socket: server}
+		peer := control{socket: &packetSocket{UnixConn: server}}
 		if m, _, err := peer.receive(); !errors.Is(err, io.EOF) {
 			t.Errorf("the server got %v, %v; want the end", m, err)
 		}
@@ -255,7 +255,7 @@ func TestSpliceRefusesMessagesBeforeInit(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	peer := control{socket: server}
+	peer := control{socket: &packetSocket{UnixConn: server}}
 	if m, _, err := peer.receive(); err != nil || m.kind() != disconnectMessage {
 		t.Errorf("the server of a client that declines got %v, %v", m, err)
 	}
@@ -395,7 +395,7 @@ func TestSpliceEndsWithABrokerWhoseSocketsStay(t *testing.T) {
 	}
 	defer server.Close()
 	defer func() { _ = (<-kept).Close() }()
-	peer := control{socket: server}
+	peer := control{socket: &packetSocket{UnixConn: server}}
 	if _, _, err := peer.receive(); err != nil {
 		t.Fatal(err)
 	}

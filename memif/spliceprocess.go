@@ -2,7 +2,6 @@ package memif
 
 import (
 	"crypto/subtle"
-	"net"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -10,7 +9,7 @@ import (
 
 // reached is the Broker's reply to noteDial.
 type reached struct {
-	server   *net.UnixConn // nil: it does not listen
+	server   *packetSocket // nil: it does not listen
 	from, to endpoint
 }
 
@@ -34,7 +33,7 @@ func (p *brokerProcess) reply(n note, fds []int) {
 }
 
 // dispose closes a socket to a server without blocking.
-func (p *brokerProcess) dispose(server *net.UnixConn) {
+func (p *brokerProcess) dispose(server *packetSocket) {
 	if server != nil {
 		go (&relayed{process: p, socket: server}).dispose()
 	}
@@ -86,7 +85,7 @@ func (c *relayed) settle() {
 }
 
 // unread reports whether the other end has not read all.
-func unread(socket *net.UnixConn) bool {
+func unread(socket *packetSocket) bool {
 	size := 0
 	if raw, err := socket.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { size, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
@@ -100,12 +99,11 @@ func (c *splicedClient) dial() reached {
 	p.mu.Lock()
 	p.dialing[c.number] = reply
 	p.mu.Unlock()
-	if sendNote(p.channel, note{kind: noteDial, listener: c.acceptor.number, client: c.number}) == nil {
-		select {
-		case d := <-reply:
-			return d
-		case <-c.acceptor.ended: // the Broker does not reply any more
-		}
+	p.tell(note{kind: noteDial, listener: c.acceptor.number, client: c.number})
+	select {
+	case d := <-reply:
+		return d
+	case <-c.acceptor.ended: // the Broker does not reply any more
 	}
 	p.mu.Lock()
 	_, waiting := p.dialing[c.number]
@@ -156,7 +154,7 @@ func (c *splicedClient) check(m *message, initiated bool) (reason string) {
 	case m.kind() == initMessage:
 		return c.translate(m)
 	case !initiated && m.kind() != disconnectMessage:
-		_ = sendNote(c.process.channel, note{kind: noteEarly, listener: c.acceptor.number})
+		c.process.tell(note{kind: noteEarly, listener: c.acceptor.number})
 		return "unexpected message before init"
 	}
 	return ""
@@ -213,7 +211,7 @@ func (d *acceptor) join(c *splicedClient) bool {
 func (d *acceptor) tell(c *splicedClient) {
 	if !c.spliced {
 		c.spliced = true
-		_ = sendNote(d.process.channel, note{kind: noteSpliced, listener: d.number})
+		d.process.tell(note{kind: noteSpliced, listener: d.number})
 	}
 }
 
@@ -223,7 +221,7 @@ func (d *acceptor) leave(c *splicedClient) {
 	delete(d.spliced, c)
 	d.mu.Unlock()
 	if c.spliced {
-		_ = sendNote(d.process.channel, note{kind: noteParted, listener: d.number})
+		d.process.tell(note{kind: noteParted, listener: d.number})
 	}
 }
 

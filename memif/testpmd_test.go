@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -217,6 +218,7 @@ func documentedTestpmd(t *testing.T, variable func(string) string) (arguments []
 	if err != nil {
 		t.Fatal(err)
 	}
+	link, linked := "", "" // of the socket
 	for _, b := range pages.Parse(page, text).Blocks {
 		if !b.IsShell() {
 			continue
@@ -226,9 +228,15 @@ func documentedTestpmd(t *testing.T, variable func(string) string) (arguments []
 			t.Fatal(err)
 		}
 		for _, c := range commands {
-			if c[0] == "dpdk-testpmd" {
+			switch c[0] {
+			case "ln":
+				link, linked = filepath.Join(t.TempDir(), "s"), c[3]
+				if err := os.Symlink(os.Expand(c[2], variable), link); err != nil {
+					t.Fatal(err)
+				}
+			case "dpdk-testpmd":
 				for _, word := range c[1:] {
-					arguments = append(arguments, os.Expand(word, variable))
+					arguments = append(arguments, os.Expand(strings.ReplaceAll(word, linked, link), variable))
 				}
 				return arguments
 			}

@@ -36,6 +36,9 @@ func (q *TxQueue) Size() int { return int(q.ring.size) }
 // Stats returns the counters. Any goroutine may call it.
 func (q *TxQueue) Stats() QueueStats { return q.counters.stats() }
 
+// Refused returns the number of packets that were taken and dropped because the ring could never hold them, QueueStats.TooLong.
+func (q *TxQueue) Refused() uint64 { return q.counters.dropped[tooLong].Load() }
+
 // Send copies packets into the ring, publishes them and rings the peer if it wants that. It returns how many it took, in
 // order; fewer than all: the ring is full. A packet that is empty or that the ring could never hold is taken and dropped.
 func (q *TxQueue) Send(v [][]byte) int {

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,6 +112,9 @@ func (o InterfaceOptions) ValidateFor(kind string) error {
 		return fmt.Errorf("%s: only an interface of type memif has this option", o.Memif.first())
 	case kind == TypeTap && o.RxQueues != 0 && o.TxQueues != 0 && o.RxQueues != o.TxQueues:
 		return fmt.Errorf("rxQueues is %d and txQueues is %d: a tap has equal numbers of both, set one of them only", o.RxQueues, o.TxQueues)
+	}
+	if kind == TypeMemif {
+		return o.Memif.Holds(cmp.Or(o.MTU, MinMTU(false))) // the MTU of the network is not known here
 	}
 	return nil
 }

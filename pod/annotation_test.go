@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 func TestInterfaceRequestsKeepTheirOrder(t *testing.T) {
@@ -139,6 +141,26 @@ func FuzzInterfaceRequests(f *testing.F) {
 		}
 		if len(got) > MaxCustomInterfaces || options != "" && !json.Valid([]byte(options)) {
 			t.Errorf("%q with %q was accepted", custom, options)
+		}
+	})
+}
+
+// Whatever the sizes are, a memif that is accepted can take a packet of its MTU, through the annotation and through a claim.
+func TestAcceptedRingsHoldAPacketOfTheMTU(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ring, buffer := 1<<rapid.IntRange(1, 14).Draw(t, "ring"), rapid.IntRange(64, 9100).Draw(t, "buffer")
+		mtu := rapid.IntRange(576, 9000).Draw(t, "mtu")
+		options := fmt.Sprintf(`{"ringSize":%d,"bufferSize":%d,"mtu":%d}`, ring, buffer, mtu)
+		_, err := InterfaceRequests(map[string]string{AnnotationCustom: "m1/memif", AnnotationOptions: `{"m1":` + options + `}`}, "eth0")
+		if (err == nil) != (ring*buffer >= mtu+14) {
+			t.Errorf("annotation %s: %v", options, err)
+		}
+		parameters := ClaimParameters{Interface: "m1"}
+		if err := parameters.Merge([]byte(`{"apiVersion":"` + ClaimAPIVersion + `","kind":"` + ClaimKind + `","options":` + options + `}`)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parameters.Request(); (err == nil) != (ring*buffer >= mtu+14) {
+			t.Errorf("claim with %s: %v", options, err)
 		}
 	})
 }

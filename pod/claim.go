@@ -43,6 +43,17 @@ func (d *ClaimedDevice) IsFor(id ID) bool {
 	return d.Namespace == id.Namespace && id.UID != "" && slices.Contains(d.Pods, id.UID)
 }
 
+// SocketVariable returns the environment variable with the socket of a claim's memif: the name of the interface in upper case, with _ for
+// other characters than letters and digits. Different names may have the same variable.
+func SocketVariable(interfaceName string) string {
+	return "MEMIF_SOCKET_" + strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, strings.ToUpper(interfaceName))
+}
+
 // ClaimParameters are the parameters of a memif in a claim or a DeviceClass. They take the place of the annotations.
 type ClaimParameters struct {
 	Interface string                     `json:"interface,omitempty"` // its name in the pod
@@ -181,6 +192,9 @@ func (p ClaimParameters) RequestEach() (r InterfaceRequest, problems []Parameter
 		r.Options, err = parseOptions(raw)
 	}
 	if err != nil {
+		say("options", "options: %w", err)
+	}
+	if err := r.Options.ValidateFor(TypeMemif); err != nil {
 		say("options", "options: %w", err)
 	}
 	if r.Options.Memif.Container != "" {

@@ -61,6 +61,29 @@ const (
 	MaxQueues     = 255
 )
 
+// Values of MemifOptions that are zero.
+const (
+	DefaultRingSize   = 1024
+	DefaultBufferSize = 2048
+)
+
+// ethernetHeader is the size of what precedes a packet of the MTU on a memif of mode MemifEthernet.
+const ethernetHeader = 14
+
+// Holds rejects a ring whose buffers together are too small for one packet of the MTU: such packets would be lost, and no others.
+func (o MemifOptions) Holds(mtu int) error {
+	slots, bytes := cmp.Or(o.RingSize, DefaultRingSize), cmp.Or(o.BufferSize, DefaultBufferSize)
+	packet := mtu
+	if o.Mode != MemifIP {
+		packet += ethernetHeader
+	}
+	if slots*bytes >= packet {
+		return nil
+	}
+	return fmt.Errorf("ringSize %d x bufferSize %d: the ring holds %d bytes, and a packet of MTU %d has %d; set a larger ringSize or bufferSize, or a smaller mtu",
+		slots, bytes, slots*bytes, mtu, packet)
+}
+
 // memifOptions are the parsers of the keys of a memif's options.
 var memifOptions = map[string]func(*MemifOptions, json.RawMessage) error{
 	"container": func(o *MemifOptions, raw json.RawMessage) error {

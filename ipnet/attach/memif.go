@@ -22,12 +22,8 @@ type MemifLimits struct {
 	Queues     int // in each direction; default 4
 }
 
-// Defaults of a memif.
-const (
-	defaultRingSize   = 1024
-	defaultBufferSize = 2048
-	defaultQueues     = 1
-)
+// defaultQueues is the number of a memif's queues in each direction.
+const defaultQueues = 1
 
 func (l MemifLimits) withDefaults() MemifLimits {
 	return MemifLimits{
@@ -48,6 +44,9 @@ func (rq *request) grantMemifs(specs []spec) error {
 			ids[holderOf(&rq.ev.Grants[g])] = max(ids[holderOf(&rq.ev.Grants[g])], i.Memif.ID)
 		}
 	}
+	if err := distinctVariables(rq.ev, specs); err != nil {
+		return err
+	}
 	chosen, err := chooseGrants(rq.ev, specs, left)
 	if err != nil {
 		return err
@@ -60,6 +59,23 @@ func (rq *request) grantMemifs(specs []spec) error {
 		}
 	}
 	return sameOwner(rq.ev, specs, others)
+}
+
+// distinctVariables rejects memifs of claims whose sockets have the same environment variable: a container would find one of them only.
+func distinctVariables(ev *pod.AddPod, specs []spec) error {
+	named := make(map[string]string)
+	for _, s := range specs {
+		if s.allocation == "" {
+			continue
+		}
+		variable := pod.SocketVariable(s.name)
+		if other, is := named[variable]; is {
+			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: %s: interfaces %s and %s of claims have the same variable %s in containers; rename one of them",
+				ev, s.optionsSource, other, s.name, variable)
+		}
+		named[variable] = s.name
+	}
+	return nil
 }
 
 // holderOf returns the container of a grant, or the allocation of a claim, which is not of one container.
@@ -153,7 +169,7 @@ func (s spec) memifOf(g *pod.Grant, id uint32) *pod.Memif {
 	m := &pod.Memif{
 		Container: g.Container, Allocation: g.Allocation.ID, Socket: g.Allocation.Socket, SocketPath: g.Allocation.SocketPath(), ID: id,
 		Mode:     cmp.Or(s.options.Mode, pod.MemifEthernet),
-		RingSize: cmp.Or(s.options.RingSize, defaultRingSize), BufferSize: cmp.Or(s.options.BufferSize, defaultBufferSize),
+		RingSize: cmp.Or(s.options.RingSize, pod.DefaultRingSize), BufferSize: cmp.Or(s.options.BufferSize, pod.DefaultBufferSize),
 		RxQueues: cmp.Or(s.rxQueues, defaultQueues), TxQueues: cmp.Or(s.txQueues, defaultQueues),
 		GID: g.GID, Role: s.options.Role,
 	}

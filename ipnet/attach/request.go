@@ -193,6 +193,11 @@ func (rq *request) extra(r pod.InterfaceRequest) (spec, error) {
 		return s, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: MTU %d is not within %d to %d, which network %s allows",
 			rq.ev, r.Name, s.mtu, least, most, r.Network)
 	}
+	if s.kind == pod.TypeMemif {
+		if err := s.options.Holds(s.mtu); err != nil {
+			return s, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: %w", rq.ev, r.Name, err)
+		}
+	}
 	var err error
 	s.mac, err = rq.macFor(s, r.Options.MAC)
 	return s, err

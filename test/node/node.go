@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/cni"
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/test/netns"
 )
@@ -50,6 +51,10 @@ func New(programs string, o Options) (*Node, error) {
 	// The dataplane outlives the agent; its next parent can end it and wait for its end.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become the parent of orphans: %w", err)
+	}
+	// The node is private: its configuration has its paths, and not the directory of the programs.
+	if err := os.Setenv(cni.PathsVariable, cni.PathsFromConfiguration); err != nil {
+		return nil, fmt.Errorf("allow the paths of the configuration: %w", err)
 	}
 	dir, err := os.MkdirTemp("", "weft-")
 	if err != nil {

@@ -57,11 +57,12 @@ func (m *Memif) spread(v []*frame.Buffer) int {
 func (o *memifOutput) transmit(v []*frame.Buffer, skip int) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	sent := 0
+	sent, refused := 0, o.queue.Refused()
 	for _, b := range v {
 		head, body := b.Parts() // not append, which is not inlined: a nanosecond a frame
-		if !o.queue.AppendParts(head[min(skip, len(head)):], body) {
+		if !o.queue.AppendParts(head[min(skip, len(head)):], body) || o.queue.Refused() != refused {
 			b.SetLen(0)
+			refused = o.queue.Refused()
 			continue
 		}
 		sent++
@@ -70,10 +71,11 @@ func (o *memifOutput) transmit(v []*frame.Buffer, skip int) int {
 	return sent
 }
 
-// append copies a frame without its first skip bytes and returns 1, or 0 without room.
+// append copies a frame without its first skip bytes and returns 1, or 0 without room, now or ever.
 func (o *memifOutput) append(b *frame.Buffer, skip int) int {
+	refused := o.queue.Refused()
 	head, body := b.Parts()
-	if o.queue.AppendParts(head[min(skip, len(head)):], body) {
+	if o.queue.AppendParts(head[min(skip, len(head)):], body) && o.queue.Refused() == refused {
 		return 1
 	}
 	b.SetLen(0)

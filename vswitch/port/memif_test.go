@@ -13,6 +13,12 @@ import (
 // memifEnds returns a port and its client.
 func memifEnds(t *testing.T, bare bool) (*Memif, *memif.Conn) {
 	t.Helper()
+	return memifEndsOf(t, bare, memif.ClientConfig{})
+}
+
+// memifEndsOf is memifEnds with other rings of the client.
+func memifEndsOf(t *testing.T, bare bool, c memif.ClientConfig) (*Memif, *memif.Conn) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "memif.sock")
 	l, err := memif.Listen(path, memif.ListenOptions{})
 	if err != nil {
@@ -27,7 +33,8 @@ func memifEnds(t *testing.T, bare bool) (*Memif, *memif.Conn) {
 		Disconnected: func(*memif.Conn, error) { close(gone) }}); err != nil {
 		t.Fatal(err)
 	}
-	client, err := memif.Connect(context.Background(), memif.ClientConfig{Socket: path, Mode: mode, Name: "eth9"})
+	c.Socket, c.Mode, c.Name = path, mode, "eth9"
+	client, err := memif.Connect(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +85,23 @@ func TestBareMemifAddsEthernetHeaders(t *testing.T) {
 	for i := range packets {
 		if !bytes.Equal(room[i], packets[i]) {
 			t.Errorf("packet %d was returned as %x", i, room[i])
+		}
+	}
+}
+
+// A client chooses rings that hold no frame of the MTU. Such frames count as not transmitted, with one queue and with several.
+func TestFrameThatTheRingNeverHoldsIsNotTransmitted(t *testing.T) {
+	for _, queues := range []int{1, 2} {
+		m, _ := memifEndsOf(t, false, memif.ClientConfig{RingSize: 2, BufferSize: 64, RxQueues: queues})
+		v := make([]*frame.Buffer, 2)
+		frame.NewPool(2<<10, len(v)).Take(v)
+		v[0].SetLen(1000)
+		v[1].SetLen(100)
+		if n, err := m.Transmit(v); n != 1 || err != nil {
+			t.Errorf("%d queues: %d transmitted, %v", queues, n, err)
+		}
+		if v[0].Len() != 0 || v[1].Len() != 100 {
+			t.Errorf("%d queues: frames of %d and %d bytes were transmitted", queues, v[0].Len(), v[1].Len())
 		}
 	}
 }
