@@ -196,6 +196,7 @@ func (c *committer) transaction(source string, ch eventloop.Change, set []eventl
 	if ch.Atomic && source == ownSource {
 		// A pod with pending objects must not start.
 		txn.Mode, txn.NoPending = kvscheduler.Atomic, true
+		txn.KeepOthers = true // nor may it cost another pod its objects
 	}
 	for _, s := range set {
 		o, err := c.scheduler.Object(s.Key, s.Value)

@@ -29,8 +29,11 @@ type Txn struct {
 	Mode      Mode
 	Replace   bool // Set is the whole desired state of Source
 	NoPending bool // Atomic only: an object of Set that would have to wait is a failure, found before any backend call
-	Set       []Object
-	Timeout   time.Duration // of the execution, not of the time in the queue; 0: no limit of its own
+	// KeepOthers, Atomic only: it is a failure, found before any backend call, if an applied object of the source that is not in Set would have
+	// to be deleted although it stays desired.
+	KeepOthers bool
+	Set        []Object
+	Timeout    time.Duration // of the execution, not of the time in the queue; 0: no limit of its own
 }
 
 // ResyncOpt narrows a resync.
@@ -144,7 +147,7 @@ func (a *admission) pendingError(n *plan.Node) error {
 // takenDown returns an error for each other applied object of the source that the plan would delete although it is desired. Objects of
 // other sources may depend on what the transaction removes.
 func (a *admission) takenDown() (errs []error) {
-	if !a.txn.NoPending {
+	if !a.txn.KeepOthers {
 		return nil
 	}
 	own := make(map[plan.ID]bool, len(a.undo))

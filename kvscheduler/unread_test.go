@@ -142,7 +142,7 @@ func TestAnAtomicTransactionDoesNotTakeDownAnotherObjectOfItsSource(t *testing.T
 	w.put(put("a/link", thing{}))
 	w.m.Calls()
 	atomically := func(set ...kvscheduler.Object) error {
-		_, err := w.s.Commit(context.Background(), kvscheduler.Txn{Source: "test", Mode: kvscheduler.Atomic, NoPending: true, Set: set})
+		_, err := w.s.Commit(context.Background(), kvscheduler.Txn{Source: "test", Mode: kvscheduler.Atomic, KeepOthers: true, Set: set})
 		return err
 	}
 	err := atomically(del("a/acl"))
