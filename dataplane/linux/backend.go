@@ -313,7 +313,7 @@ func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path s
 }
 
 // assumed returns the known objects of a namespace that has too many objects to be read: that is so of this pod alone, and all others are
-// compared. To find nothing would repair without an end what nobody can check.
+// compared. To find nothing would repair without an end what cannot be checked.
 func (b namespaced[V]) assumed(list []candidate[V], netns netnsID) (all []kvscheduler.Actual[V, netnsID]) {
 	seen := map[string]bool{}
 	for _, c := range list {

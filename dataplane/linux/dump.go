@@ -113,14 +113,14 @@ func endOf(data []byte) error {
 
 // bounded runs a dump, unless an earlier one of this visit to the namespace ended at a bound.
 func (h *handle) bounded(dump func() error) error {
-	if h.overfull == nil {
-		if err := dump(); !errors.Is(err, errOverfull) {
-			return err
-		} else {
-			h.overfull = err
-		}
+	if h.overfull != nil {
+		return h.overfull
 	}
-	return h.overfull
+	err := dump()
+	if errors.Is(err, errOverfull) {
+		h.overfull = err
+	}
+	return err
 }
 
 // podAddresses lists the addresses of a link of a pod.
