@@ -347,7 +347,7 @@ func (c *relayed) count(on bool) {
 	}
 }
 
-// toBroker passes on what the client sends. If the Broker does not get it, both ends are hung up on: nobody else reads from the client.
+// toBroker passes on what the client sends. If the Broker does not get it, both ends are hung up on: nothing else reads from the client.
 func (c *relayed) toBroker() {
 	peer := control{socket: c.socket}
 	for {

@@ -61,7 +61,7 @@ func TestEndOfAClientReachesTheBrokerAfterTheDeadlineOfItsLastMessage(t *testing
 // isEnd reports whether a receive has ended with the client's end, and not with that of the broker process.
 func isEnd(err error) bool { return err != nil && strings.HasSuffix(err.Error(), "EOF") }
 
-// A message that does not reach the Broker ends both connections: nobody reads from the client any more, and nobody would notice its end.
+// A message that does not reach the Broker ends both connections: nothing reads from the client any more, and its end would not be noticed.
 func TestClientIsHungUpOnWhenItsMessageIsLost(t *testing.T) {
 	c, client, _ := relayedPair(t)
 	if err := c.relay.CloseWrite(); err != nil {
@@ -150,7 +150,7 @@ func TestSuccessorConnectsAlthoughTheEndOfItsPredecessorIsNotSeen(t *testing.T) 
 	}
 	defer next.Release()
 	await(t, l.connected, "connection of the successor")
-	await(t, l.disconnected, "end of the predecessor")
+	_ = await(t, l.disconnected, "end of the predecessor")
 }
 
 // Deadlines of messages and their errors have one owner.

@@ -117,6 +117,9 @@ func deleteAddress(h *handle, v wire.LinuxAddress) error {
 		return err
 	}
 	flushed, err := h.flushedWith(l, v.Prefix)
+	if errors.Is(err, errOverfull) { // what the pod filled is not put in order; its address is deleted
+		flushed, err = linkEntries{}, nil
+	}
 	if err == nil {
 		err = h.AddrDel(l, kernelAddress(v.Prefix))
 	}

@@ -303,8 +303,24 @@ func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path s
 		}
 		return ctx.Err()
 	})
-	if errors.Is(err, ErrGone) {
+	switch {
+	case errors.Is(err, ErrGone):
 		return nil, nil
+	case errors.Is(err, errOverfull):
+		return b.assumed(list, netns), nil
 	}
 	return found, err
+}
+
+// assumed returns the known objects of a namespace that has too many objects to be read: that is so of this pod alone, and all others are
+// compared. To find nothing would repair without an end what cannot be checked.
+func (b namespaced[V]) assumed(list []candidate[V], netns netnsID) (all []kvscheduler.Actual[V, netnsID]) {
+	seen := map[string]bool{}
+	for _, c := range list {
+		if !seen[c.name] {
+			seen[c.name] = true
+			all = append(all, kvscheduler.Actual[V, netnsID]{Name: c.name, V: c.v, Meta: netns})
+		}
+	}
+	return all
 }

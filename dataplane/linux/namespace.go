@@ -112,7 +112,11 @@ func inNamespace(path string, want netnsID, f func(*handle) error) error {
 		return fmt.Errorf("network namespace %s %w: another one has taken its path", path, ErrGone)
 	}
 	result := make(chan error, 1)
-	go func() { result <- onThreadIn(fd, func() error { return withHandle(f) }) }()
+	inPod := func(h *handle) error {
+		h.ofPod = true
+		return f(h)
+	}
+	go func() { result <- onThreadIn(fd, func() error { return withHandle(inPod) }) }()
 	return <-result
 }
 
@@ -245,6 +249,9 @@ func knownNamespace(view kvscheduler.View, path string) (netnsID, bool) {
 type handle struct {
 	*netlink.Handle
 	links map[string]netlink.Link
+
+	ofPod    bool  // dumps are bounded
+	overfull error // of an earlier dump
 }
 
 // errNoLink means that a link does not exist.
@@ -281,19 +288,41 @@ func (h *handle) LinkByName(name string) (netlink.Link, error) {
 }
 
 func (h *handle) AddrList(l netlink.Link, family int) ([]netlink.Addr, error) {
-	return retryDump(func() ([]netlink.Addr, error) { return h.Handle.AddrList(l, family) })
+	return retryDump(func() ([]netlink.Addr, error) {
+		if h.ofPod {
+			return h.podAddresses(l, family)
+		}
+		return h.Handle.AddrList(l, family)
+	})
 }
 
 func (h *handle) NeighList(index, family int) ([]netlink.Neigh, error) {
-	return retryDump(func() ([]netlink.Neigh, error) { return h.Handle.NeighList(index, family) })
+	return retryDump(func() ([]netlink.Neigh, error) {
+		if h.ofPod {
+			return h.podNeighbours(index, family)
+		}
+		return h.Handle.NeighList(index, family)
+	})
 }
 
 func (h *handle) RouteListFiltered(family int, filter *netlink.Route, mask uint64) ([]netlink.Route, error) {
-	return retryDump(func() ([]netlink.Route, error) { return h.Handle.RouteListFiltered(family, filter, mask) })
+	return retryDump(func() ([]netlink.Route, error) {
+		if h.ofPod {
+			return h.podRoutes(family, filter, mask)
+		}
+		return h.Handle.RouteListFiltered(family, filter, mask)
+	})
 }
 
 func (h *handle) RuleList(family int) ([]netlink.Rule, error) {
-	return retryDump(func() ([]netlink.Rule, error) { return h.Handle.RuleList(family) })
+	return retryDump(func() ([]netlink.Rule, error) {
+		if h.ofPod {
+			if err := h.countRules(family); err != nil {
+				return nil, err
+			}
+		}
+		return h.Handle.RuleList(family)
+	})
 }
 
 // undoAdd deletes a link that could not be configured because of err.

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weftnet/weft/cni"
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/test/netns"
 )
@@ -53,7 +52,7 @@ func New(programs string, o Options) (*Node, error) {
 		return nil, fmt.Errorf("become the parent of orphans: %w", err)
 	}
 	// The node is private: its configuration has its paths, and not the directory of the programs.
-	if err := os.Setenv(cni.PathsVariable, cni.PathsFromConfiguration); err != nil {
+	if err := os.Setenv("WEFT_CNI_PATHS", "configuration"); err != nil {
 		return nil, fmt.Errorf("allow the paths of the configuration: %w", err)
 	}
 	dir, err := os.MkdirTemp("", "weft-")
