@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"net/netip"
 	"testing"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 )
@@ -94,5 +96,33 @@ func TestEmptyListsOfAnAdminNetworkPolicyFailClosed(t *testing.T) {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// What a pod's owner says of its addresses counts in the pod's own namespace only.
+func TestClaimedAddressesCountInTheirNamespace(t *testing.T) {
+	o := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", Annotations: map[string]string{AnnotationFor: "red"}}}
+	o.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}}}
+	p, err := OfMultiNetworkPolicy(o, &o.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for namespace, want := range map[string]Action{"a": Allow, "b": Deny} {
+		e := NewEngine(Config{})
+		e.SetPolicy(p)
+		on := func(name string, local bool, claimed ...netip.Addr) {
+			own := podAt(name, local, "10.0.0.1")
+			own.Interfaces = []Interface{{Name: "eth0", Networks: []string{"red"}, Claimed: claimed}}
+			e.SetPod(own)
+		}
+		on("a/p", true)
+		on(namespace+"/peer", false)
+		if got := decided(e, Ingress, "10.9.0.5"); got != Deny {
+			t.Errorf("namespace %s: an address that no pod claims: %s", namespace, got)
+		}
+		on(namespace+"/peer", false, address("10.9.0.5"))
+		if got := decided(e, Ingress, "10.9.0.5"); got != want {
+			t.Errorf("namespace %s: a claimed address: %s, want %s", namespace, got, want)
+		}
 	}
 }

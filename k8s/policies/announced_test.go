@@ -97,6 +97,7 @@ func TestAnnouncedAddressesCountOnlyWhereTheNodeOfThePodHasThem(t *testing.T) {
 			l.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
 			n := networksOf("n2", map[string]string{"red": "10.9.0.0/24", "blue": "10.8.0.0/24", "default": "10.1.1.0/24"})
 			n.CIDRs["free"] = false
+			n.Blocks["n1"] = []pod.NodePart{{Network: "red", Blocks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}}}
 			n.Blocks["n3"] = []pod.NodePart{{Network: "red", Blocks: []netip.Prefix{netip.MustParsePrefix("10.9.3.0/24")}}}
 			l.SetNetworks(n)
 			l.peersOn(tt.network, "web")
