@@ -26,8 +26,8 @@ func FollowsUnread[V, M any](t *testing.T, d kvscheduler.Descriptor[V, M], name 
 		}
 		fields = append(fields, field)
 		t.Run(d.Name+" "+field, func(t *testing.T) {
-			follows(t, d, name, v, changed)
-			follows(t, d, name, changed, v)
+			follows(t, d, name, [2]V{v, changed})
+			follows(t, d, name, [2]V{changed, v})
 		})
 	}
 	return fields
@@ -46,8 +46,10 @@ func exact[V, M any](d kvscheduler.Descriptor[V, M], name string, v V) (refs []k
 	return refs
 }
 
-func follows[V, M any](t *testing.T, d kvscheduler.Descriptor[V, M], name string, before, after V) {
+// follows changes an object from the first value to the second.
+func follows[V, M any](t *testing.T, d kvscheduler.Descriptor[V, M], name string, values [2]V) {
 	t.Helper()
+	before, after := values[0], values[1]
 	s := kvscheduler.New(kvscheduler.Config{})
 	object, err := kvscheduler.Register(s, d)
 	fail(t, err)

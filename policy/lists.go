@@ -1,0 +1,163 @@
+package policy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// Change is what Compile changed about a pod.
+type Change struct {
+	ID
+	Gone       bool             // the pod was deleted
+	Interfaces map[string]Lists // all interfaces of the pod with lists, by name
+}
+
+// Compile compiles the local interfaces whose rules may differ, and returns the pods of which one does, in order.
+func (e *Engine) Compile() []Change {
+	var changes []Change
+	for {
+		c, changed, some := e.CompileNext()
+		if !some {
+			break
+		}
+		if changed {
+			changes = append(changes, c)
+		}
+	}
+	slices.SortFunc(changes, func(a, b Change) int { return compareIDs(a.ID, b.ID) })
+	return changes
+}
+
+func compareIDs(a, b ID) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// CompileNext compiles one pod whose rules may differ, and reports whether they do. Namespaces take turns. some is false if there is no such
+// pod.
+func (e *Engine) CompileNext() (c Change, changed, some bool) {
+	for id := range e.gone {
+		if p := e.pod(id); p != nil {
+			if _, isDirty := e.dirty[p]; isDirty {
+				continue // a pod of the name is there again: the change is its rules
+			}
+		}
+		delete(e.gone, id)
+		return Change{ID: id, Gone: true}, true, true
+	}
+	var next *podState
+	for p := range e.dirty {
+		if next == nil || cmp.Or(cmp.Compare(e.turns[p.Namespace], e.turns[next.Namespace]), compareIDs(p.ID, next.ID)) < 0 {
+			next = p
+		}
+	}
+	if next == nil {
+		clear(e.turns)
+		return Change{}, false, false
+	}
+	e.turn++
+	e.turns[next.Namespace] = e.turn
+	c, changed = e.compileDirty(next)
+	return c, changed, true
+}
+
+// CompilePod compiles a pod if its rules may differ, and reports whether they do. Other pods are left to CompileNext.
+func (e *Engine) CompilePod(id ID) (c Change, changed bool) {
+	p := e.pod(id)
+	if p == nil {
+		return Change{}, false
+	}
+	if _, isDirty := e.dirty[p]; !isDirty {
+		return Change{}, false
+	}
+	return e.compileDirty(p)
+}
+
+// IsDirty reports whether the rules of a pod may differ from those compiled last.
+func (e *Engine) IsDirty(id ID) bool {
+	p := e.pod(id)
+	if p == nil {
+		return false
+	}
+	_, is := e.dirty[p]
+	return is
+}
+
+func (e *Engine) compileDirty(p *podState) (c Change, changed bool) {
+	delete(e.dirty, p)
+	_, again := e.gone[p.ID]
+	delete(e.gone, p.ID)
+	now := e.compilePod(p)
+	p.compiled = true
+	was := p.lists
+	changed = again || !maps.Equal(now, was)
+	p.lists = now
+	for _, lists := range was { // the lists of now are in use, so those that stay are not dropped
+		e.release(lists)
+	}
+	return Change{ID: p.ID, Interfaces: maps.Clone(now)}, changed
+}
+
+// Lists returns the lists of all local pods as compiled last, by pod and interface.
+func (e *Engine) Lists() map[ID]map[string]Lists {
+	all := make(map[ID]map[string]Lists)
+	for _, ns := range e.namespaces {
+		for _, p := range ns.pods {
+			if len(p.lists) > 0 {
+				all[p.ID] = maps.Clone(p.lists)
+			}
+		}
+	}
+	return all
+}
+
+// compilePod compiles the interfaces of a pod, and counts itself as a user of the lists.
+func (e *Engine) compilePod(p *podState) map[string]Lists {
+	now := make(map[string]Lists)
+	p.excess = nil
+	if !p.Local {
+		return now
+	}
+	for i := range p.Interfaces {
+		e.work.Interfaces++
+		of := e.compile(p, &p.Interfaces[i])
+		if of == nil {
+			continue
+		}
+		now[p.Interfaces[i].Name] = Lists{e.share(of.rules[Ingress]), e.share(of.rules[Egress])}
+		p.excess = append(p.excess, of.excess...)
+	}
+	return now
+}
+
+// share returns the list with these rules.
+func (e *Engine) share(rules []Rule) *List {
+	name := nameOf(rules)
+	l := e.lists[name]
+	if l == nil {
+		l = &List{Name: name, Rules: rules}
+		e.lists[name] = l
+	}
+	l.users++
+	return l
+}
+
+func (e *Engine) release(lists Lists) {
+	for _, l := range lists {
+		if l == nil {
+			continue
+		}
+		if l.users--; l.users == 0 {
+			delete(e.lists, l.Name)
+		}
+	}
+}
+
+// ListsOf returns the lists of a local pod as compiled last, by interface; false: the engine does not know the pod, or has not compiled it yet.
+func (e *Engine) ListsOf(id ID) (map[string]Lists, bool) {
+	p := e.pod(id)
+	if p == nil || !p.compiled {
+		return nil, false
+	}
+	return maps.Clone(p.lists), true
+}
