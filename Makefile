@@ -90,7 +90,7 @@ modules: go
 # Most tests wait, so one package more than processors is tested at a time.
 test: modules peers ## run all tests (PACKAGES=./... selects; WEFT_REQUIRE=root,netns,dpdk,plugins,chromium forbids skips; WEFT_VPP=PREFIX: on VPP, one test at a time)
 	@$(if $(RACE),,echo "test: running without the race detector, because there is no C compiler";) out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
-	{ $(GO) test $(RACE) -count=1 $(if $(WEFT_VPP),-p 1 -parallel 1 -timeout 40m,-p $$(($$(nproc) + 1)) -timeout 20m) $(PACKAGES); echo $$? >"$$out/status"; } | tee "$$out/log"; \
+	{ $(GO) test $(RACE) -count=1 $(if $(WEFT_VPP),-p 1 -parallel 1 -timeout 40m,-p $$(($$(nproc) + 1)) -timeout 30m) $(PACKAGES); echo $$? >"$$out/status"; } | tee "$$out/log"; \
 	echo "test: the slowest packages:"; \
 	awk '($$1 == "ok" || $$1 == "FAIL") && $$3 ~ /s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' "$$out/log" | sort -rn | head -n 10; \
 	exit "$$(cat "$$out/status")"
