@@ -60,7 +60,7 @@ func (a *additions) begin(id pod.ID, t *eventloop.Txn) error {
 	conn := a.connection()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known := a.judgeLocked(id)
+	known := a.attributeLocked(id)
 	if known != nil && known.crashes >= fatalAdditions && a.now().Sub(known.since) < refusal {
 		return pod.Errorf(pod.CodeRefused, "refused since %s: %s; it is tried again at %s; weftctl quarantine release %s permits it now",
 			known.since.Format(time.RFC3339), known.reason(), known.since.Add(refusal).Format(time.RFC3339), id)
@@ -77,8 +77,8 @@ func (a *additions) begin(id pod.ID, t *eventloop.Txn) error {
 	return nil
 }
 
-// judgeLocked decides whether the dataplane crashed during the last try of a pod, and returns what is known of the pod; nil: nothing.
-func (a *additions) judgeLocked(id pod.ID) *addition {
+// attributeLocked decides whether the dataplane crashed during the last try of a pod, and returns what is known of the pod; nil: nothing.
+func (a *additions) attributeLocked(id pod.ID) *addition {
 	known := a.of[id]
 	if known == nil || known.conn == nil {
 		return known
@@ -144,7 +144,7 @@ func (a *additions) refused() (list []Suspicion) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id := range a.of {
-		known := a.judgeLocked(id)
+		known := a.attributeLocked(id)
 		if known != nil && known.crashes >= fatalAdditions && a.now().Sub(known.since) < refusal {
 			list = append(list, Suspicion{Pod: id, State: stateRefused, Crashes: known.crashes, Since: known.since, Reason: known.reason()})
 		}
