@@ -47,10 +47,14 @@ type Network struct {
 	MTU        int            `json:"mtu,omitempty"`        // bytes; 0 = MTU of the node
 	VNI        uint32         `json:"vni,omitempty"`        // 0 = allocated by Weft
 	Namespaces []string       `json:"namespaces,omitempty"` // of Kubernetes, whose pods may use it; empty: all
-	AntiSpoof  bool           `json:"antiSpoof,omitempty"`  // pods can send from their own MAC and addresses only
+	AntiSpoof  bool           `json:"antiSpoof"`            // pods can send from their own MAC and addresses only
 	Direct     bool           `json:"direct,omitempty"`     // of type L2: the memifs of its two members on a node share memory, without the dataplane
 	Closed     bool           `json:"closed,omitempty"`     // no new pods: its object is deleted or invalid, and pods still use it
 }
+
+// IsAntiSpoofByDefault reports whether a network that does not say it limits the sources of its pods: their addresses are known if it has
+// CIDRs. The user of a network whose pods route says antiSpoof: false.
+func IsAntiSpoofByDefault(cidrs []netip.Prefix) bool { return len(cidrs) > 0 }
 
 // Admits reports whether pods of a namespace may use the network.
 func (n *Network) Admits(namespace string) bool {
@@ -68,7 +72,7 @@ func (n *Network) Suits(r InterfaceRequest) error {
 		return Errorf(CodeInvalidAnnotation, "interface %s: role: only on a direct network; on network %s the dataplane is the server; remove the option",
 			r.Name, n.Name)
 	case o.Mode == MemifIP && (n.Type == L2 || n.AntiSpoof):
-		return Errorf(CodeInvalidAnnotation, "interface %s: mode ip has no MACs, which network %s needs; use mode ethernet, or another network", r.Name, n.Name)
+		return Errorf(CodeInvalidAnnotation, "interface %s: mode ip has no MACs, which network %s needs; use mode ethernet, or a network of type L3 with antiSpoof: false", r.Name, n.Name)
 	}
 	return nil
 }

@@ -272,7 +272,7 @@ type Addresses struct {
 
 func (a *Addresses) flags(fs *pflag.FlagSet) {
 	fs.Var((*poolsValue)(&a.Pools), "pools", "address pools, each NAME=PREFIX, comma separated; at least one")
-	fs.Var(&structured[[]pod.Network]{&a.Networks, "networks"}, "networks", "custom networks, a YAML list (docs/networking.md)")
+	fs.Var((*networksValue)(&a.Networks), "networks", "custom networks, a YAML list (docs/networking.md)")
 	fs.Var(&structured[map[string][]string]{&a.NamespacePools, "map"}, "namespace-pools", "names of pools by namespace, {NAMESPACE: [POOL, ...]}")
 	fs.StringSliceVar(&a.NodePools, "node-pools", nil, "names of pools for pods of other namespaces; default: all pools without namespaces")
 	fs.DurationVar(&a.CoolDown, "cool-down", 30*time.Second, "time before a released address can be allocated again, 0s to 1h")

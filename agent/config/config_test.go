@@ -199,7 +199,9 @@ func TestNetworksAndPoolsOfNamespacesAreRead(t *testing.T) {
 pools: [{name: a, prefix: 10.1.0.0/24}, {name: b, prefix: 10.2.0.0/24, disabled: true, namespaces: [shop]}]
 networks:
   - {name: blue, type: L2, cidrs: [10.5.0.0/24, "fd05::/64"], mtu: 1400, antiSpoof: true}
-  - {name: red, type: L3, cidrs: [10.5.0.0/24], namespaces: [shop]}
+  - {name: red, type: L3, cidrs: [10.5.0.0/24], namespaces: [shop], antiSpoof: false}
+  - {name: green, type: L2, cidrs: [10.5.0.0/24]}
+  - {name: own, type: L2}
 namespacePools: {shop: [b]}
 nodePools: [a]
 podInterface: veth
@@ -208,7 +210,7 @@ podInterface: veth
 		t.Fatal(err)
 	}
 	got := strings.TrimSuffix(fmt.Sprintln(c.Addresses.Networks, c.Addresses.NamespacePools, c.Addresses.NodePools, c.Pods.Interface, c.Addresses.Pools[1].Prefix), "\n")
-	want := "[{blue L2 [10.5.0.0/24 fd05::/64] 1400 0 [] true false false} {red L3 [10.5.0.0/24] 0 0 [shop] false false false}] map[shop:[b]] [a] veth 10.2.0.0/24" //nolint:dupword // two booleans
+	want := "[{blue L2 [10.5.0.0/24 fd05::/64] 1400 0 [] true false false} {red L3 [10.5.0.0/24] 0 0 [shop] false false false} {green L2 [10.5.0.0/24] 0 0 [] true false false} {own L2 [] 0 0 [] false false false}] map[shop:[b]] [a] veth 10.2.0.0/24" //nolint:dupword // booleans
 	if got != want || !c.Addresses.Pools[1].Disabled {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

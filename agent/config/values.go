@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/weftnet/weft/internal/yamltext"
+	"github.com/weftnet/weft/pod"
 )
 
 // structured is a flag with a YAML or JSON value. It rejects unknown fields.
@@ -170,6 +171,43 @@ func (v *poolsValue) problems(value any, at yamltext.Path) []yamltext.Problem {
 
 // Type returns the type for the help text.
 func (v *poolsValue) Type() string { return "pools" }
+
+// networksValue is the flag of custom networks, a YAML list.
+type networksValue []pod.Network
+
+func (v *networksValue) structured() *structured[[]pod.Network] {
+	return &structured[[]pod.Network]{(*[]pod.Network)(v), "networks"}
+}
+
+// String returns the form that Set accepts.
+func (v *networksValue) String() string { return v.structured().String() }
+
+// Set replaces the networks.
+func (v *networksValue) Set(text string) error {
+	if err := v.structured().Set(text); err != nil {
+		return err
+	}
+	var said []struct {
+		AntiSpoof *bool `json:"antiSpoof"`
+	}
+	if err := yaml.Unmarshal([]byte(text), &said); err != nil {
+		return fmt.Errorf("invalid value %.80q", text) // structured has read it
+	}
+	for i, n := range said {
+		if n.AntiSpoof == nil {
+			(*v)[i].AntiSpoof = pod.IsAntiSpoofByDefault((*v)[i].CIDRs)
+		}
+	}
+	return nil
+}
+
+// problems lists the parts of a value from a file that are no networks.
+func (v *networksValue) problems(value any, at yamltext.Path) []yamltext.Problem {
+	return v.structured().problems(value, at)
+}
+
+// Type returns the type for the help text.
+func (v *networksValue) Type() string { return v.structured().Type() }
 
 func parsePool(item string) (Pool, error) {
 	name, text, ok := strings.Cut(strings.TrimSpace(item), "=")

@@ -76,13 +76,14 @@ func (c *Cluster) network(o *v1.CustomNetwork) (pod.Network, error) {
 // NetworkOf converts and validates a CustomNetwork without its namespaceSelector.
 func NetworkOf(o *v1.CustomNetwork) (pod.Network, error) {
 	n := pod.Network{
-		Name: o.Name, Type: pod.NetworkType(o.Spec.Type), AntiSpoof: o.Spec.AntiSpoof, Direct: o.Spec.Direct, VNI: uint32(o.VNI()), MTU: int(ptr.Deref(o.Spec.MTU, 0)),
+		Name: o.Name, Type: pod.NetworkType(o.Spec.Type), Direct: o.Spec.Direct, VNI: uint32(o.VNI()), MTU: int(ptr.Deref(o.Spec.MTU, 0)),
 		Closed: o.DeletionTimestamp != nil,
 	}
 	var err error
 	if n.CIDRs, err = parsePrefixes(o.Spec.CIDRs); err != nil {
 		return n, fmt.Errorf("cidrs: %w", err)
 	}
+	n.AntiSpoof = ptr.Deref(o.Spec.AntiSpoof, pod.IsAntiSpoofByDefault(n.CIDRs))
 	return n, n.Validate()
 }
 

@@ -38,13 +38,35 @@ func TestDeletingListsInvalidNetworksToo(t *testing.T) {
 	}
 }
 
+// A network with addresses limits the sources of its pods, unless it says otherwise.
+func TestAntiSpoofIsTheDefaultWithCIDRs(t *testing.T) {
+	cidrs := []v1.CIDR{"10.5.0.0/16"}
+	for name, c := range map[string]struct {
+		spec v1.CustomNetworkSpec
+		want bool
+	}{
+		"l2 with cidrs":           {v1.CustomNetworkSpec{Type: v1.L2, CIDRs: cidrs}, true},
+		"l3":                      {v1.CustomNetworkSpec{Type: v1.L3, CIDRs: cidrs}, true},
+		"l2 without cidrs":        {v1.CustomNetworkSpec{Type: v1.L2}, false},
+		"direct":                  {v1.CustomNetworkSpec{Type: v1.L2, Direct: true}, false},
+		"disabled with cidrs":     {v1.CustomNetworkSpec{Type: v1.L3, CIDRs: cidrs, AntiSpoof: ptr(false)}, false},
+		"enabled without cidrs":   {v1.CustomNetworkSpec{Type: v1.L2, AntiSpoof: ptr(true)}, true},
+		"enabled with cidrs, too": {v1.CustomNetworkSpec{Type: v1.L2, CIDRs: cidrs, AntiSpoof: ptr(true)}, true},
+	} {
+		n, err := nodeview.NetworkOf(&v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: c.spec})
+		if err != nil || n.AntiSpoof != c.want {
+			t.Errorf("%s: antiSpoof is %t, want %t; %v", name, n.AntiSpoof, c.want, err)
+		}
+	}
+}
+
 func TestNetworksAreConverted(t *testing.T) {
 	l := newLab(t)
 	l.Namespace("a", map[string]string{"team": "x"}, nil)
 	l.Namespace("b", map[string]string{"team": "x"}, nil)
 	l.Namespace("c", map[string]string{"team": "y"}, nil)
 	l.Network("blue", v1.CustomNetworkSpec{
-		Type: v1.L3, CIDRs: []v1.CIDR{"10.5.0.0/16", "fd00:5::/64"}, MTU: ptr(int32(1400)), VNI: ptr(int32(77)), AntiSpoof: true,
+		Type: v1.L3, CIDRs: []v1.CIDR{"10.5.0.0/16", "fd00:5::/64"}, MTU: ptr(int32(1400)), VNI: ptr(int32(77)), AntiSpoof: ptr(true),
 		NamespaceSelector: selects("team", "x"),
 	})
 	l.Network("open", v1.CustomNetworkSpec{Type: v1.L2, NamespaceSelector: &metav1.LabelSelector{}})

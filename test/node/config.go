@@ -136,7 +136,7 @@ type Network struct {
 	Name      string         `json:"name"`
 	Type      string         `json:"type"` // L2 or L3
 	CIDRs     []netip.Prefix `json:"cidrs,omitempty"`
-	AntiSpoof bool           `json:"antiSpoof,omitempty"`
+	AntiSpoof bool           `json:"antiSpoof"`
 	Direct    bool           `json:"direct,omitempty"`
 }
 

@@ -86,7 +86,7 @@ func TestSetNetworksChangesTheConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(n.Config())
-	want := "networks:\n- cidrs:\n  - 10.5.0.0/24\n  name: blue\n  type: L2\n"
+	want := "networks:\n- antiSpoof: false\n  cidrs:\n  - 10.5.0.0/24\n  name: blue\n  type: L2\n"
 	if err != nil || !strings.Contains(string(text), want) || !strings.Contains(string(text), n.Socket()) {
 		t.Errorf("error %v, configuration\n%s", err, text)
 	}

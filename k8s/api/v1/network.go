@@ -97,9 +97,10 @@ type CustomNetworkSpec struct {
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// Whether pods may send only from their own MAC and IP addresses.
+	// Whether pods may send only from their own MAC and IP addresses. Unset: true if the network has cidrs. Pods that route, or
+	// choose their MACs, need false.
 	// +optional
-	AntiSpoof bool `json:"antiSpoof,omitempty"`
+	AntiSpoof *bool `json:"antiSpoof,omitempty"`
 
 	// Whether the network connects two memifs of a node, a client and a server (option role), without the dataplane: they share memory.
 	// Pods configure their addresses themselves, and policies that select a member disconnect it. Cannot be changed.
