@@ -28,12 +28,12 @@ type PortRange struct{ First, Last uint16 }
 //
 // The first rule that matches a packet decides. As in VPP's acl plugin
 //   - other frames than IP pass;
-//   - a rule with a protocol matches only if the first 8 bytes behind the IP headers are in the packet. So it does not match the first
-//     fragment of an IPv6 packet whose chain of headers continues in the next fragment (RFC 7113 2);
+//   - a rule with a protocol matches only if the first 8 bytes behind the IP headers are in the packet;
 //   - a rule with a protocol matches the other fragments by addresses and protocol alone, for they have no ports.
 //
-// In contrast to VPP a second fragment header or more than eight extension headers end the walk over the headers, a frame with more
-// than two VLAN tags is dropped, because Linux unpacks any number of priority tags, and ports of SCTP are compared.
+// In contrast to VPP these are dropped: a packet with a second fragment header or more than eight extension headers, a first fragment
+// without these 8 bytes (RFC 7113 2), and a frame with more than two VLAN tags, because Linux unpacks any number of priority tags. Ports
+// of SCTP are compared.
 type ACLFilter struct {
 	index uint32
 	name  string
@@ -428,7 +428,8 @@ func (p *aclPacket) addresses6(ip []byte) {
 // aclPortsLen is the number of upper layer bytes that VPP requires in the packet before it matches ports.
 const aclPortsLen = 8
 
-// parse4 parses an IPv4 packet; false if the header is truncated or its length field is invalid.
+// parse4 parses an IPv4 packet; false if the header is truncated, its length field is invalid, or the packet is a first fragment without
+// the ports.
 func (p *aclPacket) parse4(b []byte) bool {
 	if len(b) < frame.IPv4Len {
 		return false
@@ -439,14 +440,20 @@ func (p *aclPacket) parse4(b []byte) bool {
 	}
 	p.addresses4(b)
 	p.upper = upperLayer{protocol: ip.Protocol(), later: ip.FragmentOffset() != 0}
-	if at := ip.HeaderLen(); !p.upper.later && at+aclPortsLen <= len(b) {
-		p.readUpper(ip.Protocol(), b[at:])
-		p.upper.first = ip.IsFragment()
+	if p.upper.later {
+		return true
 	}
+	at := ip.HeaderLen()
+	if at+aclPortsLen > len(b) {
+		return !ip.IsFragment()
+	}
+	p.readUpper(ip.Protocol(), b[at:])
+	p.upper.first = ip.IsFragment()
 	return true
 }
 
-// parse6 parses an IPv6 packet; false if the header is truncated.
+// parse6 parses an IPv6 packet; false if the header is truncated, or the upper layer header is hidden: the chain of headers does not end,
+// or continues in the next fragment. Some receivers find it, so a rule that denies a port must not be followed by one that permits all.
 func (p *aclPacket) parse6(b []byte) bool {
 	if len(b) < frame.IPv6Len {
 		return false
@@ -454,10 +461,16 @@ func (p *aclPacket) parse6(b []byte) bool {
 	p.addresses6(b)
 	u, ends := frame.IPv6(b).Upper()
 	p.upper = upperLayer{protocol: u.Protocol, later: u.Later}
-	if !u.Later && ends && u.Offset+aclPortsLen <= len(b) {
-		p.readUpper(u.Protocol, b[u.Offset:])
-		p.upper.first = u.Fragment
+	switch {
+	case !ends:
+		return false
+	case u.Later:
+		return true
+	case u.Offset+aclPortsLen > len(b):
+		return !u.Fragment
 	}
+	p.readUpper(u.Protocol, b[u.Offset:])
+	p.upper.first = u.Fragment
 	return true
 }
 

@@ -1,6 +1,7 @@
 package frame_test
 
 import (
+	"bytes"
 	"net"
 	"net/netip"
 	"testing"
@@ -72,6 +73,11 @@ func TestIPv6ViewAgreesWithGopacket(t *testing.T) {
 	}
 }
 
+// behind returns n headers of destination options, and one in front of UDP.
+func behind(n int) []byte {
+	return append(bytes.Repeat([]byte{60, 0, 0, 0, 0, 0, 0, 0}, n), 17, 0, 0, 0, 0, 0, 0, 0)
+}
+
 func TestUpperSkipsExtensionHeaders(t *testing.T) {
 	for _, c := range []struct {
 		rule  string
@@ -87,7 +93,9 @@ func TestUpperSkipsExtensionHeaders(t *testing.T) {
 		{"two fragment headers", []byte{44, 44, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 8, 0, 0, 0, 0}, frame.Upper{Protocol: 44, Offset: 48}, false},
 		{"cut off", []byte{0, 17, 0, 0}, frame.Upper{Protocol: 0, Offset: 40}, false},
 		{"longer than the packet", []byte{0, 17, 9, 0, 0, 0, 0, 0, 0}, frame.Upper{Protocol: 17, Offset: 120}, false},
-		{"endless", append([]byte{0}, make([]byte, 80)...), frame.Upper{Protocol: 0, Offset: 104}, false},
+		{"eight", append([]byte{60}, behind(7)...), frame.Upper{Protocol: 17, Offset: 104}, true},
+		{"nine", append([]byte{60}, behind(8)...), frame.Upper{Protocol: 17, Offset: 112}, false},
+		{"endless", append([]byte{0}, make([]byte, 80)...), frame.Upper{Protocol: 0, Offset: 112}, false},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			raw := make([]byte, frame.IPv6Len, 200)

@@ -70,7 +70,7 @@ func IsExtension(protocol uint8) bool {
 // headers (RFC 8200 4.1 allows one).
 func (p IPv6) Upper() (Upper, bool) {
 	u, fragment := Upper{Protocol: p[6], Offset: IPv6Len}, false
-	for range maxExtensions {
+	for range maxExtensions + 1 { // the last time reads the upper layer's protocol
 		switch u.Protocol {
 		case protocolHopByHop, protocolRouting, protocolDestination:
 			if u.Offset+8 > len(p) {

@@ -75,34 +75,54 @@ func (v *Virtio) Fits(n int) bool {
 	return v.NeedsChecksum() && v.GSOSize > 0 && int(v.HeaderLen) <= n
 }
 
-// icmp6ChecksumOffset is the offset of the checksum in an ICMPv6 message.
-const icmp6ChecksumOffset = 2
-
 // ChecksumIsSafe reports whether completing the checksum leaves everything unchanged that a frame is validated by. A pod that
-// sends raw frames chooses the offset, and could change an address, a protocol or the target of a neighbour message after the
-// validation, here or at the receiver. The frame must have a whole Ethernet header.
+// sends raw frames chooses the offset, and could change an address, a protocol, a port or the target of a neighbour message after
+// the validation, here or at the receiver. The frame must have a whole Ethernet header.
 func (v Virtio) ChecksumIsSafe(b []byte) bool {
 	if !v.NeedsChecksum() {
 		return true
 	}
 	kind, at := Ethernet(b).Network()
-	start := int(v.ChecksumStart)
 	switch kind {
 	case TypeIPv4:
 		p, err := ParseIPv4(b[at:])
-		return err == nil && start >= at+p.HeaderLen()
+		return err == nil && v.checksumSpares(p.Protocol(), at+p.HeaderLen())
 	case TypeIPv6:
 		p, err := ParseIPv6(b[at:])
 		if err != nil {
 			return false
 		}
 		u, ok := p.Upper()
-		if u.Protocol == ProtocolICMPv6 {
-			return ok && start == at+u.Offset && v.ChecksumOffset == icmp6ChecksumOffset
-		}
-		return ok && start >= at+u.Offset
+		return ok && v.checksumSpares(u.Protocol, at+u.Offset)
 	case TypeARP:
 		return false
 	}
-	return start >= at
+	return int(v.ChecksumStart) >= at
 }
+
+// checksumSpares reports whether the checksum is written to the field that the protocol of the header at upper has for it, or behind all
+// fields that filters compare. The latter is the case for the transports that other protocols encapsulate, such as VXLAN in UDP.
+func (v Virtio) checksumSpares(protocol uint8, upper int) bool {
+	start := int(v.ChecksumStart)
+	if start < upper {
+		return false
+	}
+	field := start + int(v.ChecksumOffset) - upper
+	switch protocol {
+	case ProtocolTCP:
+		return start == upper && field == tcpChecksumOffset
+	case ProtocolICMP, ProtocolICMPv6:
+		return start == upper && field == icmpChecksumOffset
+	case ProtocolUDP:
+		return start == upper && field == udpChecksumOffset || start >= upper+UDPLen
+	}
+	return field >= portsLen
+}
+
+// Offsets of checksums in the headers of transports, and the length of the ports, with which UDP, SCTP and others begin.
+const (
+	icmpChecksumOffset = 2
+	udpChecksumOffset  = 6
+	tcpChecksumOffset  = 16
+	portsLen           = 4
+)

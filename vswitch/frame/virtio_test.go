@@ -7,9 +7,13 @@ import (
 )
 
 func TestChecksumMustNotChangeHeaders(t *testing.T) {
-	ip4 := make([]byte, 80)
-	frame.PutEthernet(ip4, mac, mac, frame.TypeIPv4)
-	frame.PutIPv4(ip4[14:], frame.IPFields{Protocol: frame.ProtocolTCP, Source: a4, Destination: b4, PayloadLen: 46})
+	ip4With := func(protocol uint8) []byte {
+		b := make([]byte, 80)
+		frame.PutEthernet(b, mac, mac, frame.TypeIPv4)
+		frame.PutIPv4(b[14:], frame.IPFields{Protocol: protocol, Source: a4, Destination: b4, PayloadLen: 46})
+		return b
+	}
+	ip4 := ip4With(frame.ProtocolTCP)
 	ip6 := func(protocol uint8) []byte {
 		b := make([]byte, 110)
 		frame.PutEthernet(b, mac, mac, frame.TypeIPv6)
@@ -30,7 +34,19 @@ func TestChecksumMustNotChangeHeaders(t *testing.T) {
 		want          bool
 	}{
 		{"TCP in IPv4", ip4, 34, 16, true},
-		{"an inner header", ip4, 42, 6, true},
+		{"an inner header in UDP", ip4With(frame.ProtocolUDP), 42, 6, true},
+		{"an inner header in another protocol", ip4With(4), 54, 6, true},
+		{"an inner header in TCP", ip4, 54, 6, false},
+		{"the flags of TCP", ip4, 34, 13, false},
+		{"the target port of TCP", ip4, 34, 2, false},
+		{"the target port of TCP by a later start", ip4, 36, 0, false},
+		{"UDP in IPv4", ip4With(frame.ProtocolUDP), 34, 6, true},
+		{"the checksum of UDP from behind its beginning", ip4With(frame.ProtocolUDP), 36, 4, false},
+		{"the target port of UDP", ip4With(frame.ProtocolUDP), 34, 2, false},
+		{"the target port of SCTP", ip4With(frame.ProtocolSCTP), 34, 2, false},
+		{"the checksum of GRE", ip4With(47), 34, 4, true},
+		{"the type of ICMP", ip4With(frame.ProtocolICMP), 34, 0, false},
+		{"the identifier of ICMP", ip4With(frame.ProtocolICMP), 34, 4, false},
 		{"the source of IPv4", ip4, 24, 2, false},
 		{"the destination of IPv4 by the offset", ip4, 14, 16, false},
 		{"TCP in IPv6", ip6(frame.ProtocolTCP), 54, 16, true},

@@ -31,9 +31,6 @@ func ParseVXLAN(b []byte) (vni uint32, err error) {
 	return binary.BigEndian.Uint32(b[4:]) >> 8, nil
 }
 
-// udpChecksumOffset is the offset of the checksum in a UDP header.
-const udpChecksumOffset = 6
-
 // VXLANHeaders are the IP, UDP and VXLAN headers of a tunnel. DF is not set. As in VPP there is no UDP checksum over IPv4 (RFC
 // 7348 5), because the inner frame has its own, and there is one over IPv6, which requires it (RFC 8200 8.1).
 type VXLANHeaders struct {
