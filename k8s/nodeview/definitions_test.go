@@ -1,6 +1,7 @@
 package nodeview_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/weftnet/weft/k8s/api/npwg"
 	"github.com/weftnet/weft/k8s/nodeview"
@@ -79,4 +81,43 @@ func isCoded(t *testing.T, err error, code uint, want string) {
 		return
 	}
 	t.Errorf("got %v, want code %d with %q in one line", err, code, want)
+}
+
+// The definition of the kind may accept any spec: that of Multus before 4 had no schema. One definition that cannot be read, which the users
+// of one namespace may write, hides no other one.
+func TestUnreadableDefinitionHidesNoOther(t *testing.T) {
+	for _, spec := range []string{`{"config": 7}`, `{"config": {"type": "weft-cni"}}`, `"x"`, `[]`, `{"config": ["{}"]}`} {
+		t.Run(spec, func(t *testing.T) {
+			l := newLab(t)
+			l.unreadable(t, "attacker", spec)
+			l.definition("shop", "blue", "{}")
+			c := l.Known(nil)
+			l.Eventually("the definitions are known", func() bool { return len(c.View().Definitions) == 2 })
+			l.definition("shop", "red", "{}")
+			l.Eventually("a later definition is known", func() bool { return c.View().Definitions["shop/red"].Config == "{}" })
+			l.unreadable(t, "later", spec)
+			l.Eventually("a later unreadable one is known", func() bool { return len(c.View().Definitions) == 4 })
+			if d, err := c.Definition(t.Context(), definitionOf("blue")); err != nil || d.Config != "{}" {
+				t.Errorf("got %+v, %v", d, err)
+			}
+			_, err := c.Definition(t.Context(), pod.Selection{Namespace: "evil", Name: "attacker"})
+			isCoded(t, err, pod.CodeInvalidConfig, "NetworkAttachmentDefinition evil/attacker: ")
+			if err := c.Failure(); err != nil {
+				t.Errorf("the view may be outdated: %v", err)
+			}
+		})
+	}
+}
+
+// unreadable writes a NetworkAttachmentDefinition with a spec that may have any type.
+func (l *lab) unreadable(t *testing.T, name, spec string) {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	text := `{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "spec": ` + spec + `}`
+	if err := json.Unmarshal([]byte(text), &o.Object); err != nil {
+		t.Fatal(err)
+	}
+	o.SetNamespace("evil")
+	o.SetName(name)
+	l.Put(nads, o)
 }

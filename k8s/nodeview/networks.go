@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
+	"github.com/weftnet/weft/k8s/api/npwg"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/client"
@@ -135,19 +136,33 @@ func (c *Cluster) attachmentDefinitions(v *View) {
 		if v.Definitions == nil {
 			v.Definitions = make(map[string]Definition)
 		}
-		v.Definitions[d.Namespace+"/"+d.Name] = Definition{Config: d.Spec.Config}
+		v.Definitions[d.Namespace+"/"+d.Name] = converted(d)
 	}
 }
 
+// converted returns what is read of a NetworkAttachmentDefinition.
+func converted(d *npwg.NetworkAttachmentDefinition) Definition {
+	return Definition{Config: d.Spec.Config, Unreadable: d.Unreadable}
+}
+
+// readable returns a definition, or an error with code 7 if its object could not be decoded.
+func (d Definition) readable(s pod.Selection) (Definition, error) {
+	if d.Unreadable != "" {
+		return Definition{}, pod.Errorf(pod.CodeInvalidConfig, "NetworkAttachmentDefinition %s: %.300q", s.Definition(), d.Unreadable)
+	}
+	return d, nil
+}
+
 // Definition returns the NetworkAttachmentDefinition that a pod selects: from the watch, until that is complete from an earlier run, else
-// by one request to the API server. Its errors have code 102, or 11: the runtime retries with the next sandbox.
+// by one request to the API server. Its errors have code 7 (unreadable), 102, or 11: the
+// runtime retries with the next sandbox.
 func (c *Cluster) Definition(ctx context.Context, s pod.Selection) (Definition, error) {
 	if d, known := c.definitions.One(s.Definition()); known {
-		return Definition{Config: d.Spec.Config}, nil
+		return converted(d).readable(s)
 	}
 	if c.config.Known != nil && !c.definitions.Synced() {
 		if d, known := c.config.Known.Definitions[s.Definition()]; known {
-			return d, nil
+			return d.readable(s)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Question)
@@ -160,5 +175,5 @@ func (c *Cluster) Definition(ctx context.Context, s pod.Selection) (Definition, 
 		return Definition{}, pod.Errorf(pod.CodeTryAgain, "NetworkAttachmentDefinition %s: no answer of the API server within %v, and no watch has shown it: %w",
 			s.Definition(), c.config.Question, client.OneLine(err))
 	}
-	return Definition{Config: d.Spec.Config}, nil
+	return converted(d).readable(s)
 }

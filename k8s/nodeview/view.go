@@ -79,7 +79,8 @@ type External struct {
 
 // Definition is a NetworkAttachmentDefinition.
 type Definition struct {
-	Config string `json:"config,omitempty"` // JSON of CNI
+	Config     string `json:"config,omitempty"`     // JSON of CNI
+	Unreadable string `json:"unreadable,omitempty"` // why Config is empty although the object has one
 }
 
 // Fault is an invalid object.

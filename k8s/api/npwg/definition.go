@@ -13,6 +13,7 @@ type NetworkAttachmentDefinition struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	Spec              NetworkAttachmentDefinitionSpec `json:"spec"`
+	Unreadable        string                          `json:"-"` // why Spec is empty although the object has one
 }
 
 // NetworkAttachmentDefinitionSpec holds the configuration.

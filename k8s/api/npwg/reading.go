@@ -10,6 +10,30 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
+// UnmarshalJSON decodes any object with valid metadata, so that one definition hides no other one of a list: the definition of the kind may
+// accept any spec.
+func (in *NetworkAttachmentDefinition) UnmarshalJSON(raw []byte) error {
+	var o struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              json.RawMessage `json:"spec"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &o); err != nil {
+		return fmt.Errorf("read NetworkAttachmentDefinition: %w", err)
+	}
+	*in = NetworkAttachmentDefinition{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta}
+	if len(o.Spec) == 0 {
+		return nil
+	}
+	var spec NetworkAttachmentDefinitionSpec
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Spec, &spec); err != nil {
+		in.Unreadable = "spec: " + err.Error()
+		return nil
+	}
+	in.Spec = spec
+	return nil
+}
+
 // UnmarshalJSON reads a policy of any content: the definition of its kind (CRD) validates little, and a policy that cannot be read must not
 // hide the others of a list. A part of the wrong type, or with an unknown field, is replaced by one that is invalid, and is in
 // Unreadable.

@@ -1,8 +1,11 @@
 package v1
 
 import (
+	"encoding/json"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
 )
 
 // Types of conditions.
@@ -35,6 +38,23 @@ const (
 // +listMapKey=type
 // +kubebuilder:validation:MaxItems=8
 type Conditions []metav1.Condition
+
+// UnmarshalJSON skips unreadable conditions. The API server accepts times that Go's parser refuses, for example with a lower-case t. A
+// node that writes such a time into its own status must not hide the objects of all other nodes, which are in the same list.
+func (c *Conditions) UnmarshalJSON(raw []byte) error {
+	*c = nil
+	var each []json.RawMessage
+	if kjson.UnmarshalCaseSensitivePreserveInts(raw, &each) != nil {
+		return nil
+	}
+	for _, one := range each {
+		var condition metav1.Condition
+		if kjson.UnmarshalCaseSensitivePreserveInts(one, &condition) == nil {
+			*c = append(*c, condition)
+		}
+	}
+	return nil
+}
 
 // Set sets conditions observed at a generation of the object. Unchanged conditions keep their times.
 func (c *Conditions) Set(generation int64, conditions ...metav1.Condition) {

@@ -71,6 +71,9 @@ type AddressesSpec struct {
 
 	// How long a block must be empty before it is released. Default 5m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]{1,5}(\.[0-9]{1,9})?(ns|us|ms|s|m|h))+)$`
 	ReleaseAfter *metav1.Duration `json:"releaseAfter,omitempty"`
 
 	// Maximum number of blocks of one pool on a node. Default 64.
