@@ -294,3 +294,42 @@ func TestADependencyIsFreedWithItsLastDependent(t *testing.T) {
 	w.desire("d", &value{})
 	w.expect("create:d", "d")
 }
+
+// An edge is more than its ends: a change of the mode or of Swap alone counts from the update on.
+func TestTheModeOfADependencyChangesWithTheValue(t *testing.T) {
+	t.Run("mode", func(t *testing.T) {
+		w := applied(t, map[string]*value{"a": {}, "b": {deps: on("a")}})
+		w.desire("b", &value{n: 1, deps: needs(plan.Follow, "a")})
+		w.run("", "b")
+		w.desire("a", &value{n: 1})
+		w.expect("delete:b update:a create:b", "a")
+		w.run("", "a")
+		w.desire("b", &value{deps: on("a")})
+		w.run("", "b")
+		w.desire("a", &value{n: 2})
+		w.expect("update:a", "a")
+	})
+	t.Run("swap", func(t *testing.T) {
+		w := applied(t, map[string]*value{"a": {}, "b": {deps: on("a")}})
+		w.desire("b", &value{n: 1, deps: []plan.Dep{{On: ref("a"), Swap: true}}})
+		w.run("", "b")
+		w.desire("a", nil)
+		w.desire("b", &value{n: 2})
+		w.expect("update:b delete:a", "a", "b")
+	})
+}
+
+func TestAHandleIsThatOfAnObjectThatIsThere(t *testing.T) {
+	w := applied(t, map[string]*value{"two": {bucket: "up"}})
+	w.desire("user", &value{deps: []plan.Dep{anyOf("up")}})
+	w.desire("one", &value{bucket: "up"})
+	want := []any{"handle of two"}
+	if handles := w.Handles(w.node("user")); !slices.Equal(handles, want) {
+		t.Errorf("a candidate that is absent: handles %v, want %v", handles, want)
+	}
+	w.run("", "one")
+	w.Doubt(w.id("one"))
+	if handles := w.Handles(w.node("user")); !slices.Equal(handles, want) {
+		t.Errorf("a candidate that is doubtful: handles %v, want %v", handles, want)
+	}
+}
