@@ -333,3 +333,43 @@ func TestAHandleIsThatOfAnObjectThatIsThere(t *testing.T) {
 		t.Errorf("a candidate that is doubtful: handles %v, want %v", handles, want)
 	}
 }
+
+func TestWhatDependsOnACascadeDeletedObjectStaysAway(t *testing.T) {
+	w := applied(t, map[string]*value{"base": {}})
+	w.Found(w.id("orphan"), &value{deps: on("base")}, nil, true)
+	w.SetOrphan(w.id("orphan"), true)
+	w.desire("applied", &value{deps: on("orphan")})
+	w.run("", "applied")
+	w.desire("new", &value{deps: on("orphan")})
+	w.desire("base", &value{fixed: 1})
+	w.expect("delete:applied delete:orphan delete:base create:base", "base", "new")
+}
+
+func TestACandidateThatIsHeldServesByItsAppliedValue(t *testing.T) {
+	w := applied(t, map[string]*value{"base": {}, "one": {bucket: "down", deps: on("base")}})
+	w.desire("one", &value{bucket: "up", deps: on("base")})
+	w.run("update:one", "one")
+	w.desire("user", &value{deps: []plan.Dep{anyOf("up")}})
+	w.expect("", "base", "user") // the plan affects the candidate, whose retry is not due
+}
+
+func TestAFailedObjectIsTriedWhenAThirdPartyChangedItsDependency(t *testing.T) {
+	w := applied(t, map[string]*value{"a": {}, "b": {deps: on("a")}})
+	w.desire("b", &value{n: 1, deps: on("a")})
+	w.run("update:b", "b")
+	w.See(w.id("a"), &value{}, true) // made anew, with the same value
+	w.expect("update:b", "a")
+}
+
+func TestAPartIsMadeAnewWithTheUpdateOfItsMaker(t *testing.T) {
+	w := applied(t, map[string]*value{"maker": {}, "part": {deps: needs(plan.Part, "maker")}})
+	w.desire("maker", &value{n: 1})
+	w.expect("delete:part update:maker create:part", "maker")
+}
+
+func TestAnObjectIsRecreatedOnce(t *testing.T) {
+	w := applied(t, map[string]*value{"a": {}})
+	w.node("a").Again = true
+	w.run("", "a")
+	w.expect("", "a")
+}
