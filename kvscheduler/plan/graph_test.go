@@ -373,3 +373,13 @@ func TestAnObjectIsRecreatedOnce(t *testing.T) {
 	w.run("", "a")
 	w.expect("", "a")
 }
+
+func TestAnObjectThatWaitsOutsideOfThePlanIsNotWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	w.desire("b", &value{deps: on("never")})
+	w.planned("b")
+	w.desire("a", &value{deps: on("b")})
+	if w.planned("a"); w.WaitsForWaiting(w.node("a")) {
+		t.Error("b waits, but this plan says nothing about it")
+	}
+}
