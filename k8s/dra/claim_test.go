@@ -49,6 +49,7 @@ func TestOnlyPodsAreConsumersOfAClaim(t *testing.T) {
 func claimed(t *testing.T) (*node, pod.ClaimID) {
 	t.Helper()
 	n := newNode(t, claimOf("c", "", "memif-100"))
+	t.Cleanup(n.statuses.keys.ShutDown) // the driver does not run
 	id := pod.ClaimID{Namespace: "shop", Name: "c", UID: "uid-c"}
 	if _, err := n.memifs.Claim(t.Context(), id, []pod.ClaimedDevice{{ClaimID: id, Device: "memif-100", Request: "m"}}); err != nil {
 		t.Fatal(err)
