@@ -276,3 +276,26 @@ func TestEachRemovalOfABatchRecordsItsRefusedExternalValues(t *testing.T) {
 		}
 	})
 }
+
+// waiting is a committer with which every key has an unmet dependency.
+type waiting struct{ *eventlooptest.Committer }
+
+func (w waiting) Commit(ctx context.Context, c eventloop.Change) (eventloop.Outcome, error) {
+	out, err := w.Committer.Commit(ctx, c)
+	for _, s := range c.Set {
+		out.Pending = append(out.Pending, s.Key)
+	}
+	return out, err
+}
+
+func TestEachRemovalOfABatchRecordsItsPendingKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := ready(t, quiet, func(c *eventloop.Config) { c.Committer = waiting{&eventlooptest.Committer{}} })
+		for i, got := range w.behind(t, deletes(3)...) {
+			want := []string{fmt.Sprintf("interface/%d", i), fmt.Sprintf("address/%d", i)}
+			if got.err != nil || !slices.Equal(got.rec.Pending, want) {
+				t.Errorf("removal %d: pending %q, want %q (%v)", i, got.rec.Pending, want, got.err)
+			}
+		}
+	})
+}

@@ -227,6 +227,8 @@ func TestStatsHaveInvalidExternalValuesUntilTheyAreReplacedOrValid(t *testing.T)
 	}
 	p.set(t, "file", map[string]string{"x": `{"mtu":1}`, "a": `{"mtu":"wide"}`})
 	want("a source with two wrong values", "a", "x")
+	p.do(t, eventloop.Resynchronize{Kind: eventloop.Full, Reason: "test"})
+	want("after a resync", "a", "x")
 	p.do(t, &connect{put: map[string]port{"b": {MTU: 1500}}})
 	want("after an event of other keys", "a", "x")
 	p.do(t, &connect{put: map[string]port{"x": {MTU: 1500}}})

@@ -3,6 +3,7 @@ package eventloop_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -202,5 +203,25 @@ func TestRecordString(t *testing.T) {
 		if !strings.HasPrefix(tc.got, tc.want) {
 			t.Errorf("got  %s\nwant %s", tc.got, tc.want)
 		}
+	}
+}
+
+func TestARefusalForAnotherReasonIsNoRepeat(t *testing.T) {
+	w := ready(t)
+	refuse := func(reason error) eventloop.Record {
+		_, err := w.Do(t.Context(), &addPod{pod: "p", sandbox: "a", invalid: reason})
+		if !errors.Is(err, reason) {
+			t.Errorf("refused for %v, want %v", err, reason)
+		}
+		return w.last(t)
+	}
+	other := errors.New("another reason")
+	first := refuse(errBoom)
+	repeated := refuse(errBoom)
+	if repeated.Seq != first.Seq || repeated.Repeats != 1 {
+		t.Errorf("a repeat: %+v", repeated)
+	}
+	if last := refuse(other); last.Seq == first.Seq || !strings.Contains(last.Err, other.Error()) {
+		t.Errorf("another reason: %+v", last)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"testing"
+	"testing/synctest"
 
 	"pgregory.net/rapid"
 
@@ -55,4 +56,34 @@ func TestResyncsAndHandlersThatPlanAreRefused(t *testing.T) {
 	if records := m.History(0); len(records) != 1 { // of Ready
 		t.Errorf("records of plans: %v", records)
 	}
+}
+
+// A plan of a removal removes nothing, so no event of its subject ends; and a removal ends no plan.
+func TestAPlanNeitherCancelsEventsNorIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := ready(t, quiet)
+		resume := w.hold()
+		running := w.begin(t.Context(), &addPod{pod: "running", sandbox: "running"})
+		queued := w.begin(t.Context(), &addPod{pod: "p", sandbox: "1"})
+		planned := make(chan error, 3)
+		for _, ev := range []eventloop.Event{&deletePod{"running", "running"}, &deletePod{"p", "1"}, &addPod{pod: "q", sandbox: "2"}} {
+			go func() {
+				_, err := w.Plan(t.Context(), ev)
+				planned <- err
+			}()
+			synctest.Wait()
+		}
+		removal := w.begin(t.Context(), &deletePod{"q", "2"})
+		resume()
+		for what, done := range map[string]<-chan result{"the running event": running, "the queued event": queued, "the removal": removal} {
+			if got := <-done; got.err != nil {
+				t.Errorf("%s: %v", what, got.err)
+			}
+		}
+		for range cap(planned) {
+			if err := <-planned; err != nil {
+				t.Errorf("a plan: %v", err)
+			}
+		}
+	})
 }

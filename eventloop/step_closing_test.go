@@ -247,6 +247,11 @@ func TestStep13VerifyFindsDifferencesOfHandlers(t *testing.T) {
 			if last := w.last(t); !slices.Equal(last.Verify, rec.Verify) {
 				t.Errorf("history: %v", last)
 			}
+			w.must(t, &addPod{pod: "q", sandbox: "c"}) // the durable step of an event comes before its verification
+			saved, _ := w.saver.Bucket(eventloop.RecordsBucket)[fmt.Sprintf("%020d", rec.Seq)].(eventloop.Record)
+			if !slices.Equal(saved.Verify, rec.Verify) {
+				t.Errorf("the state file has %v", saved)
+			}
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"pgregory.net/rapid"
 
@@ -152,5 +153,47 @@ func TestNoPendingRefusesWhatWouldHaveToWait(t *testing.T) {
 	}
 	if calls := w.m.Calls(); len(calls) > 0 || !maps.Equal(before, w.m.Live()) {
 		t.Errorf("calls %v", calls)
+	}
+}
+
+// The way back touches only what was changed on the way there.
+func TestAnObjectThatCouldNotBeDeletedIsNotRecreatedByTheUndo(t *testing.T) {
+	w := start(t, kvschedulertest.New(), nil)
+	defer w.end()
+	w.put(put("a/1", thing{}))
+	w.m.Calls()
+	refuse, _ := onlyFirst(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.Refuse })
+	w.m.Fail(refuse)
+	rec, err := w.commit(kvscheduler.Atomic, put("a/1", thing{Type: 1}))
+	if err == nil || !rec.Undone {
+		t.Errorf("%v, undone %t", err, rec.Undone)
+	}
+	if calls := w.m.Calls(); len(calls) != 1 {
+		t.Errorf("calls %v, want the refused delete only", calls)
+	}
+}
+
+func TestAnAtomicTransactionIsRefusedWhileAnEarlierOutcomeIsNotKnown(t *testing.T) {
+	for name, before := range map[string][]kvscheduler.Object{
+		"of a create":  nil,
+		"of an update": {put("a/1", thing{Version: 1})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t, kvschedulertest.New(), nil)
+				defer w.end()
+				w.put(before...)
+				release := w.m.Hold("a")
+				if _, err := w.commit(kvscheduler.BestEffort, put("a/1", thing{Version: 2})); err == nil {
+					t.Error("a call without an answer is no error")
+				}
+				rec, err := w.commit(kvscheduler.Atomic, put("a/1", thing{Version: 3}))
+				if err == nil || !strings.Contains(err.Error(), "a/1: the outcome of an earlier operation is not known yet") {
+					t.Errorf("got %v, operations %q", err, ops(rec))
+				}
+				release()
+				w.converge(map[ref]thing{key("a/1"): {Version: 2}})
+			})
+		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
@@ -89,4 +90,23 @@ func TestAnUnchangedObjectThatWaitsDoesNotFailAnAtomicTransaction(t *testing.T) 
 	if err := commit(put("a/shared", thing{Needs: "b/missing", Version: 1})); !errors.Is(err, kvscheduler.ErrPending) {
 		t.Errorf("a transaction that changes the object: %v, want %v", err, kvscheduler.ErrPending)
 	}
+}
+
+// A transaction that repairs an object also does what was left out because of the object's failure.
+func TestWhatWasLeftOutIsDoneWithTheNextTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, kvschedulertest.New(), nil)
+		defer w.end()
+		w.put(put("a/1", thing{}), put("c/1", thing{Needs: "a/1"}))
+		w.m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.Refuse })
+		if _, err := w.commit(kvscheduler.BestEffort, del("a/1"), put("c/1", thing{Version: 1})); err == nil {
+			t.Error("a refused delete is no error")
+		}
+		w.m.Fail(nil)
+		rec := w.put(put("c/1", thing{Version: 2}))
+		if there, _ := w.m.Has(key("a/1")); there {
+			t.Errorf("a/1 is still there, operations %q", ops(rec))
+		}
+		w.converge(map[ref]thing{key("c/1"): {Version: 2}})
+	})
 }

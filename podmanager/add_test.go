@@ -68,6 +68,8 @@ func TestAddFailsForKnownKeyInAnotherNamespace(t *testing.T) {
 
 	n.set(func() { n.netns["/run/netns/a"] = 99 }) // another namespace on the same path
 	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 4, "it is connected already")
+	n.set(func() { n.netns["/run/netns/a"], n.device = 11, 5 }) // inodes are unique on a device only
+	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 4, "it is connected already")
 	n.want(t, "c1")
 }
 
@@ -232,6 +234,42 @@ func TestAddVoidsQueuedDelete(t *testing.T) {
 	if len(voided) != 1 || voided[0] != keyOfContainer("c1") {
 		t.Errorf("voided %v", voided)
 	}
+	n.config.Void = func(context.Context, pod.Key) error { return errors.New("the queue cannot be read") }
+	wantError(t, n.refusedAdd(t, addOf("c2", "/run/netns/b")), 999, "the queue cannot be read") // the queued DEL would delete the pod
+	n.want(t, "c1")
+}
+
+// An ADD that failed for want of addresses is repeated with the inputs that it had, once the node has more addresses.
+func TestAddIsRetriedAfterARefill(t *testing.T) {
+	n := newNode(t)
+	exhausted := pod.Errorf(pod.CodePoolExhausted, "pool default is exhausted")
+	voided, attempts, refilled := 0, 0, 0
+	n.config.Void = func(context.Context, pod.Key) error { voided++; return nil }
+	n.onConnect = func(context.Context, *pod.AddPod) error {
+		if attempts++; attempts < 3 {
+			return exhausted
+		}
+		return nil
+	}
+	n.config.Refill = func(_ context.Context, _ *pod.AddPod, refused error) error {
+		if refilled++; !errors.Is(refused, exhausted) {
+			t.Errorf("a refill for %v", refused)
+		}
+		return nil
+	}
+	n.add(t, "c1", "/run/netns/a")
+	if attempts != 3 || refilled != 2 || voided != 1 {
+		t.Errorf("%d attempts with %d refills, inputs were read %d times; want 3, 2 and 1", attempts, refilled, voided)
+	}
+	n.want(t, "c1")
+
+	attempts, refilled = -100, 0 // it fails for longer than anybody waits
+	wantError(t, n.refusedAdd(t, addOf("c2", "/run/netns/b")), 100, "pool default is exhausted")
+	if refilled != refills {
+		t.Errorf("%d refills, want %d", refilled, refills)
+	}
+	n.config.Refill = func(context.Context, *pod.AddPod, error) error { return errors.New("no block is free") }
+	wantError(t, n.refusedAdd(t, addOf("c2", "/run/netns/b")), 999, "no block is free")
 }
 
 // asked adds a sandbox and returns the event that the handlers received.

@@ -49,6 +49,10 @@ func TestCheckReportsDifferencesFromPrevResult(t *testing.T) {
 			wantError(t, n.check1(t, req), 105, tt.text)
 		})
 	}
+	n := newNode(t)
+	req := checkOf(n.add(t, "c1", "/run/netns/a"))
+	n.set(func() { n.device = 5 })
+	wantError(t, n.check1(t, req), 105, "/run/netns/a is not the one of the ADD")
 }
 
 func TestCheckToleratesAdditionsOfLaterPlugins(t *testing.T) {
@@ -103,6 +107,20 @@ func TestStatusReportsWhetherAddWouldBeServed(t *testing.T) {
 	wantError(t, status(), 50, "dataplane away")
 	n.set(func() { n.notReady = pod.Errorf(pod.CodeLimited, "dataplane lost") })
 	wantError(t, status(), 51, "dataplane lost")
+	hasStarted := false
+	n.config.Started = func() bool { return hasStarted }
+	n.set(func() { n.notReady = errors.New("dataplane away") })
+	for details, want := range map[string]bool{restoring: false, starting: true} { // the plugin forgives the first resync only
+		hasStarted = want
+		if err := status(); err.GetDetails() != details {
+			t.Errorf("started %t: details %q, want %q", hasStarted, err.GetDetails(), details)
+		}
+	}
+	n.set(func() { n.notReady = pod.Errorf(pod.CodeLimited, "dataplane lost") })
+	hasStarted = false
+	if err := status(); err.GetDetails() != restoring {
+		t.Errorf("before the first resync: %v", err)
+	}
 }
 
 func mac(have string) Difference {

@@ -27,6 +27,7 @@ type node struct {
 	mu          sync.Mutex
 	now         time.Time
 	netns       map[string]uint64 // inode by path
+	device      uint64            // of all network namespaces
 	alias       map[string]string // of the interface eth0, by path
 	differences []string          // that the machine has, one element a verification
 	links       []Difference      // that the sandbox's links have
@@ -43,7 +44,7 @@ func newNode(t *testing.T) *node {
 	t.Helper()
 	n := &node{
 		committer: &eventlooptest.Committer{}, saver: &eventlooptest.Saver{}, now: start,
-		netns: map[string]uint64{"/run/netns/a": 11, "/run/netns/b": 12}, alias: map[string]string{},
+		netns: map[string]uint64{"/run/netns/a": 11, "/run/netns/b": 12}, device: 4, alias: map[string]string{},
 	}
 	n.loop = eventloop.New(eventloop.Config{Committer: n.committer, Saver: n.saver})
 	n.Manager = New(Config{
@@ -115,7 +116,7 @@ func (n *node) inspect(_ context.Context, path string) (pod.Netns, error) {
 	if !ok {
 		return pod.Netns{}, errors.New("it is not there")
 	}
-	return pod.Netns{Path: path, Inode: inode, Device: 4}, nil
+	return pod.Netns{Path: path, Inode: inode, Device: n.device}, nil
 }
 
 func (n *node) linkExists(_ context.Context, netns pod.Netns, name string) (string, bool, error) {

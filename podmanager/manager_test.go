@@ -177,3 +177,25 @@ func FuzzRestore(f *testing.F) {
 		n.want(t)
 	})
 }
+
+// A pod of the same name may be another one. Runtimes and state files of earlier versions may not know UIDs.
+func TestAttachmentsOfAPodHaveItsNameAndNoOtherUID(t *testing.T) {
+	n := newNode(t)
+	var all []*pod.Attachment
+	for container, id := range map[string]pod.ID{
+		"c1": {Namespace: "shop", Name: "cart-0", UID: "u1"}, "c2": {Namespace: "shop", Name: "cart-0", UID: "u2"},
+		"c3": {Namespace: "shop", Name: "cart-0"}, "c4": {Namespace: "shop", Name: "cart-1", UID: "u1"}, "c5": {Namespace: "web", Name: "cart-0", UID: "u1"},
+	} {
+		all = append(all, &pod.Attachment{Key: keyOfContainer(container), Pod: id})
+	}
+	n.Restore(all)
+	for uid, want := range map[string][]string{"u1": {"c1", "c3"}, "u2": {"c2", "c3"}, "u9": {"c3"}, "": {"c1", "c2", "c3"}} {
+		var got []string
+		for _, a := range n.OfPod(pod.ID{Namespace: "shop", Name: "cart-0", UID: uid}) {
+			got = append(got, a.Key.ContainerID)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("UID %q: %q, want %q", uid, got, want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"maps"
 	"net/netip"
 	"os"
 	"testing"
@@ -51,5 +52,27 @@ func TestReplyOfAnAttachment(t *testing.T) {
 	want, err := os.ReadFile(file)
 	if err != nil || got.String() != string(want) {
 		t.Errorf("reply is\n%s\nwant (%v)\n%s", got.String(), err, want)
+	}
+}
+
+// The routes of another IPAM plugin are those of the main interface, whatever gateways the extra interfaces have.
+func TestRoutesOfAnIPAMPluginGetTheGatewayOfTheMainInterface(t *testing.T) {
+	prefix, address := netip.MustParsePrefix, netip.MustParseAddr
+	reply := replyOf(&pod.Attachment{
+		Netns: pod.Netns{Path: "/run/netns/a"},
+		Interfaces: []pod.Interface{
+			{Name: "eth0", Addresses: []netip.Prefix{prefix("10.1.1.5/32")}, Gateways: []netip.Addr{address("169.254.1.1")}},
+			{Name: "net1", Addresses: []netip.Prefix{prefix("fd00::5/64")}, Gateways: []netip.Addr{address("fd00::1")}},
+		},
+		Delegation: pod.Delegation{Routes: []pod.Route{
+			{Destination: prefix("10.9.0.0/16"), Gateway: address("10.1.1.1")}, {Destination: prefix("fd09::/48"), Gateway: address("fd08::1")},
+		}},
+	})
+	got := map[string]string{}
+	for _, r := range reply.GetRoutes() {
+		got[r.GetDestination()] = r.GetGateway()
+	}
+	if want := map[string]string{"10.9.0.0/16": "169.254.1.1", "fd09::/48": ""}; !maps.Equal(got, want) {
+		t.Errorf("routes with their gateways: %v, want %v", got, want)
 	}
 }

@@ -294,3 +294,92 @@ func TestADependencyIsFreedWithItsLastDependent(t *testing.T) {
 	w.desire("d", &value{})
 	w.expect("create:d", "d")
 }
+
+// An edge is more than its ends: a change of the mode or of Swap alone counts from the update on.
+func TestTheModeOfADependencyChangesWithTheValue(t *testing.T) {
+	t.Run("mode", func(t *testing.T) {
+		w := applied(t, map[string]*value{"a": {}, "b": {deps: on("a")}})
+		w.desire("b", &value{n: 1, deps: needs(plan.Follow, "a")})
+		w.run("", "b")
+		w.desire("a", &value{n: 1})
+		w.expect("delete:b update:a create:b", "a")
+		w.run("", "a")
+		w.desire("b", &value{deps: on("a")})
+		w.run("", "b")
+		w.desire("a", &value{n: 2})
+		w.expect("update:a", "a")
+	})
+	t.Run("swap", func(t *testing.T) {
+		w := applied(t, map[string]*value{"a": {}, "b": {deps: on("a")}})
+		w.desire("b", &value{n: 1, deps: []plan.Dep{{On: ref("a"), Swap: true}}})
+		w.run("", "b")
+		w.desire("a", nil)
+		w.desire("b", &value{n: 2})
+		w.expect("update:b delete:a", "a", "b")
+	})
+}
+
+func TestAHandleIsThatOfAnObjectThatIsThere(t *testing.T) {
+	w := applied(t, map[string]*value{"two": {bucket: "up"}})
+	w.desire("user", &value{deps: []plan.Dep{anyOf("up")}})
+	w.desire("one", &value{bucket: "up"})
+	want := []any{"handle of two"}
+	if handles := w.Handles(w.node("user")); !slices.Equal(handles, want) {
+		t.Errorf("a candidate that is absent: handles %v, want %v", handles, want)
+	}
+	w.run("", "one")
+	w.Doubt(w.id("one"))
+	if handles := w.Handles(w.node("user")); !slices.Equal(handles, want) {
+		t.Errorf("a candidate that is doubtful: handles %v, want %v", handles, want)
+	}
+}
+
+func TestWhatDependsOnACascadeDeletedObjectStaysAway(t *testing.T) {
+	w := applied(t, map[string]*value{"base": {}})
+	w.Found(w.id("orphan"), &value{deps: on("base")}, nil, true)
+	w.SetOrphan(w.id("orphan"), true)
+	w.desire("applied", &value{deps: on("orphan")})
+	w.run("", "applied")
+	w.desire("new", &value{deps: on("orphan")})
+	w.desire("base", &value{fixed: 1})
+	w.expect("delete:applied delete:orphan delete:base create:base", "base", "new")
+}
+
+func TestACandidateThatIsHeldServesByItsAppliedValue(t *testing.T) {
+	w := applied(t, map[string]*value{"base": {}, "one": {bucket: "down", deps: on("base")}})
+	w.desire("one", &value{bucket: "up", deps: on("base")})
+	w.run("update:one", "one")
+	w.desire("user", &value{deps: []plan.Dep{anyOf("up")}})
+	w.expect("", "base", "user") // the plan affects the candidate, whose retry is not due
+}
+
+func TestAFailedObjectIsTriedWhenAThirdPartyChangedItsDependency(t *testing.T) {
+	w := applied(t, map[string]*value{"a": {}, "b": {deps: on("a")}})
+	w.desire("b", &value{n: 1, deps: on("a")})
+	w.run("update:b", "b")
+	w.See(w.id("a"), &value{}, true) // made anew, with the same value
+	w.expect("update:b", "a")
+}
+
+func TestAPartIsMadeAnewWithTheUpdateOfItsMaker(t *testing.T) {
+	w := applied(t, map[string]*value{"maker": {}, "part": {deps: needs(plan.Part, "maker")}})
+	w.desire("maker", &value{n: 1})
+	w.expect("delete:part update:maker create:part", "maker")
+}
+
+func TestAnObjectIsRecreatedOnce(t *testing.T) {
+	w := applied(t, map[string]*value{"a": {}})
+	w.node("a").Again = true
+	w.run("", "a")
+	w.expect("", "a")
+}
+
+func TestAnObjectThatWaitsOutsideOfThePlanIsNotWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	w.desire("b", &value{deps: on("never")})
+	w.planned("b")
+	w.desire("a", &value{deps: on("b")})
+	if w.planned("a"); w.WaitsForWaiting(w.node("a")) {
+		t.Error("b waits, but this plan says nothing about it")
+	}
+}

@@ -38,12 +38,12 @@ func drain(t *testing.T, q *Queue, do func(Entry) error, want counts) error {
 
 func TestDrainHandlesOldestEntriesFirstAndRemovesThem(t *testing.T) {
 	q := open(t, t.TempDir())
-	add(t, q, NewEntry(keyOf("late"), start.Add(time.Minute)), entryOf("early"))
+	add(t, q, NewEntry(keyOf("a"), start.Add(time.Minute)), entryOf("z"), entryOf("b")) // of the same time in the order of the names
 	var seen []string
-	if err := drain(t, q, recordTo(&seen), counts{2, 0}); err != nil {
+	if err := drain(t, q, recordTo(&seen), counts{3, 0}); err != nil {
 		t.Error(err)
 	}
-	if !slices.Equal(seen, []string{"early", "late"}) {
+	if !slices.Equal(seen, []string{"b", "z", "a"}) {
 		t.Errorf("order %v", seen)
 	}
 	wantLen(t, q, 0)

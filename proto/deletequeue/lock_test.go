@@ -117,11 +117,32 @@ func TestWriterWaitsForTheExclusiveLockUntilItsDeadline(t *testing.T) {
 	add(t, plugin, entryOf("a"))
 }
 
+func TestWriterWaitsForTheDrain(t *testing.T) {
+	dir := t.TempDir()
+	agent, plugin := open(t, dir), open(t, dir)
+	add(t, plugin, entryOf("a"))
+	err := drain(t, agent, func(Entry) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*lockPoll)
+		defer cancel()
+		if err := plugin.add(ctx, entryOf("b")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a DEL is queued during the drain: %v", err)
+		}
+		return nil
+	}, counts{1, 0})
+	must(t, err)
+	add(t, plugin, entryOf("b"))
+	wantLen(t, plugin, 1)
+}
+
 func TestWritersDoNotExcludeEachOther(t *testing.T) {
 	dir := t.TempDir()
 	first, second := open(t, dir), open(t, dir)
 	err := first.AddUnless(t.Context(), entryOf("a"), func() bool {
-		add(t, second, entryOf("b"))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := second.add(ctx, entryOf("b")); err != nil {
+			t.Errorf("the second writer: %v", err)
+		}
 		return false
 	})
 	must(t, err)

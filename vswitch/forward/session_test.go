@@ -362,6 +362,7 @@ func TestTimeoutsDependOnBothSides(t *testing.T) {
 	}{
 		"handshake":        {[]func(*gate) bool{step(inward, tcpFlow), step(outward, answer.with(tcpSYN|tcpACK))}, answer, transientTimeout},
 		"established":      {[]func(*gate) bool{established}, answer.with(tcpACK), tcpTimeout},
+		"a stray SYN":      {[]func(*gate) bool{established, step(inward, tcpFlow)}, answer.with(tcpACK), tcpTimeout},
 		"half closed":      {[]func(*gate) bool{established, step(inward, tcpFlow.with(tcpACK|tcpFIN))}, answer.with(tcpACK), tcpTimeout},
 		"closed":           {[]func(*gate) bool{established, step(inward, tcpFlow.with(tcpACK|tcpFIN)), step(outward, answer.with(tcpACK|tcpFIN))}, answer, transientTimeout},
 		"reset":            {[]func(*gate) bool{established, step(outward, answer.with(tcpRST))}, answer, transientTimeout},
