@@ -21,6 +21,7 @@ type fragmentKey struct {
 // compiled are the rules of an interface by direction, and what they lack because of limits.
 type compiled struct {
 	rules  [2][]Rule
+	own    [2]int // rules of the dataplane for the policies of the namespace
 	excess []Excess
 }
 
@@ -30,6 +31,8 @@ type compilation struct {
 	pod       *podState
 	nic       *Interface
 	direction Direction
+	isStarved bool // other pods of the namespace have its rules
+	own       int  // rules that the policies of the namespace have
 	excess    []Excess
 }
 
@@ -38,25 +41,38 @@ func (c *compilation) isGuarded() bool { return c.direction == Egress && !c.nic.
 
 // ownLimit returns the limit of the policies of a namespace. Only main interfaces have other rules.
 func (c *compilation) ownLimit() int {
-	if c.nic.Main {
+	switch {
+	case c.isStarved:
+		return 0
+	case c.nic.Main:
 		return c.limits.Own
 	}
 	return c.limits.Further
 }
 
+// leaveOutForRules leaves out a policy of the namespace that needs more rules than there are.
+func (c *compilation) leaveOutForRules(policy *policyState, size int) {
+	limit := c.ownLimit()
+	if c.isStarved {
+		limit = c.limits.Node
+	}
+	c.leaveOut(policy, size, limit, unitRules)
+}
+
 func (c *compilation) size(r *Rule) int { return r.Size(c.isGuarded()) }
 
-// compile returns the rules of an interface; nil: everything is permitted.
-func (e *Engine) compile(p *podState, i *Interface) *compiled {
+// compile returns the rules of an interface; nil: everything is permitted. If it is starved, the policies of its namespace allow nothing.
+func (e *Engine) compile(p *podState, i *Interface, isStarved bool) *compiled {
 	policies := e.policiesOf(p, i)
 	var all compiled
 	for _, d := range []Direction{Ingress, Egress} {
-		c := &compilation{Engine: e, pod: p, nic: i, direction: d}
+		c := &compilation{Engine: e, pod: p, nic: i, direction: d, isStarved: isStarved}
 		own := c.evaluationOrder(policies)
 		if d == Egress && i.Main && own != nil {
 			own = append(c.toServices(own), own...)
 		}
 		all.rules[d] = append(e.fixed(d, i), own...)
+		all.own[d] = c.own
 		all.excess = append(all.excess, c.excess...)
 	}
 	if len(all.rules[Ingress])+len(all.rules[Egress]) == 0 {
@@ -236,10 +252,11 @@ func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []R
 		case !readable[n]:
 			name += leftOut
 		case !fit[n]:
-			c.leaveOut(policy, sizes[n], c.ownLimit(), unitRules)
+			c.leaveOutForRules(policy, sizes[n])
 			name += leftOut
 		default:
 			allowed = append(allowed, fragments[n]...)
+			c.own += sizes[n]
 		}
 		names = append(names, name)
 	}

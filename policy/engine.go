@@ -48,6 +48,7 @@ type Engine struct {
 	turn  uint64                 // of the pod compiled last
 	gone  map[ID]struct{}        // local pods that were deleted since Compile, also if there is another one of that name
 	lists map[string]*List       // in use, by name
+	own   map[string]int         // rules of the policies of a namespace in these lists
 	work  Work
 }
 
@@ -70,9 +71,10 @@ type nodeState struct {
 
 type podState struct {
 	Pod
-	groups map[*group]struct{}
-	lists  map[string]Lists // by interface, as compiled last
-	excess []Excess         // likewise
+	groups  map[*group]struct{}
+	lists   map[string]Lists // by interface, as compiled last
+	excess  []Excess         // likewise
+	starved map[string]bool  // interfaces for which the namespace has no rules left on the node, as compiled last
 
 	compiled bool // at least once
 }
@@ -93,7 +95,7 @@ func NewEngine(c Config) *Engine {
 	e := &Engine{
 		namespaces: make(map[string]*namespaceState), policies: make(map[Ref]*policyState), groups: make(map[string]*group),
 		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), turns: make(map[string]uint64), gone: make(map[ID]struct{}),
-		lists: make(map[string]*List), services: make(map[string]*Service),
+		lists: make(map[string]*List), own: make(map[string]int), services: make(map[string]*Service),
 		addresses: make(map[netip.Addr]int), external: make(map[netip.Addr]int),
 	}
 	e.SetConfig(c)

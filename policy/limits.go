@@ -16,13 +16,15 @@ const MaxRules = 80_000
 // the limit is not affected:
 //
 //   - Policies of namespaces are limited together, as they select pods of their own namespace only. The smallest ones are applied first. The
-//     others allow nothing, and isolate the pod as before.
+//     others allow nothing, and isolate the pod as before. Where the pods of a namespace have different rules,
+//     and more than a node has for a namespace, its further pods are isolated.
 //   - Of AdminNetworkPolicies the smallest rules are applied first. Further rules that allow are left out, and those that deny or pass
 //     become rules that deny more.
 //   - Services of all namespaces are in the lists of a pod, so each namespace has a fair share. Further Services are denied.
 type Limits struct {
 	Own      int // rules of the policies of the pod's namespace, for its main interface
 	Further  int // likewise, for another interface; see GuardedAny6
+	Node     int // likewise, for all lists of a namespace's pods on the node
 	Admin    int // rules of AdminNetworkPolicies
 	Services int // rules of Services
 	Closed   int // prefixes of Services that are denied because they are over a limit
@@ -35,7 +37,7 @@ type Limits struct {
 
 // DefaultLimits are the limits of an engine whose Config has none.
 var DefaultLimits = Limits{
-	Own: 26_000, Further: 79_000, Admin: 8_000, Services: 14_000, Closed: 22_000, Fixed: 8_000,
+	Own: 26_000, Further: 79_000, Node: 400_000, Admin: 8_000, Services: 14_000, Closed: 22_000, Fixed: 8_000,
 	Effort: 250_000, Lookups: 1_000_000, NamespaceLookups: 64_000,
 }
 

@@ -115,28 +115,67 @@ func (e *Engine) Lists() map[ID]map[string]Lists {
 func (e *Engine) compilePod(p *podState) map[string]Lists {
 	now := make(map[string]Lists)
 	p.excess = nil
+	p.starved = nil
 	if !p.Local {
 		return now
 	}
 	for i := range p.Interfaces {
 		e.work.Interfaces++
-		of := e.compile(p, &p.Interfaces[i])
+		of := e.compileWithin(p, &p.Interfaces[i])
 		if of == nil {
 			continue
 		}
-		now[p.Interfaces[i].Name] = Lists{e.share(of.rules[Ingress]), e.share(of.rules[Egress])}
+		now[p.Interfaces[i].Name] = Lists{e.share(p, of, Ingress), e.share(p, of, Egress)}
 		p.excess = append(p.excess, of.excess...)
 	}
 	return now
 }
 
-// share returns the list with these rules.
-func (e *Engine) share(rules []Rule) *List {
+// compileWithin compiles an interface. If its namespace has not enough rules left on the node, it is starved.
+func (e *Engine) compileWithin(p *podState, i *Interface) *compiled {
+	of := e.compile(p, i, false)
+	if of == nil {
+		return nil
+	}
+	left := e.limits.Node - e.own[p.Namespace] + p.ownAlone()
+	needs := 0
+	for d, rules := range of.rules {
+		if of.own[d] > 0 && e.lists[nameOf(rules)] == nil {
+			needs += of.own[d]
+		}
+	}
+	if needs <= left {
+		return of
+	}
+	if p.starved == nil {
+		p.starved = make(map[string]bool)
+	}
+	p.starved[i.Name] = true
+	return e.compile(p, i, true)
+}
+
+// ownAlone returns the number of rules of the namespace's policies in lists that no other pod has. They end when the pod gets others.
+func (p *podState) ownAlone() int {
+	n := 0
+	for _, lists := range p.lists {
+		for _, l := range lists {
+			if l.users == 1 {
+				n += l.own
+			}
+		}
+	}
+	return n
+}
+
+// share returns the list with the rules of a direction.
+func (e *Engine) share(p *podState, of *compiled, d Direction) *List {
+	rules := of.rules[d]
 	name := nameOf(rules)
 	l := e.lists[name]
 	if l == nil {
-		l = &List{Name: name, Rules: rules}
+		l = &List{Name: name, Rules: rules, namespace: p.Namespace, own: of.own[d]}
 		e.lists[name] = l
+		e.own[l.namespace] += l.own
 	}
 	l.users++
 	return l
@@ -149,6 +188,27 @@ func (e *Engine) release(lists Lists) {
 		}
 		if l.users--; l.users == 0 {
 			delete(e.lists, l.Name)
+			e.giveBack(l)
+		}
+	}
+}
+
+// giveBack has the starved pods of a namespace compiled again when a list ends. Others keep their rules, so this ends.
+func (e *Engine) giveBack(l *List) {
+	if l.own == 0 {
+		return
+	}
+	e.own[l.namespace] -= l.own
+	if e.own[l.namespace] == 0 {
+		delete(e.own, l.namespace)
+	}
+	ns := e.namespaces[l.namespace]
+	if ns == nil {
+		return
+	}
+	for _, other := range ns.pods {
+		if len(other.starved) > 0 {
+			e.dirty[other] = struct{}{}
 		}
 	}
 }

@@ -268,7 +268,9 @@ type List struct {
 	Name  string // of the content
 	Rules []Rule
 
-	users int
+	users     int
+	namespace string // of the pods
+	own       int    // number of rules of the dataplane for the policies of the namespace
 }
 
 // Decide returns the rule that decides about a connection.
