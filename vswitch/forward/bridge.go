@@ -271,7 +271,7 @@ func (l *l2Forwarder) unicast(in *iface, index uint32, b *frame.Buffer) verdict 
 		return verdict{drop: dropNoMember}
 	}
 	if out.l2.bvi {
-		return l.toBVI(out, b)
+		return l.toBVI(out, in, b)
 	}
 	if !out.up {
 		return verdict{drop: dropOutputDown}
@@ -309,7 +309,10 @@ func (l *l2Forwarder) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
 	}
 	l.storm.charge(in, receivers)
 	if bvi := l.floodedBVI(br, in, b); bvi != nil {
-		return l.floodBVI(bvi, last, b)
+		if last != nil {
+			l.replicate(last, b)
+		}
+		return l.floodBVI(bvi, in, b, last != nil)
 	}
 	if last == nil {
 		return verdict{drop: dropNoMembers}
@@ -352,15 +355,13 @@ func (l *l2Forwarder) floodedBVI(br *bridge, in *iface, b *frame.Buffer) *iface 
 	return bvi
 }
 
-// floodBVI sends a copy of a flooded frame to the last member, if any, and the frame to the BVI. If layer 3 drops it there, the
-// frame still counts as flooded.
-func (l *l2Forwarder) floodBVI(bvi, last *iface, b *frame.Buffer) verdict {
-	if last == nil {
-		return l.toBVI(bvi, b)
+// floodBVI sends a flooded frame to the BVI after the other members, if any. If layer 3 drops it there, the frame still counts as flooded.
+func (l *l2Forwarder) floodBVI(bvi, in *iface, b *frame.Buffer, hasOthers bool) verdict {
+	if !hasOthers {
+		return l.toBVI(bvi, in, b)
 	}
-	l.replicate(last, b)
 	l.drops[statFlooded].Add(1)
-	d := l.toBVI(bvi, b)
+	d := l.toBVI(bvi, in, b)
 	if d.drop != noDrop {
 		l.drops[d.drop].Add(1)
 	}
@@ -368,8 +369,8 @@ func (l *l2Forwarder) floodBVI(bvi, last *iface, b *frame.Buffer) verdict {
 	return d
 }
 
-// toBVI routes a frame as received on the BVI.
-func (l *l2Forwarder) toBVI(bvi *iface, b *frame.Buffer) verdict {
+// toBVI routes a frame of member in as received on the BVI.
+func (l *l2Forwarder) toBVI(bvi, in *iface, b *frame.Buffer) verdict {
 	if l.path != nil {
 		l.path.add(traceStep{kind: stepBVI, iface: bvi.index})
 	}
@@ -389,7 +390,7 @@ func (l *l2Forwarder) toBVI(bvi *iface, b *frame.Buffer) verdict {
 	tally.publish(bvi.counters[l.id], 1)
 	if d.punt != 0 {
 		// Punt here, because the slow path answers on the BVI and the caller knows the member only.
-		l.w.slow.punt(bvi, b, d)
+		l.w.slow.punt(bvi, in, b, d)
 		l.w.detail = detailPuntedByBVI
 		return verdict{drop: d.drop}
 	}

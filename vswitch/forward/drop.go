@@ -38,6 +38,7 @@ const (
 	dropRouteLoop
 	dropOwnNoRoute
 	dropSlowFull
+	dropPuntRate
 	dropExpired4
 	dropExpired6
 	dropNoRoute4
@@ -121,6 +122,7 @@ var reasonNames = withACLNames([reasons]string{
 	dropRouteLoop:      "ip-lookup/loop between tables",
 	dropOwnNoRoute:     "slow-path/no route for own packet",
 	dropSlowFull:       "slow-path/queue full",
+	dropPuntRate:       "slow-path/rate of the interface exceeded",
 	dropExpired4:       "ip4-input/time_expired",
 	dropExpired6:       "ip6-input/time_expired",
 	dropNoRoute4:       noError,

@@ -122,7 +122,7 @@ func (w *worker) apply(in *iface, b *frame.Buffer, d verdict) {
 		w.drops[d.drop].Add(1)
 	}
 	if d.punt != 0 {
-		w.slow.punt(in, b, d)
+		w.slow.punt(in, in, b, d)
 	}
 	if d.out == nil || d.punt != 0 {
 		b.Release()

@@ -61,7 +61,8 @@ func (e *Engine) SetInterface(index uint32, i Interface) error {
 	if old := d.iface(index); old != nil {
 		*next = *old
 	} else {
-		next.counters, next.floods = newCounterSet(len(e.workers)), newFloodBudgets(e.workers)
+		next.counters = newCounterSet(len(e.workers))
+		next.floods, next.punts = newFloodBudgets(e.workers), newPuntBudgets(e.workers)
 	}
 	next.set(i)
 	next.setAccessLists(i.ACL, e)
@@ -106,8 +107,9 @@ type iface struct {
 	tunnel     *tunnel  // nil: none
 	mirrors    *mirrors // nil: none
 	neighbours *bart.Table[*neighbour]
-	counters   []*counters // by worker, as are floods
-	floods     []*floodBudget
+	counters   []*counters // by worker, as are the budgets
+	floods     []*budget
+	punts      []*budget
 }
 
 func (i *iface) set(c Interface) {

@@ -20,8 +20,36 @@ type slowLink struct {
 	toSlow, fromSlow *slow.Ring[slow.Message]
 }
 
-// punt copies a frame to the slow path, or drops it if the ring is full.
-func (s *slowLink) punt(in *iface, b *frame.Buffer, d verdict) {
+// Each interface has a token bucket of frames to the slow path on each worker. All interfaces share its rings, so without it a pod that
+// sends many packets with TTL 1 would keep them full, and requests for neighbours of others would be dropped.
+const (
+	puntRate  = 1 << 12 // frames a second
+	puntBurst = 1 << puntOrder / 4
+)
+
+func newPuntBudgets(workers []*worker) []*budget {
+	return newBudgets(workers, func(*worker) int { return puntBurst })
+}
+
+// allows takes a token of an interface.
+func (s *slowLink) allows(sender *iface) bool {
+	f := sender.punts[s.w.id]
+	if f.tokens <= 0 {
+		f.refill(s.w.stopwatch(), puntRate, puntBurst)
+	}
+	if f.tokens <= 0 {
+		return false
+	}
+	f.tokens--
+	return true
+}
+
+// punt copies a frame to the slow path, or drops it if the ring is full or the sender exceeds its rate.
+func (s *slowLink) punt(in, sender *iface, b *frame.Buffer, d verdict) {
+	if !s.allows(sender) {
+		s.w.drops[dropPuntRate].Add(1)
+		return
+	}
 	m := s.toSlow.Reserve()
 	if m == nil {
 		s.w.drops[dropSlowFull].Add(1)
@@ -29,7 +57,7 @@ func (s *slowLink) punt(in *iface, b *frame.Buffer, d verdict) {
 	}
 	m.Fill(b.Bytes())
 	m.Reason, m.Interface, m.Virtio, m.MTU, m.Target = d.punt, in.index, b.Virtio, int(d.mtu), s.w.unresolved
-	m.Out = NoInterface
+	m.Out, m.Sender = NoInterface, sender.index
 	if d.out != nil {
 		m.Out = d.out.index
 	}

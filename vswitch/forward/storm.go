@@ -34,17 +34,22 @@ type stormControl struct {
 	limit int // copies per second; 0: no limit
 }
 
-// floodBudget is a worker's token bucket for one interface.
-type floodBudget struct {
-	tokens   int           // copies; negative after a frame that cost more than the rest
+// budget is a worker's token bucket for one interface.
+type budget struct {
+	tokens   int           // negative after a frame that cost more than the rest
 	filledAt time.Duration // when tokens was refilled, by the worker's stopwatch
 	_        [48]byte      // keeps the budgets of two workers on separate cache lines
 }
 
-func newFloodBudgets(workers []*worker) []*floodBudget {
-	set := make([]*floodBudget, len(workers))
+func newFloodBudgets(workers []*worker) []*budget {
+	return newBudgets(workers, func(w *worker) int { return bucketSize(w.l2.storm.limit) })
+}
+
+// newBudgets returns full buckets of a size.
+func newBudgets(workers []*worker, size func(*worker) int) []*budget {
+	set := make([]*budget, len(workers))
 	for i, w := range workers {
-		set[i] = &floodBudget{tokens: bucketSize(w.l2.storm.limit), filledAt: w.stopwatch()}
+		set[i] = &budget{tokens: size(w), filledAt: w.stopwatch()}
 	}
 	return set
 }
@@ -59,7 +64,7 @@ func (s *stormControl) allows(in *iface) bool {
 	}
 	f := in.floods[s.id]
 	if f.tokens <= 0 {
-		f.refill(s.stopwatch(), s.limit)
+		f.refill(s.stopwatch(), s.limit, bucketSize(s.limit))
 	}
 	return f.tokens > 0
 }
@@ -71,9 +76,9 @@ func (s *stormControl) charge(in *iface, receivers int) {
 	}
 }
 
-// refill adds the tokens since the last refill, at a rate in copies per second.
-func (f *floodBudget) refill(now time.Duration, rate int) {
-	most, pause := bucketSize(rate)-f.tokens, time.Second/time.Duration(rate) // per copy
+// refill adds the tokens since the last refill, at a rate per second, up to the size of the bucket.
+func (f *budget) refill(now time.Duration, rate, size int) {
+	most, pause := size-f.tokens, time.Second/time.Duration(rate) // per token
 	gained := int(min(time.Duration(most), (now-f.filledAt)/pause))
 	if f.tokens += gained; gained == most {
 		f.filledAt = now

@@ -108,6 +108,7 @@ func (d *dataplane) give(m slow.Message, raw []byte) []sent {
 	}
 	slot.Fill(raw)
 	slot.Reason, slot.Interface, slot.Out, slot.Target, slot.MTU, slot.Virtio = m.Reason, m.Interface, m.Out, m.Target, m.MTU, m.Virtio
+	slot.Sender = m.Sender
 	d.ring.Commit()
 	return d.step(0)
 }

@@ -36,6 +36,7 @@ const MessageSize = 9232
 type Message struct {
 	Reason    Reason
 	Interface uint32     // the interface that received it
+	Sender    uint32     // the interface whose share of the slow path it takes: of a BVI the member that sent the frame
 	Out       uint32     // Unresolved, Output: the interface that sends it
 	Target    netip.Addr // Unresolved: the next hop
 	MTU       int        // TooBig: the longest IP packet that would have passed

@@ -34,8 +34,9 @@ type Path struct {
 	bell       *Bell
 	rings      []*Ring[Message]
 	neighbours map[neighbourKey]*resolution
-	due        time.Time // when the next resolution is due; zero: no resolution
-	errors     bucket
+	due        time.Time      // when the next resolution is due; zero: no resolution
+	senders    map[uint32]int // resolutions by sender
+	errors     errorLimit
 	drops      [causes]atomic.Uint64
 }
 
@@ -47,7 +48,8 @@ func New(r router, bell *Bell, rings []*Ring[Message]) *Path {
 	return &Path{
 		router: r, bell: bell, rings: rings,
 		neighbours: map[neighbourKey]*resolution{},
-		errors:     bucket{rate: errorRate, depth: errorBurst, tokens: errorBurst},
+		senders:    map[uint32]int{},
+		errors:     errorLimit{},
 	}
 }
 

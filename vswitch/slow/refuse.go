@@ -45,7 +45,7 @@ func (p *Path) refuse(m *Message, now time.Time) {
 		p.drop(noErrorSource)
 		return
 	}
-	if !p.errors.take(now) {
+	if !p.errors.take(m.Sender, now) {
 		p.drop(rateLimited)
 		return
 	}
@@ -179,12 +179,25 @@ func (k packet) owed(to frame.MAC) bool {
 	return !frame.IsICMP6Error(icmp.Type())
 }
 
-// The rate limit of ICMP errors per second, and its burst. RFC 4443 2.4 f asks for a token bucket; the rate is Linux's
+// The rate limit of ICMP errors per second to one sender, and its burst. RFC 4443 2.4 f asks for a token bucket; the rate is Linux's
 // icmp_msgs_per_sec.
 const (
 	errorRate  = 1000
 	errorBurst = 50
 )
+
+// errorLimit has a token bucket for each interface: with a common one a pod that causes many errors would take those of others, such as
+// the MTUs of their paths. It has at most one for each interface that ever existed.
+type errorLimit map[uint32]*bucket
+
+func (e errorLimit) take(sender uint32, now time.Time) bool {
+	b := e[sender]
+	if b == nil {
+		b = &bucket{rate: errorRate, depth: errorBurst, tokens: errorBurst}
+		e[sender] = b
+	}
+	return b.take(now)
+}
 
 // bucket is a token bucket.
 type bucket struct {

@@ -25,6 +25,7 @@ type neighbourKey struct {
 //	asking --answer--> learned --learnedFor--> forgotten
 //	   \--askTimes without answer--> forgotten, queued packets are refused
 type resolution struct {
+	sender  uint32 // of the first frame
 	asked   int
 	due     time.Time // asking: time of the next request; learned: time of removal
 	waiting []waiting
@@ -33,6 +34,7 @@ type resolution struct {
 
 type waiting struct {
 	received uint32 // the interface that received the frame, for an ICMP error
+	sender   uint32
 	virtio   frame.Virtio
 	frame    []byte
 }
@@ -49,27 +51,59 @@ type claim struct {
 func (p *Path) resolve(m *Message, now time.Time) {
 	key := neighbourKey{m.Out, m.Target}
 	if mac, _, ok := p.router.Neighbour(m.Out, m.Target); ok {
-		p.forward(m.Out, mac, waiting{m.Interface, m.Virtio, m.Bytes()}, m.Whole)
+		p.forward(m.Out, mac, waiting{m.Interface, m.Sender, m.Virtio, m.Bytes()}, m.Whole)
 		return
 	}
 	r := p.neighbours[key]
 	if r == nil {
 		if len(p.neighbours) >= maxResolutions {
 			p.drop(tableFull)
-			return
+			if !p.makeRoom(m.Sender) {
+				return
+			}
 		}
-		r = &resolution{}
+		r = &resolution{sender: m.Sender}
 		p.neighbours[key] = r
+		p.senders[m.Sender]++
 		p.keep(r, m)
 		p.ask(key, r, now)
 		return
 	}
 	if !r.mac.IsZero() {
 		p.router.Learned(m.Out, m.Target, r.mac)
-		p.forward(m.Out, r.mac, waiting{m.Interface, m.Virtio, m.Bytes()}, m.Whole)
+		p.forward(m.Out, r.mac, waiting{m.Interface, m.Sender, m.Virtio, m.Bytes()}, m.Whole)
 		return
 	}
 	p.keep(r, m)
+}
+
+// makeRoom removes a resolution of the sender with most of them, unless that is this one. So a pod that scans addresses does not prevent
+// others from resolving theirs.
+func (p *Path) makeRoom(sender uint32) bool {
+	most := sender
+	for s, n := range p.senders {
+		if n > p.senders[most] {
+			most = s
+		}
+	}
+	if p.senders[most] <= p.senders[sender]+1 {
+		return false
+	}
+	for key, r := range p.neighbours {
+		if r.sender == most {
+			p.remove(key, r)
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Path) remove(key neighbourKey, r *resolution) {
+	delete(p.neighbours, key)
+	p.senders[r.sender]--
+	if p.senders[r.sender] == 0 {
+		delete(p.senders, r.sender)
+	}
 }
 
 func (p *Path) keep(r *resolution, m *Message) {
@@ -79,7 +113,7 @@ func (p *Path) keep(r *resolution, m *Message) {
 	case len(r.waiting) >= queueDepth:
 		p.drop(queueFull)
 	default:
-		r.waiting = append(r.waiting, waiting{m.Interface, m.Virtio, append([]byte(nil), m.Bytes()...)})
+		r.waiting = append(r.waiting, waiting{m.Interface, m.Sender, m.Virtio, append([]byte(nil), m.Bytes()...)})
 	}
 }
 
@@ -154,10 +188,10 @@ func (p *Path) tick(now time.Time) time.Time {
 		switch {
 		case now.Before(r.due):
 		case !r.mac.IsZero():
-			delete(p.neighbours, key)
+			p.remove(key, r)
 			continue
 		case r.asked >= askTimes:
-			delete(p.neighbours, key)
+			p.remove(key, r)
 			p.giveUp(r, now)
 			continue
 		default:
@@ -178,7 +212,7 @@ func (p *Path) expect(due time.Time) {
 func (p *Path) giveUp(r *resolution, now time.Time) {
 	p.drop(unanswered)
 	for _, w := range r.waiting {
-		m := Message{Reason: HostUnreached, Interface: w.received, Virtio: w.virtio}
+		m := Message{Reason: HostUnreached, Interface: w.received, Sender: w.sender, Virtio: w.virtio}
 		m.Fill(w.frame)
 		p.refuse(&m, now)
 	}
