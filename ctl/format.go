@@ -76,14 +76,20 @@ func (p *printer) clock(t *timestamppb.Timestamp) string {
 // oneLine joins the lines of untrusted text and replaces its control characters.
 func oneLine(s string) string { return strings.Join(strings.Fields(printable(s)), " ") }
 
-// printable replaces control characters with �: a terminal would interpret them.
+// printable replaces characters that a terminal interprets with �, except line breaks and tabs.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && !unicode.IsSpace(r) {
+		if r != '\n' && r != '\t' && isInterpreted(r) {
 			return unicode.ReplacementChar
 		}
 		return r
-	}, s)
+	}, strings.ReplaceAll(s, "\r\n", "\n"))
+}
+
+// isInterpreted reports whether a terminal moves the cursor, changes its state or reorders text for a character: a node, or the author of a
+// name, could overwrite or disguise the text of others.
+func isInterpreted(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }
 
 // orDash replaces an empty cell by a dash.

@@ -1,6 +1,8 @@
 package ctl
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +65,39 @@ func TestOneLineHasNoControlCharacters(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A carriage return overwrites the name of the node in front of a line, and a bidirectional override shows it in another order.
+func TestPrintableTextMovesNoCursor(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\tb\nc\n": "a\tb\nc\n", "a\r\nb": "a\nb", "ready\rn2  failed": "ready\ufffdn2  failed", "a\vb\fc\u0085d": "a\ufffdb\ufffdc\ufffdd",
+		"a\u202eb\u2066c\u200fd": "a\ufffdb\ufffdc\ufffdd", "a\u2028b\u2029c": "a\ufffdb\ufffdc", "gr\u00fcn \u4e2d": "gr\u00fcn \u4e2d",
+	} {
+		if got := printable(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestDocumentsMoveNoCursor(t *testing.T) {
+	const hostile = "a\rb\u0085c\u009bd\u202ee\u2028f"
+	for _, format := range []string{"json", "yaml"} {
+		var out strings.Builder
+		p := &printer{out: &out, format: format}
+		for _, print := range []func(any) error{p.document, p.streamed} {
+			out.Reset()
+			if err := print(map[string]string{"name": hostile}); err != nil {
+				t.Fatal(err)
+			}
+			if got := out.String(); printable(got) != got {
+				t.Errorf("%s: %q", format, got)
+			}
+			var back map[string]string
+			if err := json.Unmarshal([]byte(out.String()), &back); format == "json" && (err != nil || back["name"] != hostile) {
+				t.Errorf("the document has %q, %v", back["name"], err)
+			}
+		}
+	}
 }
 
 func TestColoursAreOnlyForTerminals(t *testing.T) {

@@ -71,7 +71,7 @@ func Main(ctx context.Context, env Env, args []string) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(env.Err, "%s: %v\n", c.name(), err)
+	fmt.Fprintf(env.Err, "%s: %s\n", c.name(), printable(err.Error()))
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}

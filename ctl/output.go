@@ -59,6 +59,7 @@ func (p *printer) document(v any) error {
 		if b, err = yaml.JSONToYAML(b); err != nil {
 			return fmt.Errorf("output: %w", err)
 		}
+		b = []byte(printable(string(b))) // YAML does not escape all of them
 	}
 	p.printf("%s\n", strings.TrimSuffix(string(b), "\n"))
 	return nil
@@ -78,12 +79,12 @@ func (p *printer) streamed(v any) error {
 	return nil
 }
 
-// escapeControls escapes the control characters that JSON permits in strings, and replaces invalid characters: documents of nodes are
-// untrusted, and a terminal would interpret them.
+// escapeControls escapes the characters that JSON permits in strings and that a terminal interprets, and replaces invalid characters:
+// documents of nodes are untrusted.
 func escapeControls(document []byte) []byte {
 	b := make([]byte, 0, len(document))
 	for _, r := range string(document) {
-		if r == utf8.RuneError || r >= '\u007f' && r <= '\u009f' {
+		if r == utf8.RuneError || r != '\n' && isInterpreted(r) {
 			b = fmt.Appendf(b, "\\u%04x", r)
 			continue
 		}

@@ -54,6 +54,16 @@ func TestControlCharactersOfNodesDoNotReachTheTerminal(t *testing.T) {
 	}
 }
 
+// Errors contain texts of the agent and of the API server, and names from the command line.
+func TestControlCharactersOfErrorsDoNotReachTheTerminal(t *testing.T) {
+	var failures strings.Builder
+	socket := t.TempDir() + "/\x1b[2J\u202e\rnone"
+	code := ctl.Main(t.Context(), ctl.Env{Out: io.Discard, Err: &failures}, []string{"devices", "--socket", socket})
+	if text := failures.String(); code == 0 || !strings.Contains(text, "\ufffd[2J\ufffd\ufffdnone") || strings.ContainsAny(text, "\x1b\r\u202e") {
+		t.Errorf("exit code %d, errors %q", code, text)
+	}
+}
+
 // newTerminal returns both ends of a pseudo-terminal that passes its output on unchanged.
 func newTerminal(t *testing.T) (terminal, screen *os.File) {
 	t.Helper()

@@ -2,9 +2,12 @@ package admission_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/admission"
 )
 
@@ -105,7 +108,83 @@ func validRequests(t testing.TB) []attempt {
 		{"count an event", "", request{node: "n2", operation: update, resource: "events", object: event, old: event}},
 		{"write an event on a Service", "", advises(t, "weft-controller", "weft-controller", "kind: Service, namespace: a")},
 		{"write an event on a NetworkPolicy", "", advises(t, "weft-controller", "weft-controller", "kind: NetworkPolicy, namespace: a")},
+		{"update objects with finalizers of others", "", mine.with(func(r *request) {
+			r.operation, r.object = update, finalized(r.object, "example.com/backup")
+			r.old = r.object
+		})},
+		{"add the finalizer of a network", "", restricts(t, "{spec: {type: L2}}", "{metadata: {finalizers: [contivpp.io/in-use]}, spec: {type: L2}}")},
+		{"remove the finalizer of a network", "", restricts(t, "{metadata: {finalizers: [a/b, contivpp.io/in-use]}, spec: {type: L2}}", "{metadata: {finalizers: [a/b]}, spec: {type: L2}}")},
+		{"free a block of a deleted node", "", frees(t, "pool: pods, node: n9", "")},
+		{"free a block of a deleted node that lends addresses", "", frees(t, "pool: pods, node: n9, offered: [10.9.2.7], "+lentToN1+", "+requestOfN3, "pool: pods, offered: [10.9.2.7], "+lentToN1)},
+		{"return a loan of a deleted node", "", frees(t, "pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n9}]", "pool: pods, node: n2, offered: [10.9.2.7]")},
 	}
+}
+
+// lentToN1 is a loan of node n1.
+const lentToN1 = "borrowed: [{address: 10.9.2.7, node: n1}]"
+
+// finalized returns a copy of an object with a finalizer.
+func finalized(o *unstructured.Unstructured, finalizer string) *unstructured.Unstructured {
+	o = o.DeepCopy()
+	o.SetFinalizers(append(o.GetFinalizers(), finalizer))
+	return o
+}
+
+// restricts updates a network as the controller.
+func restricts(t testing.TB, before, after string) request {
+	return request{user: controller, operation: update, resource: "customnetworks",
+		old: object(t, "customnetworks", "red", before), object: object(t, "customnetworks", "red", after)}
+}
+
+// frees changes the spec of a block as the controller, or deletes the block if after is "".
+func frees(t testing.TB, before, after string) request {
+	r := changes(t, "", before, after)
+	r.user = controller
+	if after == "" {
+		r.operation, r.object = remove, nil
+	}
+	return r
+}
+
+// controllersNetworks and the following are requests with a stolen token of the controller.
+func controllersNetworks(t testing.TB) []attempt {
+	const message = "only the finalizer contivpp.io/in-use"
+	const red = "{metadata: {finalizers: [a/b]}, spec: {type: L2, namespaceSelector: {matchLabels: {tenant: red}}}}"
+	return []attempt{
+		{"open a network to all namespaces", message, restricts(t, red, "{metadata: {finalizers: [a/b]}, spec: {type: L2}}")},
+		{"remove a finalizer of others", message, restricts(t, red, "{spec: {type: L2, namespaceSelector: {matchLabels: {tenant: red}}}}")},
+		{"give a network an owner", message, restricts(t, red, strings.Replace(red, "metadata: {", "metadata: {ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: u}], ", 1))},
+		{"label a network", message, restricts(t, red, strings.Replace(red, "metadata: {", "metadata: {labels: {a: b}, ", 1))},
+	}
+}
+
+func controllersBlocks(t testing.TB) []attempt {
+	const message = "only remove the node, loans and requests"
+	return []attempt{
+		{"give a block to another node", message, frees(t, "pool: pods", "pool: pods, node: n1")},
+		{"lend an address", message, frees(t, "pool: pods, node: n2, offered: [10.9.2.7]", "pool: pods, node: n2, offered: [10.9.2.7], "+lentToN1)},
+		{"offer an address", message, frees(t, "pool: pods, node: n2", "pool: pods, node: n2, offered: [10.9.2.7]")},
+		{"request an address", message, frees(t, "pool: pods, node: n2", "pool: pods, node: n2, "+requestOfN3)},
+		{"change the pool", message, frees(t, "pool: pods, node: n2", "pool: six, node: n2")},
+		{"add a finalizer", message, frees(t, "pool: pods", "pool: pods").with(func(r *request) { r.object = finalized(r.object, "a/b") })},
+	}
+}
+
+func controllersBlocksOfNodes(t testing.TB) []attempt {
+	const belongs, lent = "the block belongs to node n2, which exists", "node n1 exists and has borrowed an address"
+	return []attempt{
+		{"delete a block of an existing node", belongs, frees(t, "pool: pods, node: n2", "")},
+		{"free a block of an existing node", belongs, frees(t, "pool: pods, node: n2", "pool: pods")},
+		{"return a loan of an existing node", lent, frees(t, "pool: pods, node: n9, offered: [10.9.2.7], "+lentToN1, "pool: pods, node: n9, offered: [10.9.2.7]")},
+	}
+}
+
+// holdsBack lets each request add a finalizer, with which the object would stay when its node is deleted.
+func holdsBack(requests ...request) (list []attempt) {
+	for _, r := range requests {
+		list = append(list, attempt{"add a finalizer", "adds no finalizers", r.with(func(r *request) { r.object = finalized(r.object, "example.com/stay") })})
+	}
+	return list
 }
 
 // Messages of policies.
@@ -124,10 +203,12 @@ const (
 // attacks are requests with a stolen token of n2's agent, by the policy that denies them.
 func attacks(t testing.TB) map[string][]attempt {
 	return map[string][]attempt{
-		"weft-nodenetworks": foreignOrInvalidAnnouncements(t), "weft-nodenetworks-nodes": nodeAddresses(t),
-		"weft-ipblocks": append(foreignBlocks(t), invalidBlocks(t)...), "weft-ipblocks-pools": outsideOfPools(t),
+		"weft-nodenetworks": append(foreignOrInvalidAnnouncements(t), holdsBack(announces(t, "default", "10.244.2.0/24"))...), "weft-nodenetworks-nodes": nodeAddresses(t),
+		"weft-ipblocks": slices.Concat(foreignBlocks(t), invalidBlocks(t), holdsBack(claims(t, "10.9.2.0-26", "10.9.2.0/26", "pool: pods"),
+			changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2"))), "weft-ipblocks-pools": outsideOfPools(t),
 		"weft-ipblocks-networks": outsideOfNetworks(t), "weft-podinterfaces": foreignPods(t), "weft-events": foreignEvents(t),
-		"weft-controller-events": controllersEvents(t),
+		"weft-controller-events": controllersEvents(t), "weft-controller-networks": controllersNetworks(t),
+		"weft-controller-ipblocks": controllersBlocks(t), "weft-controller-ipblocks-nodes": controllersBlocksOfNodes(t),
 	}
 }
 
@@ -195,6 +276,9 @@ func foreignBlocks(t testing.TB) []attempt {
 		{"borrow an address that is not offered", notOwned, changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n2, borrowed: [{address: 10.9.2.7, node: n3}]")},
 		{"take another node's loan", notOwned, changes(t, "n1", lent, strings.ReplaceAll(lent, "n3", "n1"))},
 		{"offer for another node", notOwned, changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n2, offered: [10.9.2.9]")},
+		{"give a block with a foreign owner back", blockOwner, changes(t, "n2", "pool: pods, node: n2", "pool: pods").with(func(r *request) {
+			r.object.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "u"}})
+		})},
 		{"owned by another node", blockOwner, claim.with(func(r *request) {
 			r.object = object(t, "ipblocks", "10.9.2.0-26", strings.ReplaceAll("{"+owned, "name: n2", "name: n3")+", spec: {cidr: 10.9.2.0/26, pool: pods, node: n2}}")
 		})},
@@ -263,6 +347,8 @@ func foreignPods(t testing.TB) []attempt {
 	return []attempt{
 		{"without a node in the token", noNode, request{operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", `{node: "", podUID: u}`)}},
 		{"publish the interfaces of another node's pod", "only of its own pods", request{node: "n3", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", `{node: n2, podUID: u}`)}},
+		{"add a finalizer", "adds no finalizers", request{node: "n2", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p",
+			`{metadata: {finalizers: [a/b]}, node: n2, podUID: u}`)}},
 		{"owned by another pod", "only their pod as owner", request{node: "n2", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p",
 			`{metadata: {ownerReferences: [{apiVersion: v1, kind: Pod, name: q, uid: u}]}, node: n2, podUID: u}`)}},
 	}

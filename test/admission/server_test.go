@@ -11,6 +11,8 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,7 +41,10 @@ var ours = schema.GroupVersion{Group: "contivpp.io", Version: "v1"}
 var kinds = map[string]schema.GroupVersionKind{
 	"nodenetworks": ours.WithKind("NodeNetwork"), "ipblocks": ours.WithKind("IPBlock"), "podinterfaces": ours.WithKind("PodInterfaces"),
 	"ippools": ours.WithKind("IPPool"), "customnetworks": ours.WithKind("CustomNetwork"), "weftconfigs": ours.WithKind("WeftConfig"),
-	"events": corev1.SchemeGroupVersion.WithKind("Event"),
+	"events":         corev1.SchemeGroupVersion.WithKind("Event"),
+	"endpointslices": discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
+	"resourceslices": resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"),
+	"resourceclaims": resourceapi.SchemeGroupVersion.WithKind("ResourceClaim"),
 }
 
 // policies are the policies of the manifest, which has the API server's defaults.
@@ -67,6 +72,7 @@ func readFile(t testing.TB, file string) policies {
 			var b admissionv1.ValidatingAdmissionPolicyBinding
 			must(t, yaml.UnmarshalStrict(document, &b))
 			all.bindings = append(all.bindings, &b)
+		case "ClusterRole", "ClusterRoleBinding", "DeviceClass":
 		default:
 			t.Fatalf("%s has a %s", file, of.Kind)
 		}
@@ -100,6 +106,7 @@ func serve(t testing.TB, p policies, parameters ...runtime.Object) *server {
 	scheme := runtime.NewScheme()
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, ours})
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Service"), meta.RESTScopeNamespace)
 	for resource, kind := range kinds {
 		mapper.AddSpecific(kind, kind.GroupVersion().WithResource(resource), kind.GroupVersion().WithResource(resource), meta.RESTScopeRoot)
 		scheme.AddKnownTypeWithName(kind, &unstructured.Unstructured{})
