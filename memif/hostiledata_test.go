@@ -208,6 +208,25 @@ func TestSealedMemoryCannotBeTruncated(t *testing.T) {
 	}
 }
 
+// One region that the client can truncate is enough for a fault, whichever it is.
+func TestMemoryIsGuardedIfOneRegionIsNotSealed(t *testing.T) {
+	for _, flags := range [][]int{{0, unix.MFD_ALLOW_SEALING}, {unix.MFD_ALLOW_SEALING, 0}} {
+		l := newLab(t, ListenOptions{})
+		l.add(t, hostileConfig)
+		liar := newLiar(t, l.Path())
+		size := hostileLayout.size()
+		liar.honest(liar.memfd(int64(size), flags[0]), size, liar.memfd(int64(size), flags[1]))
+		if kind, reason := liar.firstAnswer(); kind != connectedMessage {
+			t.Fatalf("answered %d %q", kind, reason)
+		}
+		server := await(t, l.connected, "connection")
+		if !server.Info().Guarded {
+			t.Errorf("regions with flags %#x: not guarded", flags)
+		}
+		server.Release()
+	}
+}
+
 func TestTruncatedMemoryEndsTheConnection(t *testing.T) {
 	for name, touch := range map[string]func(*Conn){
 		"receive": func(c *Conn) { c.RxQueues()[0].Receive(buffers(1)) },
