@@ -128,8 +128,10 @@ func TestPluginAndClaimsNeverShareADevice(t *testing.T) {
 	if _, err := n.loop.Do(t.Context(), &pod.AllocateDevice{Devices: []string{"memif-4"}}); err == nil || !strings.Contains(err.Error(), "memif-0 to memif-3") {
 		t.Errorf("device of claims: %v", err)
 	}
-	if _, err := n.Claim(t.Context(), claimOf("d"), []pod.ClaimedDevice{deviceOf("d", 3, "a")}); err == nil || !strings.Contains(err.Error(), "claims get memif-4 to memif-7") {
-		t.Errorf("device of the plugin: %v", err)
+	for what, device := range map[string]int{"of the plugin": 3, "that the node does not have": 8} {
+		if _, err := n.Claim(t.Context(), claimOf("d"), []pod.ClaimedDevice{deviceOf("d", device, "a")}); err == nil || !strings.Contains(err.Error(), "claims get memif-4 to memif-7") {
+			t.Errorf("device %s: %v", what, err)
+		}
 	}
 	if _, err := n.Claim(t.Context(), claimOf("d"), []pod.ClaimedDevice{deviceOf("d", 4, "b")}); err == nil || !strings.Contains(err.Error(), "it is still claim shop/c's") {
 		t.Errorf("device of another claim: %v", err)
@@ -287,5 +289,30 @@ func TestClaimsAreNotCollected(t *testing.T) {
 	}
 	if len(n.Claims()) != 1 {
 		t.Error("the claim was collected")
+	}
+}
+
+// A claim that is prepared again keeps its memif for other pods, and gets another one if anything of the interface differs.
+func TestAClaimKeepsItsMemifAsLongAsItsInterfaceIsTheSame(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(d *pod.ClaimedDevice)
+		same   bool
+	}{
+		"nothing":        {func(*pod.ClaimedDevice) {}, true},
+		"the pods":       {func(d *pod.ClaimedDevice) { d.Pods = []string{idOf("b").UID} }, true},
+		"the request":    {func(d *pod.ClaimedDevice) { d.Request = "other" }, false},
+		"the parameters": {func(d *pod.ClaimedDevice) { d.Parameters.Network = "blue" }, false},
+		"the device":     {func(d *pod.ClaimedDevice) { d.Device = deviceID(5) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := bareNode(t, claims)
+			before := n.claim(t, "c", deviceOf("c", 4, "a"))[0]
+			changed := deviceOf("c", 4, "a")
+			tt.change(&changed)
+			after := n.claim(t, "c", changed)[0]
+			if (after.ID == before.ID) != tt.same || len(n.Allocations()) != 1 {
+				t.Errorf("allocation %s, then %s; %d in all", before.ID, after.ID, len(n.Allocations()))
+			}
+		})
 	}
 }

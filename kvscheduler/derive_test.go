@@ -170,3 +170,22 @@ func TestTheLogIsBoundedByCountAndBytes(t *testing.T) {
 		})
 	}
 }
+
+func TestAValueThatIsSetAgainTriesItsChildrenAgain(t *testing.T) {
+	w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Retry.Min = 1 << 40 })
+	defer w.end()
+	w.m.Fail(func(_ kvscheduler.Verb, r ref) kvschedulertest.Fault {
+		if r == key("b/1") {
+			return kvschedulertest.Refuse
+		}
+		return kvschedulertest.Fine
+	})
+	if _, err := w.commit(kvscheduler.BestEffort, put("a/1", thing{Kids: "b/1"})); err == nil {
+		t.Error("a child that is refused is no error")
+	}
+	w.m.Fail(nil)
+	w.put(put("a/1", thing{Kids: "b/1"}))
+	if there, _ := w.m.Has(key("b/1")); !there {
+		t.Error("the child waits for its retry")
+	}
+}

@@ -1,9 +1,14 @@
 package kvscheduler_test
 
 import (
+	"context"
+	"errors"
+	"iter"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
@@ -82,5 +87,49 @@ func TestAnOperationThatWasDoneSucceedsWithoutItsReply(t *testing.T) {
 		}
 		w.m.Fail(nil)
 		w.converge(map[ref]thing{key("a/1"): {}, key("c/1"): {Needs: "a/1"}})
+	})
+}
+
+// unreadable is a backend that cannot read objects back while it is broken.
+type unreadable struct {
+	kvscheduler.Backend[thing, int]
+
+	broken *atomic.Bool
+}
+
+func (u unreadable) Dump(ctx context.Context, v kvscheduler.View) iter.Seq2[kvscheduler.Actual[thing, int], error] {
+	if !u.broken.Load() {
+		return u.Backend.Dump(ctx, v)
+	}
+	return func(yield func(kvscheduler.Actual[thing, int], error) bool) {
+		yield(kvscheduler.Actual[thing, int]{}, errors.New("no reply, on purpose"))
+	}
+}
+
+func TestAnObjectThatCannotBeReadBackIsTriedUntilItCan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, broken := kvschedulertest.New(), &atomic.Bool{}
+		s := kvscheduler.New(kvscheduler.Config{Retry: kvscheduler.RetryPolicy{Jitter: -1}})
+		d := m.Descriptor("a", "one")
+		d.Backend = unreadable{d.Backend, broken}
+		kind, err := kvscheduler.Register(s, d)
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+		broken.Store(true)
+		m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.LoseCall })
+		if _, err := s.Commit(ctx, kvscheduler.Txn{Set: []kvscheduler.Object{kind.Put("1", thing{})}}); err == nil {
+			t.Error("an operation of unknown outcome is no error")
+		}
+		<-time.After(10 * time.Minute) // several retries
+		m.Fail(nil)
+		broken.Store(false)
+		<-time.After(10 * time.Minute)
+		if there, _ := m.Has(key("a/1")); !there {
+			t.Error("it is not tried again")
+		}
+		cancel()
+		must(t, <-ended)
 	})
 }

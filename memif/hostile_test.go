@@ -92,8 +92,8 @@ func (l *liar) firstAnswer() (messageType, string) {
 	}
 }
 
-// honest makes a complete handshake with one region of fd and a ring in each direction.
-func (l *liar) honest(fd int, size uint64) {
+// honest makes a complete handshake with regions of fd and of further descriptors, and a ring in each direction in the first region.
+func (l *liar) honest(fd int, size uint64, further ...int) {
 	l.t.Helper()
 	if err := l.memory.add(fd, size); err != nil {
 		l.t.Fatal(err)
@@ -103,6 +103,9 @@ func (l *liar) honest(fd int, size uint64) {
 	layout.newRing(l.memory.regions[0].base, 1)
 	l.say(start().encode(), -1)
 	l.say(newRegion{size: size}.encode(), fd)
+	for n, fd := range further {
+		l.say(newRegion{index: uint16(n + 1), size: size}.encode(), fd)
+	}
 	l.say(newRing{toServer: true, log2: layout.log2}.encode(), l.eventfd())
 	l.say(newRing{offset: uint32(layout.ringOffset(1)), log2: layout.log2}.encode(), l.eventfd())
 	l.say(named(connectMessage, "lie"), -1)

@@ -208,6 +208,25 @@ func TestSealedMemoryCannotBeTruncated(t *testing.T) {
 	}
 }
 
+// One region that the client can truncate is enough for a fault, whichever it is.
+func TestMemoryIsGuardedIfOneRegionIsNotSealed(t *testing.T) {
+	for _, flags := range [][]int{{0, unix.MFD_ALLOW_SEALING}, {unix.MFD_ALLOW_SEALING, 0}} {
+		l := newLab(t, ListenOptions{})
+		l.add(t, hostileConfig)
+		liar := newLiar(t, l.Path())
+		size := hostileLayout.size()
+		liar.honest(liar.memfd(int64(size), flags[0]), size, liar.memfd(int64(size), flags[1]))
+		if kind, reason := liar.firstAnswer(); kind != connectedMessage {
+			t.Fatalf("answered %d %q", kind, reason)
+		}
+		server := await(t, l.connected, "connection")
+		if !server.Info().Guarded {
+			t.Errorf("regions with flags %#x: not guarded", flags)
+		}
+		server.Release()
+	}
+}
+
 func TestTruncatedMemoryEndsTheConnection(t *testing.T) {
 	for name, touch := range map[string]func(*Conn){
 		"receive": func(c *Conn) { c.RxQueues()[0].Receive(buffers(1)) },
@@ -311,5 +330,50 @@ func TestNotifierDoesNotBlock(t *testing.T) {
 	}
 	if s := server.TxQueues()[0].Stats(); s.Rings != 3*completions {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A client that sends few invalid descriptors among valid packets keeps its connection.
+func TestInvalidDescriptorsAreForgivenForValidPackets(t *testing.T) {
+	_, _, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
+	rx := server.rx[0]
+	for range 2 * maxErrors {
+		rx.reject(badRegion)
+		rx.accept(1, 64)
+	}
+	if server.Err() != nil {
+		t.Fatal(server.Err())
+	}
+	for range maxErrors {
+		rx.reject(badRegion)
+	}
+	if server.Err() != nil {
+		t.Errorf("ended with %v at the limit", server.Err())
+	}
+	if rx.reject(badRegion); server.Err() != ErrDescriptors { //nolint:errorlint // not wrapped
+		t.Errorf("ended with %v above the limit", server.Err())
+	}
+}
+
+// The length of a packet is that of all its buffers.
+func TestAChainThatIsTooLongIsDropped(t *testing.T) {
+	for name, read := range map[string]func(*RxQueue) int{
+		"Receive": func(q *RxQueue) int { return q.Receive(packets(2, 4096)) },
+		"Peek":    func(q *RxQueue) int { return q.Peek(make([]Packet, 2)) },
+	} {
+		_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
+		rx, out := server.rx[0], liar.ring(0)
+		rx.maxPacket = 100
+		out.place(0, descriptor{length: 64, flags: chained})
+		out.place(1, descriptor{length: 64})
+		out.place(2, descriptor{length: 64, flags: chained})
+		out.place(3, descriptor{length: 36})
+		out.setHead(4)
+		if n := read(rx); n != 1 {
+			t.Errorf("%s: %d packets, want one of 100 bytes", name, n)
+		}
+		if s := rx.Stats(); s.TooLong != 1 || s.Packets != 1 || s.Bytes != 100 {
+			t.Errorf("%s: %+v", name, s)
+		}
 	}
 }

@@ -266,6 +266,28 @@ func TestClientLeavesTheServerOnlyThePagesThatItsRingsNeed(t *testing.T) {
 	}
 }
 
+// The limit is that of all regions together.
+func TestRegionsTogetherLeaveTheServerOnlyThePagesThatItsRingsNeed(t *testing.T) {
+	const size = 1 << 20
+	config := hostileConfig
+	config.RxQueues, config.TxQueues, config.RingSize = 1, 1, 16
+	if most := config.maxSparse(); most < size || most >= 2*size {
+		t.Fatalf("the limit is %d bytes", most)
+	}
+	l := newLab(t, ListenOptions{})
+	l.addReleasing(t, config)
+	client := newLiar(t, l.Path())
+	client.say(start().encode(), -1)
+	for index := range uint16(2) {
+		client.say(newRegion{index: index, size: size}.encode(), client.memfd(size, unix.MFD_ALLOW_SEALING))
+	}
+	for _, want := range []messageType{helloMessage, ackMessage, ackMessage, disconnectMessage} {
+		if kind, reason := client.answer(); kind != want {
+			t.Fatalf("answered %d %q, want %d", kind, reason, want)
+		}
+	}
+}
+
 // heapPair returns both ends of a connection over heap memory, which the race detector and checkptr check.
 func heapPair(l layout) (server, client *Conn) {
 	words := make([]uint64, (l.size()+7)/8)

@@ -2,8 +2,11 @@ package podmanager
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"flag"
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -11,6 +14,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -74,5 +78,30 @@ func TestRoutesOfAnIPAMPluginGetTheGatewayOfTheMainInterface(t *testing.T) {
 	}
 	if want := map[string]string{"10.9.0.0/16": "169.254.1.1", "fd09::/48": ""}; !maps.Equal(got, want) {
 		t.Errorf("routes with their gateways: %v, want %v", got, want)
+	}
+}
+
+// The codes say whether the runtime can help itself by trying again.
+func TestErrorsOfTheLoopHaveCodes(t *testing.T) {
+	refused := &eventloop.Record{Steps: []eventloop.Step{{Name: "commit", Err: "refused"}}}
+	for _, tt := range []struct {
+		err  error
+		rec  *eventloop.Record
+		want uint
+	}{
+		{eventloop.ErrQueueFull, nil, pod.CodeTryAgain},
+		{eventloop.ErrCancelled, nil, pod.CodeTryAgain},
+		{eventloop.ErrNotReady, nil, pod.CodeTryAgain},
+		{eventloop.ErrStopped, nil, pod.CodeTryAgain},
+		{eventloop.ErrNotSaved, refused, pod.CodeIO},
+		{context.DeadlineExceeded, refused, pod.CodeTimeout},
+		{context.Canceled, nil, pod.CodeTimeout},
+		{errors.New("refused"), refused, pod.CodeRefused},
+		{errors.New("a defect"), &eventloop.Record{}, codeInternal},
+		{errors.New("a defect"), nil, codeInternal},
+	} {
+		if got := codeOf(fmt.Errorf("add pod: %w", tt.err), tt.rec); got != tt.want {
+			t.Errorf("%v with record %v: code %d, want %d", tt.err, tt.rec != nil, got, tt.want)
+		}
 	}
 }

@@ -181,3 +181,30 @@ func TestAnAddressOfAnotherNodeIsNotReleased(t *testing.T) {
 		t.Error("it is not quarantined any more")
 	}
 }
+
+func TestACrashOutsideOfATryIsNotAttributedToIt(t *testing.T) {
+	id := pod.ID{Namespace: "lab", Name: "a", UID: "uid"}
+	began := time.Unix(1000, 0)
+	ended := began.Add(time.Second)
+	for name, tt := range map[string]struct {
+		lostAt  time.Time
+		crashes int
+	}{
+		"just before it":    {began.Add(-time.Millisecond), 0},
+		"at its begin":      {began, 1},
+		"soon after it":     {ended.Add(settling - time.Millisecond), 1},
+		"too long after it": {ended.Add(settling), 0},
+	} {
+		conn := &southbound.Connection{Ended: make(chan struct{}), LostAt: tt.lostAt}
+		close(conn.Ended)
+		a := newAdditions()
+		a.failed(id, addition{conn: conn, began: began, ended: ended})
+		got := 0
+		if known := a.attributeLocked(id); known != nil {
+			got = known.crashes
+		}
+		if got != tt.crashes {
+			t.Errorf("%s: %d crashes are attributed, want %d", name, got, tt.crashes)
+		}
+	}
+}

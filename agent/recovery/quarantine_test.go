@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"github.com/weftnet/weft/agent/health"
@@ -37,5 +38,28 @@ func TestAQuarantineThatCouldNotBeSavedIsSavedWithTheNextChange(t *testing.T) {
 	saved := saver.Bucket(statefile.BucketQuarantine)
 	if !q.IsDurable() || len(saved) != 1 || saved[a.String()] == nil {
 		t.Errorf("with space: durable %v, saved %v", q.IsDurable(), saved)
+	}
+}
+
+func TestWhatIsKnownOfAnAttachmentThatIsGoneIsNotRestored(t *testing.T) {
+	q := NewQuarantine(&eventlooptest.Saver{}, health.New("", quiet), quiet)
+	q.Restore([]Suspicion{
+		{Key: containerKey("gone"), State: stateQuarantined}, {Key: containerKey("there"), State: stateQuarantined},
+	}, []*pod.Attachment{{Key: containerKey("there")}, {Key: containerKey("other")}})
+	if keys := q.Keys(); !slices.Equal(keys, []pod.Key{containerKey("there")}) {
+		t.Errorf("restored %v", keys)
+	}
+}
+
+// An attachment that is released has one try: its next crash is the last one that quarantines it.
+func TestAReleasedAttachmentIsASuspectWithOneTry(t *testing.T) {
+	q := NewQuarantine(&eventlooptest.Saver{}, health.New("", quiet), quiet)
+	q.put(t.Context(), Suspicion{Key: containerKey("a"), Pod: pod.ID{Namespace: "lab", Name: "a"}, State: stateQuarantined, Crashes: fatalReplays})
+	r := &Replayer{Config: Config{Quarantine: q}}
+	if n, err := r.Release(t.Context(), "lab/a"); n != 1 || err != nil {
+		t.Errorf("released %d, %v", n, err)
+	}
+	if s, _ := q.find(containerKey("a")); s.State != stateSuspect || s.Crashes != fatalReplays-1 {
+		t.Errorf("it is %+v", s)
 	}
 }

@@ -118,3 +118,27 @@ func TestANewerStatusIsNotLostToTheOneBefore(t *testing.T) {
 		t.Errorf("wanted %+v", wanted)
 	}
 }
+
+func TestAChangeOfHealthIsReportedAtOnce(t *testing.T) {
+	h := newHealth()
+	d := &Driver{health: h}
+	for _, healthy := range []bool{true, false} {
+		_, changed := h.state()
+		d.SetHealthy(healthy)
+		select {
+		case <-changed:
+		default:
+			t.Errorf("healthy %t: kubelet learns it from the next periodic report", healthy)
+		}
+		is, unchanged := h.state()
+		d.SetHealthy(healthy)
+		select {
+		case <-unchanged:
+			t.Errorf("healthy %t: reported without a change", healthy)
+		default:
+		}
+		if is != healthy {
+			t.Errorf("healthy %t, want %t", is, healthy)
+		}
+	}
+}

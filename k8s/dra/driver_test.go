@@ -347,7 +347,9 @@ func TestClaimPrecedesItsClass(t *testing.T) {
 	class.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClass
 	other := *claimOf("other", `"network":"green"`).Status.Allocation
 	other.Devices.Config[0].Requests = []string{"gpu"}
-	c.Status.Allocation.Devices.Config = slices.Concat(c.Status.Allocation.Devices.Config, class.Devices.Config, other.Devices.Config)
+	foreign := *claimOf("foreign", `"network":"red"`).Status.Allocation // of another driver, for all requests
+	foreign.Devices.Config[0].Opaque.Driver = "gpu.example.com"
+	c.Status.Allocation.Devices.Config = slices.Concat(c.Status.Allocation.Devices.Config, class.Devices.Config, other.Devices.Config, foreign.Devices.Config)
 	devices, err := requestedDevices(c, "n1")
 	if err != nil || len(devices) != 1 {
 		t.Fatalf("%v, %v", devices, err)

@@ -383,3 +383,12 @@ func TestAnObjectThatWaitsOutsideOfThePlanIsNotWaitedFor(t *testing.T) {
 		t.Error("b waits, but this plan says nothing about it")
 	}
 }
+
+func TestAnObjectIsNotChangedWhileItsDependencyIsDoubtful(t *testing.T) {
+	w := applied(t, map[string]*value{"a": {}, "b": {deps: on("a")}})
+	w.Doubt(w.id("a"))
+	w.desire("b", &value{n: 1, deps: on("a")})
+	w.expect("", "b")
+	w.Found(w.id("a"), &value{}, nil, true)
+	w.expect("update:b", "b")
+}
