@@ -23,6 +23,9 @@ type attachment struct {
 	Pod struct {
 		Name string `json:"name"`
 	} `json:"pod"`
+	Attachment struct {
+		ContainerID string `json:"containerId"`
+	} `json:"attachment"`
 	Netns string `json:"netns"`
 }
 

@@ -23,7 +23,7 @@ func knock(out io.Writer, arguments []string) error {
 	results := make([]string, len(arguments))
 	var running sync.WaitGroup
 	for i, target := range arguments {
-		running.Go(func() { results[i] = result(knockOne(target)) })
+		running.Go(func() { results[i] = result(knockOne(target, knockTimeout)) })
 	}
 	running.Wait()
 	for i, target := range arguments {
@@ -44,12 +44,12 @@ func result(err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", " ")
 }
 
-func knockOne(target string) error {
+func knockOne(target string, timeout time.Duration) error {
 	protocol, address, _ := strings.Cut(target, "/")
 	if protocol == "sctp" {
-		return initiate(address, time.Now().Add(knockTimeout))
+		return initiate(address, time.Now().Add(timeout))
 	}
-	dialer := net.Dialer{Deadline: time.Now().Add(knockTimeout)}
+	dialer := net.Dialer{Deadline: time.Now().Add(timeout)}
 	conn, err := dialer.Dial(protocol, address)
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 		return os.ErrDeadlineExceeded
@@ -67,6 +67,40 @@ func knockOne(target string) error {
 	}
 	_, err = io.ReadFull(conn, make([]byte, len(text)))
 	return err
+}
+
+// knocks contacts a target at intervals without end, and does not wait for an answer before the next contact. It prints a line for each contact,
+// in their order: when it began and when it ended, in Unix milliseconds, and its result, as knock does.
+func knocks(out io.Writer, arguments []string) error {
+	if len(arguments) != 3 {
+		return errors.New("usage: knocks tcp|udp|sctp/HOST:PORT INTERVAL TIMEOUT")
+	}
+	interval, err := time.ParseDuration(arguments[1])
+	if err != nil {
+		return err
+	}
+	timeout, err := time.ParseDuration(arguments[2])
+	if err != nil {
+		return err
+	}
+	contacts := make(chan chan string, 2+timeout/interval)
+	go func() {
+		for range time.Tick(interval) {
+			line := make(chan string, 1)
+			contacts <- line
+			go func() {
+				began := time.Now().UnixMilli()
+				answer := result(knockOne(arguments[0], timeout))
+				line <- fmt.Sprintln(began, time.Now().UnixMilli(), answer)
+			}()
+		}
+	}()
+	for line := range contacts {
+		if _, err := io.WriteString(out, <-line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // open serves TCP and UDP echo, and answers SCTP associations, on all addresses and the given ports. It returns the first error.

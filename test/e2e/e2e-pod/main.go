@@ -24,6 +24,7 @@ var commands = map[string]command{
 	"bulk":    bulk,    // HOST:PORT BYTES: print the rate of an echo over one connection
 	"stream":  stream,  // HOST:PORT INTERVAL: print the echoes over one connection, without end
 	"knock":   knock,   // PROTOCOL/HOST:PORT ...: print which ports answer
+	"knocks":  knocks,  // PROTOCOL/HOST:PORT INTERVAL TIMEOUT: print which of repeated contacts are answered, without end
 	"env":     env,     // the environment
 	"links":   links,   // the interfaces with their addresses
 	"api":     api,     // [PATH]: print the API server's response to the pod's service account
@@ -42,7 +43,7 @@ func main() {
 			one, rest, more = rest[:i], rest[i+1:], true
 		}
 		if len(one) == 0 || commands[one[0]] == nil {
-			fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|outages|bulk|stream|knock|env|links|api|write|ip|sysctl [arguments] [then ...]")
+			fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|outages|bulk|stream|knock|knocks|env|links|api|write|ip|sysctl [arguments] [then ...]")
 			os.Exit(2)
 		}
 		if err := commands[one[0]](os.Stdout, one[1:]); err != nil {
