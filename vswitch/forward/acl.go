@@ -428,16 +428,18 @@ func (p *aclPacket) addresses6(ip []byte) {
 // aclPortsLen is the number of upper layer bytes that VPP requires in the packet before it matches ports.
 const aclPortsLen = 8
 
-// parse4 parses an IPv4 packet; false if the header is truncated, its length field is invalid, or the packet is a first fragment without
+// parse4 parses an IPv4 packet; false if the header is truncated, a length field is invalid, or the packet is a first fragment without
 // the ports.
 func (p *aclPacket) parse4(b []byte) bool {
 	if len(b) < frame.IPv4Len {
 		return false
 	}
 	ip := frame.IPv4(b)
-	if ip.HeaderLen() < frame.IPv4Len {
+	total := int(binary.BigEndian.Uint16(b[2:]))
+	if ip.HeaderLen() < frame.IPv4Len || total < ip.HeaderLen() {
 		return false
 	}
+	b = b[:min(len(b), total)] // the receiver ignores bytes behind the packet
 	p.addresses4(b)
 	p.upper = upperLayer{protocol: ip.Protocol(), later: ip.FragmentOffset() != 0}
 	if p.upper.later {
@@ -458,6 +460,7 @@ func (p *aclPacket) parse6(b []byte) bool {
 	if len(b) < frame.IPv6Len {
 		return false
 	}
+	b = b[:min(len(b), frame.IPv6Len+int(binary.BigEndian.Uint16(b[4:])))]
 	p.addresses6(b)
 	u, ends := frame.IPv6(b).Upper()
 	p.upper = upperLayer{protocol: u.Protocol, later: u.Later}

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
 
@@ -65,5 +66,32 @@ func TestHiddenHeaderPassesAnInterfaceWithoutRules(t *testing.T) {
 	copy(raw, to[:])
 	if len(s.receive(1, raw, frame.Virtio{})) != 1 {
 		t.Error("the direction without rules drops the packet")
+	}
+}
+
+// A receiver ignores the bytes behind the length of the IP header, so ports there are none: this first fragment ends before UDP, whose
+// header follows in the next fragment.
+func TestBytesBehindThePacketAreNotPorts(t *testing.T) {
+	f := filterOf([]ACLRule{allow(false, acl4, "", "", frame.ProtocolUDP, 53, 53), allow(false, acl6, "", "", frame.ProtocolUDP, 53, 53)})
+	six := packet6(44, fragmentHeader(60, 0, true), extension(17, 1), udpTo(4000, 53))
+	four := packet4(17, nil, 0, udpTo(4000, 53))
+	for _, raw := range [][]byte{six, four} {
+		if f.dropReason(raw) != noDrop {
+			t.Error("a whole packet is dropped")
+		}
+	}
+	binary.BigEndian.PutUint16(six[frame.EthernetLen+4:], 16)
+	binary.BigEndian.PutUint16(four[frame.EthernetLen+2:], frame.IPv4Len)
+	for name, raw := range map[string][]byte{"IPv6": six, "IPv4": four} {
+		if f.dropReason(raw) == noDrop {
+			t.Errorf("%s: ports behind the packet pass", name)
+		}
+		if f.permitsPlain(raw, len(raw)) {
+			t.Errorf("%s: ports behind the packet pass on the fast path", name)
+		}
+	}
+	binary.BigEndian.PutUint16(four[frame.EthernetLen+2:], frame.IPv4Len-1)
+	if f.dropReason(four) == noDrop {
+		t.Error("a packet shorter than its header passes")
 	}
 }

@@ -6,26 +6,30 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
+// ip4With returns a frame with an IPv4 packet of a protocol.
+func ip4With(protocol uint8) []byte {
+	b := make([]byte, 80)
+	frame.PutEthernet(b, mac, mac, frame.TypeIPv4)
+	frame.PutIPv4(b[14:], frame.IPFields{Protocol: protocol, Source: a4, Destination: b4, PayloadLen: 46})
+	return b
+}
+
+// ip6With returns a frame with an IPv6 packet of a protocol.
+func ip6With(protocol uint8) []byte {
+	b := make([]byte, 110)
+	frame.PutEthernet(b, mac, mac, frame.TypeIPv6)
+	frame.PutIPv6(b[14:], frame.IPFields{Protocol: protocol, Source: a6, Destination: a6, PayloadLen: 56})
+	return b
+}
+
 func TestChecksumMustNotChangeHeaders(t *testing.T) {
-	ip4With := func(protocol uint8) []byte {
-		b := make([]byte, 80)
-		frame.PutEthernet(b, mac, mac, frame.TypeIPv4)
-		frame.PutIPv4(b[14:], frame.IPFields{Protocol: protocol, Source: a4, Destination: b4, PayloadLen: 46})
-		return b
-	}
 	ip4 := ip4With(frame.ProtocolTCP)
-	ip6 := func(protocol uint8) []byte {
-		b := make([]byte, 110)
-		frame.PutEthernet(b, mac, mac, frame.TypeIPv6)
-		frame.PutIPv6(b[14:], frame.IPFields{Protocol: protocol, Source: a6, Destination: a6, PayloadLen: 56})
-		return b
-	}
 	tagged := append(append(append([]byte(nil), ip4[:12]...), 0x81, 0, 0, 5), ip4[12:]...)
 	arp := make([]byte, 60)
 	frame.PutEthernet(arp, mac, mac, frame.TypeARP)
 	other := make([]byte, 60)
 	frame.PutEthernet(other, mac, mac, 0x88b5)
-	extended := ip6(60)
+	extended := ip6With(60)
 	extended[54], extended[55] = frame.ProtocolTCP, 0
 	for _, c := range []struct {
 		rule          string
@@ -49,12 +53,12 @@ func TestChecksumMustNotChangeHeaders(t *testing.T) {
 		{"the identifier of ICMP", ip4With(frame.ProtocolICMP), 34, 4, false},
 		{"the source of IPv4", ip4, 24, 2, false},
 		{"the destination of IPv4 by the offset", ip4, 14, 16, false},
-		{"TCP in IPv6", ip6(frame.ProtocolTCP), 54, 16, true},
-		{"the source of IPv6", ip6(frame.ProtocolTCP), 14, 8, false},
-		{"ICMPv6", ip6(frame.ProtocolICMPv6), 54, 2, true},
-		{"the type of ICMPv6", ip6(frame.ProtocolICMPv6), 54, 0, false},
-		{"the target of an advertisement", ip6(frame.ProtocolICMPv6), 54, 8, false},
-		{"ICMPv6 from behind its beginning", ip6(frame.ProtocolICMPv6), 56, 2, false},
+		{"TCP in IPv6", ip6With(frame.ProtocolTCP), 54, 16, true},
+		{"the source of IPv6", ip6With(frame.ProtocolTCP), 14, 8, false},
+		{"ICMPv6", ip6With(frame.ProtocolICMPv6), 54, 2, true},
+		{"the type of ICMPv6", ip6With(frame.ProtocolICMPv6), 54, 0, false},
+		{"the target of an advertisement", ip6With(frame.ProtocolICMPv6), 54, 8, false},
+		{"ICMPv6 from behind its beginning", ip6With(frame.ProtocolICMPv6), 56, 2, false},
 		{"TCP behind an extension", extended, 62, 16, true},
 		{"an extension", extended, 54, 0, false},
 		{"TCP in IPv4 with a tag", tagged, 38, 16, true},
