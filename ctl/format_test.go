@@ -84,9 +84,9 @@ func TestDocumentsMoveNoCursor(t *testing.T) {
 	for _, format := range []string{"json", "yaml"} {
 		var out strings.Builder
 		p := &printer{out: &out, format: format}
-		for _, print := range []func(any) error{p.document, p.streamed} {
+		for _, show := range []func(any) error{p.document, p.streamed} {
 			out.Reset()
-			if err := print(map[string]string{"name": hostile}); err != nil {
+			if err := show(map[string]string{"name": hostile}); err != nil {
 				t.Fatal(err)
 			}
 			if got := out.String(); printable(got) != got {

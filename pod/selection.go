@@ -23,6 +23,9 @@ type Selection struct {
 	AddressRequest
 }
 
+// MaxDefinition is the maximum size in bytes of the configuration in a NetworkAttachmentDefinition.
+const MaxDefinition = maxAnnotation
+
 // Definition returns namespace/name of the definition.
 func (s Selection) Definition() string { return s.Namespace + "/" + s.Name }
 
@@ -237,8 +240,8 @@ var otherKeys = []string{
 // another plugin it returns [ErrOtherPlugin].
 func ParseDefinition(config string) (Definition, error) {
 	d := Definition{Network: DefaultNetwork}
-	if len(config) > maxAnnotation {
-		return d, fmt.Errorf("%d bytes, at most %d are read", len(config), maxAnnotation)
+	if len(config) > MaxDefinition {
+		return d, fmt.Errorf("%d bytes, at most %d are read", len(config), MaxDefinition)
 	}
 	keys, err := pluginObject(config)
 	if err != nil {

@@ -8,8 +8,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"reflect"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -95,7 +97,7 @@ func (c *Cluster) watch() {
 	c.externals = informer.Add(g, "external interfaces", client.Externals(), informer.Options[*v1.ExternalInterface]{Changed: c.poke})
 	c.configs = informer.Add(g, "configuration", client.Configs(), informer.Options[*v1.WeftConfig]{Changed: c.pokeMesh})
 	c.definitions = informer.Add(g, "network attachment definitions", client.Definitions(""),
-		informer.Options[*npwg.NetworkAttachmentDefinition]{Optional: true, NoWait: true, Changed: c.poke})
+		informer.Options[*npwg.NetworkAttachmentDefinition]{Optional: true, NoWait: true, Lighten: lightenDefinition, Changed: c.poke})
 	c.foreign = informer.Add(g, "blocks of other nodes", client.Blocks(),
 		informer.Options[*v1.IPBlock]{Fields: others, Lighten: lightenBlock, Same: sameBlock, Changed: c.pokeMesh})
 	c.services = informer.Add(g, "service ranges", client.ServiceRanges(),
@@ -174,3 +176,23 @@ func lightenBlock(b *v1.IPBlock) *v1.IPBlock {
 }
 
 func sameBlock(x, y *v1.IPBlock) bool { return x.UID == y.UID && reflect.DeepEqual(x.Spec, y.Spec) }
+
+// lightenDefinition keeps of a NetworkAttachmentDefinition what is read. Tenants write any number of them, with up to 1.5 MiB each, and each
+// agent has all of the cluster.
+func lightenDefinition(d *npwg.NetworkAttachmentDefinition) *npwg.NetworkAttachmentDefinition {
+	light := &npwg.NetworkAttachmentDefinition{
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, UID: d.UID, ResourceVersion: d.ResourceVersion},
+		Spec:       d.Spec, Unreadable: d.Unreadable,
+	}
+	if size := len(d.Spec.Config); size > pod.MaxDefinition {
+		light.Spec.Config = ""
+		light.Unreadable = fmt.Sprintf("config: %d bytes, at most %d are read", size, pod.MaxDefinition)
+	}
+	if len(light.Unreadable) > maxReason {
+		light.Unreadable = strings.ToValidUTF8(light.Unreadable[:maxReason], "")
+	}
+	return light
+}
+
+// maxReason is the maximum length in bytes of the reason why a definition is unreadable, which may quote the definition.
+const maxReason = 300

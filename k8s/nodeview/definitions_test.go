@@ -109,6 +109,31 @@ func TestUnreadableDefinitionHidesNoOther(t *testing.T) {
 	}
 }
 
+// Tenants write definitions of up to 1.5 MiB, and each agent has those of all namespaces.
+func TestLongDefinitionsAreNotKept(t *testing.T) {
+	l := newLab(t)
+	config := func(size int) string { return `{"type":"` + strings.Repeat("x", size-len(`{"type":""}`)) + `"}` }
+	l.Put(nads, &npwg.NetworkAttachmentDefinition{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "evil", Name: "long", Annotations: map[string]string{"a": config(100 << 10)}},
+		Spec:       npwg.NetworkAttachmentDefinitionSpec{Config: config(pod.MaxDefinition + 1)},
+	})
+	l.definition("shop", "longest", config(pod.MaxDefinition))
+	l.unreadable(t, "quoting", `{"config": ["`+strings.Repeat("x", 100<<10)+`"]}`)
+	c := l.Known(nil)
+	l.Eventually("the definitions are known", func() bool { return len(c.View().Definitions) == 3 })
+	all := c.View().Definitions
+	if d := all["shop/longest"]; len(d.Config) != pod.MaxDefinition || d.Unreadable != "" {
+		t.Errorf("%d bytes are kept, %q", len(d.Config), d.Unreadable)
+	}
+	for _, name := range []string{"evil/long", "evil/quoting"} {
+		if d := all[name]; d.Config != "" || d.Unreadable == "" || len(d.Unreadable) > 300 {
+			t.Errorf("%s: %d and %d bytes are kept", name, len(d.Config), len(d.Unreadable))
+		}
+	}
+	_, err := c.Definition(t.Context(), pod.Selection{Namespace: "evil", Name: "long"})
+	isCoded(t, err, pod.CodeInvalidConfig, "16385 bytes, at most 16384 are read")
+}
+
 // unreadable writes a NetworkAttachmentDefinition with a spec that may have any type.
 func (l *lab) unreadable(t *testing.T, name, spec string) {
 	t.Helper()

@@ -8,8 +8,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/k8s/api/npwg"
 	"github.com/weftnet/weft/k8s/networkstatus"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/policy"
@@ -60,6 +62,26 @@ func samePod(a, b *corev1.Pod) bool {
 	x, y := *a, *b
 	x.ResourceVersion, y.ResourceVersion = "", ""
 	return reflect.DeepEqual(x, y)
+}
+
+// lightenNetworkPolicy and lightenMulti drop the metadata that no reader needs: tenants write up to 256 KiB of annotations into each.
+func lightenNetworkPolicy(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
+	return &networkingv1.NetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: o.Spec}
+}
+
+func lightenMulti(o *npwg.MultiNetworkPolicy) *npwg.MultiNetworkPolicy {
+	light := &npwg.MultiNetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: o.Spec, Unreadable: o.Unreadable}
+	if networks, has := o.Annotations[policy.AnnotationFor]; has {
+		light.Annotations = map[string]string{policy.AnnotationFor: networks}
+	}
+	return light
+}
+
+func lightMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
+		CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp,
+	}
 }
 
 func lightenNamespace(o *corev1.Namespace) *corev1.Namespace {

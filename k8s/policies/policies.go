@@ -108,10 +108,10 @@ func (p *Policies) watch() {
 		Lighten: lightenNode, Same: sameNode, Changed: p.on(p.refreshNode),
 	})
 	p.networkPolicy = informer.Add(g, "network policies", c.FullNetworkPolicies(), informer.Options[*networkingv1.NetworkPolicy]{
-		Changed: p.on(p.refreshNetworkPolicy),
+		Lighten: lightenNetworkPolicy, Changed: p.on(p.refreshNetworkPolicy),
 	})
 	p.multi = informer.Add(g, "multi network policies", c.MultiNetworkPolicies(), informer.Options[*npwg.MultiNetworkPolicy]{
-		Optional: true, Changed: p.on(p.refreshMulti),
+		Optional: true, Lighten: lightenMulti, Changed: p.on(p.refreshMulti),
 	})
 	p.admin = informer.Add(g, "admin network policies", c.AdminNetworkPolicies(), informer.Options[*adminv1.AdminNetworkPolicy]{
 		Optional: true, Changed: p.on(p.refreshAdmin),

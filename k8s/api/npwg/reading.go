@@ -26,11 +26,12 @@ func (in *NetworkAttachmentDefinition) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	var spec NetworkAttachmentDefinitionSpec
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Spec, &spec); err != nil {
+	err := kjson.UnmarshalCaseSensitivePreserveInts(o.Spec, &spec)
+	if err == nil {
+		in.Spec = spec
+	} else {
 		in.Unreadable = "spec: " + err.Error()
-		return nil
 	}
-	in.Spec = spec
 	return nil
 }
 

@@ -44,9 +44,7 @@ type Conditions []metav1.Condition
 func (c *Conditions) UnmarshalJSON(raw []byte) error {
 	*c = nil
 	var each []json.RawMessage
-	if kjson.UnmarshalCaseSensitivePreserveInts(raw, &each) != nil {
-		return nil
-	}
+	_ = kjson.UnmarshalCaseSensitivePreserveInts(raw, &each) // what is no list has no conditions
 	for _, one := range each {
 		var condition metav1.Condition
 		if kjson.UnmarshalCaseSensitivePreserveInts(one, &condition) == nil {
