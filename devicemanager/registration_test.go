@@ -253,3 +253,19 @@ func TestOnlyRootMayConnectToTheDevicePlugin(t *testing.T) {
 	}
 	s.stop()
 }
+
+// A kubelet that starts is tried often again, however long its predecessor was away.
+func TestANewKubeletSocketResetsTheBackoff(t *testing.T) {
+	dir := t.TempDir()
+	r := newRegistrar(Config{PluginDir: dir}.withDefaults(), &plugin{manager: bareNode(t).Manager})
+	for range 20 { // of a kubelet that refused for long
+		r.pause.NextBackOff()
+	}
+	if err := os.WriteFile(filepath.Join(dir, kubeletSocket), nil, 0o600); err != nil { // no process listens
+		t.Fatal(err)
+	}
+	r.registerIfNeeded(t.Context())
+	if wait := time.Until(r.notBefore); r.failures != 1 || wait > 2*minPause {
+		t.Errorf("%d failures, the next attempt is after %s", r.failures, wait)
+	}
+}

@@ -356,7 +356,7 @@ func TestInvalidDescriptorsAreForgivenForValidPackets(t *testing.T) {
 }
 
 // The length of a packet is that of all its buffers.
-func TestAChainThatIsTooLongIsDropped(t *testing.T) {
+func TestPacketsOfAWrongLengthAreDropped(t *testing.T) {
 	for name, read := range map[string]func(*RxQueue) int{
 		"Receive": func(q *RxQueue) int { return q.Receive(packets(2, 4096)) },
 		"Peek":    func(q *RxQueue) int { return q.Peek(make([]Packet, 2)) },
@@ -368,11 +368,14 @@ func TestAChainThatIsTooLongIsDropped(t *testing.T) {
 		out.place(1, descriptor{length: 64})
 		out.place(2, descriptor{length: 64, flags: chained})
 		out.place(3, descriptor{length: 36})
-		out.setHead(4)
-		if n := read(rx); n != 1 {
-			t.Errorf("%s: %d packets, want one of 100 bytes", name, n)
+		out.place(4, descriptor{length: 101})
+		out.place(5, descriptor{})
+		out.place(6, descriptor{length: 100})
+		out.setHead(7)
+		if n := read(rx); n != 2 {
+			t.Errorf("%s: %d packets, want two of 100 bytes", name, n)
 		}
-		if s := rx.Stats(); s.TooLong != 1 || s.Packets != 1 || s.Bytes != 100 {
+		if s := rx.Stats(); s.TooLong != 2 || s.BadLength != 1 || s.Packets != 2 || s.Bytes != 200 {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}

@@ -95,6 +95,10 @@ func TestInvalidFileIsPoisonedAndOtherEntriesAreDrained(t *testing.T) {
 			b, _ := entryOf("bad").encode()
 			write(t, path, string(b), 0o666)
 		},
+		"writable by the group": func(t *testing.T, path string) {
+			b, _ := entryOf("bad").encode()
+			write(t, path, string(b), 0o620)
+		},
 		"a directory":     func(t *testing.T, path string) { must(t, os.Mkdir(path, 0o700)) },
 		"a symbolic link": func(t *testing.T, path string) { must(t, os.Symlink("/dev/zero", path)) },
 	}

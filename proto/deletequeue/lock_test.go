@@ -117,6 +117,21 @@ func TestWriterWaitsForTheExclusiveLockUntilItsDeadline(t *testing.T) {
 	add(t, plugin, entryOf("a"))
 }
 
+func TestLockThatIsTakenAgainExcludesWriters(t *testing.T) {
+	dir := t.TempDir()
+	agent, plugin := open(t, dir), open(t, dir)
+	for range 2 {
+		unlock, err := agent.Lock(t.Context())
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*lockPoll)
+		if err := plugin.add(ctx, entryOf("a")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a DEL is queued under the lock: %v", err)
+		}
+		cancel()
+		unlock()
+	}
+}
+
 func TestWriterWaitsForTheDrain(t *testing.T) {
 	dir := t.TempDir()
 	agent, plugin := open(t, dir), open(t, dir)
