@@ -251,7 +251,7 @@ func TestACLDropsInABridgeDomain(t *testing.T) {
 			t.Errorf("%s: %d, want %d", reason, drops[reason], want)
 		}
 	}
-	if n := testing.AllocsPerRun(10, func() { b.run(cases["router advertisement"].raw, frame.Virtio{}, 8) }); n != 0 || b.out.sent != 0 {
+	if n := allocations(10, func() { b.run(cases["router advertisement"].raw, frame.Virtio{}, 8) }); n != 0 || b.out.sent != 0 {
 		t.Errorf("%v allocations, %d sent", n, b.out.sent)
 	}
 	b.run(cases["echo of IPv6"].raw, frame.Virtio{}, 1)

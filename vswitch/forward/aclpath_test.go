@@ -249,7 +249,7 @@ func TestSessionsAllocateNothing(t *testing.T) {
 	raw := accessFlows["UDP"].frame()
 	copy(raw, portMAC[:])
 	port := uint16(0)
-	if n := testing.AllocsPerRun(2000, func() {
+	if n := allocations(2000, func() {
 		port++
 		raw[34], raw[35] = byte(port>>8), byte(port)
 		s.run(1, raw, 1)

@@ -27,7 +27,7 @@ func (s *segment) sent() (n int) {
 func TestBridgingAllocatesNothing(t *testing.T) {
 	s := newRouted(t)
 	s.reached(2, host(2), frame.Broadcast)
-	moving := byte(0)
+	moving := uint16(0)
 	for name, raw := range map[string]func() []byte{
 		"to one member":   func() []byte { return between(host(1), host(2)) },
 		"flooded":         func() []byte { return between(host(1), frame.Broadcast) },
@@ -38,14 +38,14 @@ func TestBridgingAllocatesNothing(t *testing.T) {
 			return between(host(1), frame.Broadcast)
 		},
 		"dropped": func() []byte { return between(bviMAC, host(2)) },
-		"learned": func() []byte { moving++; return between(frame.MAC{6, moving}, host(2)) },
+		"learned": func() []byte { moving++; return between(frame.MAC{6, byte(moving >> 8), byte(moving)}, host(2)) },
 	} {
-		frames := make([][]byte, 110)
+		frames := make([][]byte, measurements*110)
 		for i := range frames {
 			frames[i] = raw()
 		}
 		next := 0
-		if n := testing.AllocsPerRun(100, func() { s.now++; s.run(1, frames[next], frame.VectorSize); next++ }); n != 0 {
+		if n := allocations(100, func() { s.now++; s.run(1, frames[next], frame.VectorSize); next++ }); n != 0 {
 			t.Errorf("%s: %v allocations a vector", name, n)
 		}
 	}

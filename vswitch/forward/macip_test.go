@@ -126,7 +126,7 @@ func TestDeniedFramesAreOnlyCounted(t *testing.T) {
 	if drops["ip4-inacl/input ACL misses"] != 2 || drops["l2-input-acl/input ACL misses"] != 1 || b.out.sent != 3 || b.engine.Counters(1).Punts != 0 {
 		t.Errorf("%d sent, drops %v", b.out.sent, b.engine.Drops())
 	}
-	if n := testing.AllocsPerRun(10, func() { b.run(bad, frame.Virtio{}, 8) }); n != 0 {
+	if n := allocations(10, func() { b.run(bad, frame.Virtio{}, 8) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	set(nil)

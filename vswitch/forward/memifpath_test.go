@@ -17,7 +17,7 @@ func TestMemifsAllocateNothing(t *testing.T) {
 		for i := range v {
 			v[i], room[i] = udp4("10.2.7.7", 18), make([]byte, 2048)
 		}
-		if n := testing.AllocsPerRun(100, func() {
+		if n := allocations(100, func() {
 			if n, _ := b.cross(t, v, room); n != len(v) {
 				t.Fatalf("%d of %d arrived; drops %v", n, len(v), b.engine.Drops())
 			}

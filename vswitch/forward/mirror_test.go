@@ -129,7 +129,7 @@ func TestMirrorAllocatesNothing(t *testing.T) {
 	b.teach(t)
 	b.mirrored(t, func(*memif.ClientConfig) {})
 	v, room := [][]byte{udp4("10.2.7.7", 1000)}, roomFor(1)
-	if n := testing.AllocsPerRun(100, func() { b.cross(t, v, room) }); n != 0 {
+	if n := allocations(100, func() { b.cross(t, v, room) }); n != 0 {
 		t.Errorf("%v allocations a vector", n)
 	}
 }

@@ -192,7 +192,7 @@ func TestSegmentationAllocatesNothing(t *testing.T) {
 		"segments":  func() { b.run(gso, usoOf(gso, 1000), frame.VectorSize) },
 		"fragments": func() { b.run(long, frame.Virtio{}, frame.VectorSize) },
 	} {
-		if n := testing.AllocsPerRun(20, f); n != 0 {
+		if n := allocations(20, f); n != 0 {
 			t.Errorf("%s: %v allocations a vector", name, n)
 		}
 	}

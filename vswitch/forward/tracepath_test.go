@@ -93,7 +93,7 @@ func TestTraceEndsWhenItsRecordsAreFull(t *testing.T) {
 	if len(tr.records) != 3 || b.worker.path != nil || tr.wants(b.engine.ports.Load().at(1)) {
 		t.Errorf("%d records", len(tr.records))
 	}
-	if n := testing.AllocsPerRun(10, func() { b.cross(t, v, room) }); n != 0 {
+	if n := allocations(10, func() { b.cross(t, v, room) }); n != 0 {
 		t.Errorf("%v allocations a vector", n)
 	}
 }

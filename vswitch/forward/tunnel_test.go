@@ -331,7 +331,7 @@ func TestTunnelsAllocateNothing(t *testing.T) {
 		for on, raw := range map[uint32][]byte{1: raw, uplinkIndex: back} {
 			p := s.ports[on]
 			p.frame = raw
-			if n := testing.AllocsPerRun(100, func() {
+			if n := allocations(100, func() {
 				for p.waiting = frame.VectorSize; p.waiting > 0; {
 					s.worker.round()
 				}

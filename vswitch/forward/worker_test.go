@@ -21,7 +21,7 @@ func TestWorkerAllocatesNothing(t *testing.T) {
 		"no route":         udp6("fd77::1", 18),
 		"unresolved":       udp4("10.61.0.1", 18),
 	} {
-		if n := testing.AllocsPerRun(100, func() { b.run(raw, frame.Virtio{}, frame.VectorSize) }); n != 0 {
+		if n := allocations(100, func() { b.run(raw, frame.Virtio{}, frame.VectorSize) }); n != 0 {
 			t.Errorf("%s: %v allocations a vector", name, n)
 		}
 	}
