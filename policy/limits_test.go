@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 func TestIndexDecidesLikeTheList(t *testing.T) {
@@ -315,11 +313,11 @@ func TestManyServicesOfANamespaceTakeTheirShareOnly(t *testing.T) {
 
 // bigPolicy allows from n addresses to m ports of all pods.
 func bigPolicy(t testing.TB, name string, n, m int) Policy {
-	return bigPolicyOf(t, name, "{}", n, m)
+	return networkPolicy(t, name, bigSpec("{}", n, m))
 }
 
-// bigPolicyOf allows from n addresses to m ports of the pods that a selector selects.
-func bigPolicyOf(t testing.TB, name, selector string, n, m int) Policy {
+// bigSpec allows from n addresses to m ports of the pods that a selector selects.
+func bigSpec(selector string, n, m int) string {
 	var from, ports []string
 	for i := range n {
 		from = append(from, fmt.Sprintf("{ipBlock: {cidr: 198.18.%d.%d/32}}", i/100, 2*(i%100)))
@@ -327,8 +325,8 @@ func bigPolicyOf(t testing.TB, name, selector string, n, m int) Policy {
 	for i := range m {
 		ports = append(ports, fmt.Sprintf("{port: %d}", 1000+2*i))
 	}
-	return networkPolicy(t, name, fmt.Sprintf("{podSelector: %s, policyTypes: [Ingress], ingress: [{from: [%s], ports: [%s]}]}",
-		selector, strings.Join(from, ", "), strings.Join(ports, ", ")))
+	return fmt.Sprintf("{podSelector: %s, policyTypes: [Ingress], ingress: [{from: [%s], ports: [%s]}]}",
+		selector, strings.Join(from, ", "), strings.Join(ports, ", "))
 }
 
 func TestPolicyOverALimitIsolatesAndLeavesOthersAlone(t *testing.T) {
@@ -416,76 +414,6 @@ func TestThousandsOfPoliciesOfANamespaceAreBounded(t *testing.T) {
 	}
 	if lists := e.Lists()[ID{"b", "p"}]; len(lists) != 0 {
 		t.Errorf("another namespace has %v", lists)
-	}
-}
-
-// Each pod of a namespace may have other rules. All of them together are bounded, so that a namespace does not exhaust the dataplane: further pods
-// are isolated, until others give their rules back. Pods with the same rules share them, and other namespaces are as before.
-func TestRulesOfANamespaceOnANodeAreBounded(t *testing.T) {
-	e := NewEngine(Config{})
-	sizeOf := func(n int) int { return (100 + n) * 100 } // other rules for each pod, which they do not share
-	fit, sum := 0, 0
-	for sum+sizeOf(fit) <= DefaultLimits.Node {
-		sum += sizeOf(fit)
-		fit++
-	}
-	add := func(name string, n int) {
-		p := podAt("a/"+name, true, fmt.Sprintf("10.0.0.%d", n+1))
-		p.Labels = labels.Set{"number": fmt.Sprint(n)}
-		e.SetPod(p)
-	}
-	for n := range fit + 2 {
-		e.SetPolicy(bigPolicyOf(t, fmt.Sprintf("a/n%02d", n), fmt.Sprintf(`{matchLabels: {number: "%d"}}`, n), sizeOf(n)/100, 100))
-		add(fmt.Sprintf("p%02d", n), n)
-	}
-	e.SetPod(podAt("b/p", true, "10.1.0.1"))
-	e.SetPolicy(bigPolicy(t, "b/n", 100, 100))
-	permitted := func(id ID) bool {
-		l := e.Lists()[id]["eth0"][Ingress]
-		return l == nil || l.Decide(address("198.18.0.0"), TCP, 1000).Action == Allow
-	}
-	starved := func() (names []string) {
-		for n := range fit + 2 {
-			id := ID{"a", fmt.Sprintf("p%02d", n)}
-			if e.pod(id) != nil && !permitted(id) {
-				names = append(names, id.Name)
-			}
-		}
-		return names
-	}
-	e.Compile()
-	if got := starved(); len(got) != 2 || !permitted(ID{"b", "p"}) {
-		t.Fatalf("isolated are %v, want two pods of %d", got, fit+2)
-	}
-	for n, name := range starved() {
-		x := e.ExcessOf(ID{"a", name})
-		if len(x) != 1 || x[0].Size != sizeOf(fit+n) || x[0].Limit != DefaultLimits.Node {
-			t.Errorf("excess of %s: %+v", name, x)
-		}
-	}
-	add("same", 0)
-	e.Compile()
-	if !permitted(ID{"a", "same"}) {
-		t.Error("a pod with the rules of another one is isolated")
-	}
-	e.DeletePod(ID{"a", "p01"})
-	e.Compile()
-	if got := starved(); len(got) != 1 {
-		t.Errorf("a pod has given its rules back: isolated are %v, want one pod", got)
-	}
-	for _, name := range []string{"n02", "n03"} {
-		e.DeletePolicy(Ref{Network, "a", name})
-	}
-	e.Compile()
-	if got := starved(); len(got) != 0 || len(e.Excess()) != 0 {
-		t.Errorf("policies have given their rules back: isolated are %v, excess %v", got, e.Excess())
-	}
-	for n := range fit + 2 {
-		e.DeletePolicy(Ref{Network, "a", fmt.Sprintf("n%02d", n)})
-	}
-	e.Compile()
-	if len(e.own) != 1 || e.own["b"] != sizeOf(0) {
-		t.Errorf("rules in use: %v", e.own)
 	}
 }
 
