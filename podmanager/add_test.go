@@ -263,7 +263,7 @@ func TestAddIsRetriedAfterARefill(t *testing.T) {
 	}
 	n.want(t, "c1")
 
-	attempts, refilled = -100, 0 // it fails for longer than anybody waits
+	attempts, refilled = -100, 0 // it fails for longer than the runtime waits
 	wantError(t, n.refusedAdd(t, addOf("c2", "/run/netns/b")), 100, "pool default is exhausted")
 	if refilled != refills {
 		t.Errorf("%d refills, want %d", refilled, refills)

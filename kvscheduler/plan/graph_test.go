@@ -357,7 +357,7 @@ func TestAFailedObjectIsTriedWhenAThirdPartyChangedItsDependency(t *testing.T) {
 	w := applied(t, map[string]*value{"a": {}, "b": {deps: on("a")}})
 	w.desire("b", &value{n: 1, deps: on("a")})
 	w.run("update:b", "b")
-	w.See(w.id("a"), &value{}, true) // made anew, with the same value
+	w.See(w.id("a"), &value{}, true) // recreated, with the same value
 	w.expect("update:b", "a")
 }
 
