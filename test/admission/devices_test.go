@@ -84,7 +84,7 @@ func TestControllersTokenWritesOnlySlicesOfServicesWithTheAnnotation(t *testing.
 		{"redirect a Service by a slice of another one", annotation, slice(ours, "web", "web").with(func(r *request) {
 			r.operation, r.old = update, slice(ours, "red", "red").object
 		})},
-		{"owned by another Service", owner, slice(ours, "web", "red")},
+		{"owned by another Service", owner, slice(ours, "red", "web")},
 		{"of another controller", owner, slice("endpointslice-controller.k8s.io", "red", "red")},
 		{"delete a slice of another controller", own, slice("endpointslice-controller.k8s.io", "red", "red").with(func(r *request) { r.operation, r.old, r.object = remove, r.object, nil })},
 	} {
