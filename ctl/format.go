@@ -87,7 +87,7 @@ func printable(s string) string {
 }
 
 // isInterpreted reports whether a terminal moves the cursor, changes its state or reorders text for a character: a node, or the author of a
-// name, could overwrite or disguise the text of others.
+// name, could overwrite or disguise the text of other objects.
 func isInterpreted(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }

@@ -138,7 +138,10 @@ func (e *Engine) compileWithin(p *podState, i *Interface) *compiled {
 		return nil
 	}
 	left := e.limits.Node - e.own[p.Namespace] + p.ownAlone()
-	needs := 0
+	if of.own[Ingress]+of.own[Egress] <= left {
+		return of
+	}
+	needs := 0 // without the lists that other pods have, too
 	for d, rules := range of.rules {
 		if of.own[d] > 0 && e.lists[nameOf(rules)] == nil {
 			needs += of.own[d]

@@ -108,7 +108,7 @@ func validRequests(t testing.TB) []attempt {
 		{"count an event", "", request{node: "n2", operation: update, resource: "events", object: event, old: event}},
 		{"write an event on a Service", "", advises(t, "weft-controller", "weft-controller", "kind: Service, namespace: a")},
 		{"write an event on a NetworkPolicy", "", advises(t, "weft-controller", "weft-controller", "kind: NetworkPolicy, namespace: a")},
-		{"update objects with finalizers of others", "", mine.with(func(r *request) {
+		{"update objects with finalizers of another component", "", mine.with(func(r *request) {
 			r.operation, r.object = update, finalized(r.object, "example.com/backup")
 			r.old = r.object
 		})},
@@ -152,7 +152,7 @@ func controllersNetworks(t testing.TB) []attempt {
 	const red = "{metadata: {finalizers: [a/b]}, spec: {type: L2, namespaceSelector: {matchLabels: {tenant: red}}}}"
 	return []attempt{
 		{"open a network to all namespaces", message, restricts(t, red, "{metadata: {finalizers: [a/b]}, spec: {type: L2}}")},
-		{"remove a finalizer of others", message, restricts(t, red, "{spec: {type: L2, namespaceSelector: {matchLabels: {tenant: red}}}}")},
+		{"remove a finalizer of another component", message, restricts(t, red, "{spec: {type: L2, namespaceSelector: {matchLabels: {tenant: red}}}}")},
 		{"give a network an owner", message, restricts(t, red, strings.Replace(red, "metadata: {", "metadata: {ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: u}], ", 1))},
 		{"label a network", message, restricts(t, red, strings.Replace(red, "metadata: {", "metadata: {labels: {a: b}, ", 1))},
 	}

@@ -21,7 +21,7 @@ type slowLink struct {
 }
 
 // Each interface has a token bucket of frames to the slow path on each worker. All interfaces share its rings, so without it a pod that
-// sends many packets with TTL 1 would keep them full, and requests for neighbours of others would be dropped.
+// sends many packets with TTL 1 would keep them full, and the neighbour requests of other interfaces would be dropped.
 const (
 	puntRate  = 1 << 12 // frames a second
 	puntBurst = 1 << puntOrder / 4

@@ -186,7 +186,7 @@ const (
 	errorBurst = 50
 )
 
-// errorLimit has a token bucket for each interface: with a common one a pod that causes many errors would take those of others, such as
+// errorLimit has a token bucket for each interface: with a common one a pod that causes many errors would exhaust the errors for other pods, such as
 // the MTUs of their paths. It has at most one for each interface that ever existed.
 type errorLimit map[uint32]*bucket
 

@@ -83,6 +83,9 @@ func knocks(out io.Writer, arguments []string) error {
 	if err != nil {
 		return err
 	}
+	if interval <= 0 {
+		return fmt.Errorf("interval %s is not positive", interval)
+	}
 	contacts := make(chan chan string, 2+timeout/interval)
 	go func() {
 		for range time.Tick(interval) {
