@@ -50,6 +50,7 @@ var explanations = map[string]string{
 	"cant_fragment_header":                         "packet cannot be fragmented",
 	"loop between tables":                          "a route leads through VRFs in a loop",
 	"no route for own packet":                      "the dataplane has no route for its own reply",
+	"rate of the interface exceeded":               "the pod sends more ARP, ND or ICMP packets than its share of the slow path",
 	"queue full":                                   "more ARP, ND or ICMP packets than the slow path handles",
 	"ACL deny packets":                             "an ACL denies the packet: a network policy, or a rule against false routers and DHCP servers; weftctl trace shows the rule",
 	"too many sessions to add new":                 "the pod's interface has as many sessions as weft-vswitch --acl-sessions allows",
