@@ -9,9 +9,11 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -50,16 +52,33 @@ func TestEachMutationOfTheListCompiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, m := range ofPackage {
-				mutated, err := m.apply(root)
-				if err != nil {
-					t.Error(err)
-				} else if err := c.check(filepath.Join(root, m.file), mutated); err != nil {
-					t.Errorf("line %d, %s: %v", m.line, m, err)
+			for _, round := range rounds(ofPackage) {
+				if c.check(root, round) == nil {
+					continue
+				}
+				for _, m := range round {
+					if err := c.check(root, []*mutation{m}); err != nil {
+						t.Errorf("line %d, %s: %v", m.line, m, err)
+					}
 				}
 			}
 		})
 	}
+}
+
+// rounds groups the mutations of a package, at most one of each file: one check of the package serves all of a round.
+func rounds(mutations []*mutation) [][]*mutation {
+	var all [][]*mutation
+	used := make(map[string]int) // rounds that have a mutation of the file
+	for _, m := range mutations {
+		i := used[m.file]
+		used[m.file]++
+		if i == len(all) {
+			all = append(all, nil)
+		}
+		all[i] = append(all[i], m)
+	}
+	return all
 }
 
 // compiled returns the packages of the mutations, by directory, and the export data of all packages that they import.
@@ -109,20 +128,22 @@ func newChecker(p listed, exports map[string]string) (*checker, error) {
 	return c, nil
 }
 
-// check returns the errors of the package with other content of one file.
-func (c *checker) check(file string, content []byte) error {
-	mutated, err := parser.ParseFile(c.fset, file, content, parser.SkipObjectResolution)
-	if err != nil {
-		return err
-	}
-	files := []*ast.File{mutated}
-	for name, parsed := range c.files {
-		if name != file {
-			files = append(files, parsed)
+// check returns the errors of the package with the mutations, of which each is in another file.
+func (c *checker) check(root string, mutations []*mutation) error {
+	files := maps.Clone(c.files)
+	for _, m := range mutations {
+		mutated, err := m.apply(root)
+		if err != nil {
+			return err
+		}
+		file := filepath.Join(root, m.file)
+		files[file], err = parser.ParseFile(c.fset, file, mutated, parser.SkipObjectResolution)
+		if err != nil {
+			return err
 		}
 	}
 	var errs []error
 	config := types.Config{Importer: c.importer, Error: func(err error) { errs = append(errs, err) }}
-	_, _ = config.Check(c.path, c.fset, files, nil) // the errors are in errs
+	_, _ = config.Check(c.path, c.fset, slices.Collect(maps.Values(files)), nil) // the errors are in errs
 	return errors.Join(errs...)
 }

@@ -22,6 +22,7 @@ func TestEachMutationOfTheListApplies(t *testing.T) {
 	if len(all) < 80 {
 		t.Errorf("the list has %d mutations", len(all))
 	}
+	names := make(testNames)
 	for _, m := range all {
 		mutated, err := m.apply("../..")
 		if err != nil {
@@ -31,18 +32,34 @@ func TestEachMutationOfTheListApplies(t *testing.T) {
 		if original, err := os.ReadFile(filepath.Join("../..", m.file)); err != nil || bytes.Equal(original, mutated) {
 			t.Errorf("line %d does not change %s (%v)", m.line, m.file, err)
 		}
-		checkTestNames(t, m)
+		names.check(t, m)
 	}
 }
 
-// checkTestNames fails the test if an alternative of the pattern matches no test: the tests were renamed, and the mutation would survive.
-func checkTestNames(t *testing.T, m *mutation) {
+// testNames are the names of the tests of packages, by directory.
+type testNames map[string][]string
+
+// check fails the test if an alternative of the pattern matches no test: the tests were renamed, and the mutation would survive.
+func (n testNames) check(t *testing.T, m *mutation) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("../..", m.test, "*_test.go"))
+	names, ok := n[m.test]
+	if !ok {
+		names = readTestNames(t, m.test)
+		n[m.test] = names
+	}
+	for _, pattern := range strings.Split(m.run, "|") {
+		if !slices.ContainsFunc(names, regexp.MustCompile(pattern).MatchString) {
+			t.Errorf("line %d: no test of %s matches %q", m.line, m.test, pattern)
+		}
+	}
+}
+
+func readTestNames(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var names []string
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -52,11 +69,7 @@ func checkTestNames(t *testing.T, m *mutation) {
 			names = append(names, match[1])
 		}
 	}
-	for _, pattern := range strings.Split(m.run, "|") {
-		if !slices.ContainsFunc(names, regexp.MustCompile(pattern).MatchString) {
-			t.Errorf("line %d: no test of %s matches %q", m.line, m.test, pattern)
-		}
-	}
+	return names
 }
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
