@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -255,9 +256,13 @@ func (tt *truthTable) await(permits func(contact) bool) {
 	tt.t.Helper()
 	var wrong []string
 	err := cluster.CountDown(tt.t.Context(), "all contacts are as the policies permit", func(ctx context.Context) (int, error) {
+		began := time.Now()
 		now, err := tt.compare(ctx, permits)
 		if err == nil { // not cut off by the end of ctx
 			wrong = now
+		}
+		if len(now) > 0 {
+			tt.t.Logf("%d contacts are not yet as expected in %s, such as %s", len(now), time.Since(began).Round(time.Millisecond), now[0])
 		}
 		return len(now), err
 	})

@@ -55,9 +55,17 @@ func (s *space) unharmed(t *testing.T, before *corev1.Pod) {
 	}
 	for _, status := range now.Status.ContainerStatuses {
 		if status.RestartCount != 0 {
-			t.Errorf("%s restarted %d times", before.Name, status.RestartCount)
+			t.Errorf("%s restarted %d times: %s", before.Name, status.RestartCount, s.lastWords(before.Name, status.Name))
 		}
 	}
+}
+
+// lastWords returns the end of the log of a container's former program.
+func (s *space) lastWords(pod, container string) string {
+	lines := int64(2)
+	options := corev1.PodLogOptions{Container: container, Previous: true, TailLines: &lines, Timestamps: true}
+	log, err := s.c.Client.CoreV1().Pods(s.name).GetLogs(pod, &options).DoRaw(s.t.Context())
+	return fmt.Sprintf("%s: %q, %v", container, log, err)
 }
 
 func TestPodsRestartAfterAPowerCut(t *testing.T) {
