@@ -392,7 +392,7 @@ func TestACrashThatIsNoticedAfterTheNextADDIsAttributed(t *testing.T) {
 			<-time.After(settling / 4)
 		}
 		try()
-		conn.LostAt = time.Now()
+		conn.LostAt = time.Now().Add(-settling / 8) // before the next try
 		if known := a.attributeLocked(id); known == nil || known.crashes != 0 {
 			t.Errorf("before the loss is noticed: %+v", known)
 		}

@@ -39,6 +39,9 @@ func TestStreamsAreBounded(t *testing.T) {
 		}
 	}
 	reply := openStream(t.Context(), t, client)
+	if reply.StatusCode == http.StatusOK {
+		t.Fatal("there is one stream more")
+	}
 	text, _ := io.ReadAll(reply.Body)
 	if reply.StatusCode != http.StatusServiceUnavailable || reply.Header.Get("Retry-After") != "30" || !strings.Contains(string(text), "32 streams of events are open") {
 		t.Errorf("one stream more: %s, Retry-After %q, %s", reply.Status, reply.Header.Get("Retry-After"), text)
