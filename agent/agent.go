@@ -85,6 +85,7 @@ type Agent struct {
 	vanished   *garbage.Collector
 	chains     *chain.Tracker
 	drift      *drift.Monitor
+	unread     *drift.Unread
 	replayer   *recovery.Replayer // used by start, then by the southbound
 
 	logLevel *operations.LogLevel
@@ -208,7 +209,10 @@ func (a *Agent) assembleScheduler() error {
 	a.counters = southbound.NewCounters(a.dataplane, a.health, a.log)
 	a.quarantine = recovery.NewQuarantine(a.state, a.health, a.log)
 	a.vanished = garbage.New(a.health, a.log, a.deleteVanished)
+	overfull := new(linux.Overfull)
+	a.unread = drift.NewUnread(overfull, a.health, a.log)
 	if a.member != nil {
+		a.unread.Tell = a.member.Events.Unread
 		a.quarantine.Tell = a.member.Events.Quarantined
 		a.vanished.IsDeleted, a.vanished.Sandboxes = a.member.View.IsDeleted, garbage.ContainerRuntime{Socket: a.config.Kubernetes.RuntimeSocket}.Sandboxes
 	}
@@ -217,7 +221,8 @@ func (a *Agent) assembleScheduler() error {
 	if err := vpp.Register(a.scheduler, a.dataplane.Client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
 	}
-	if err := linux.Register(a.scheduler, linux.Options{VethName: desired.VethObject, ChainChanges: a.chains.Later}); err != nil {
+	options := linux.Options{VethName: desired.VethObject, ChainChanges: a.chains.Later, Overfull: overfull}
+	if err := linux.Register(a.scheduler, options); err != nil {
 		return fmt.Errorf("kinds of the kernel: %w", err)
 	}
 	a.splices = splice.New(a.log.With("component", "splices"))

@@ -59,7 +59,7 @@ func (a *Agent) operator(ctx context.Context) *operations.Server {
 		Loop: a.loop, Scheduler: a.scheduler, Pods: a.pods, Network: a.network, Devices: a.devices, Health: a.health,
 		Replayer: a.replayer, Quarantine: a.quarantine, Garbage: a.vanished, External: a.external, Paused: a.paused,
 		Dataplane: a.dataplane.Client, Counters: a.counters, Settings: a.settings, Stopping: ctx.Done(),
-		Drift: a.drift, Splices: a.splices, LogLevel: a.logLevel, Policies: a.explainer(),
+		Drift: a.drift, Unread: a.unread, Splices: a.splices, LogLevel: a.logLevel, Policies: a.explainer(),
 	})
 }
 

@@ -12,7 +12,8 @@ import (
 	"github.com/weftnet/weft/proto/deletequeue"
 )
 
-// upkeep handles deletions that were queued while the agent was not running, and collects sandboxes that vanished without a DEL.
+// upkeep handles deletions that were queued while the agent was not running, collects sandboxes that vanished without a DEL, and reports pods
+// whose objects cannot be read.
 func (a *Agent) upkeep(ctx context.Context) error {
 	queued := a.queue.Watch(ctx)
 	polls := time.NewTicker(min(a.config.Audit, garbage.PollPeriod))
@@ -25,6 +26,7 @@ func (a *Agent) upkeep(ctx context.Context) error {
 			a.drain(ctx)
 		case <-polls.C:
 			a.vanished.Poll(ctx, a.pods.Attachments())
+			a.unread.Poll(a.pods.Attachments())
 		}
 	}
 }

@@ -35,7 +35,7 @@ type story struct {
 // States of a pod, for operators.
 const (
 	podRunning     = "running"
-	podDegraded    = "degraded" // attached, but an object is not in sync
+	podDegraded    = "degraded" // attached, but an object is not in sync, or may not be
 	podQuarantined = "quarantined"
 	podFailed      = "failed"  // its last ADD failed
 	podDeleted     = "deleted" // its last ADD succeeded
@@ -53,6 +53,8 @@ func (s *story) state() (state, cause string) {
 	switch {
 	case len(s.attachments) > 0 && len(s.unsettled) > 0:
 		return podDegraded, reasonOf(s.unsettled[0])
+	case s.notChecked() != "":
+		return podDegraded, "objects in the pod are neither checked nor repaired: " + s.notChecked()
 	case len(s.attachments) > 0:
 		return podRunning, ""
 	case add != nil && add.Error != "":
@@ -61,6 +63,16 @@ func (s *story) state() (state, cause string) {
 		return podAllocated, "kubelet allocated devices, but no ADD has arrived from the container runtime"
 	}
 	return podDeleted, ""
+}
+
+// notChecked returns why the agent does not check the objects of an attachment; "": it does.
+func (s *story) notChecked() string {
+	for _, a := range s.attachments {
+		if a.NotChecked != "" {
+			return a.NotChecked
+		}
+	}
+	return ""
 }
 
 // lastAdd returns the last ADD, or nil if none is recorded.

@@ -17,8 +17,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weftnet/weft/internal/httplimit"
 	"github.com/weftnet/weft/internal/loopback"
 )
+
+// maxConnections is the number of open connections of the page. A browser has a few.
+const maxConnections = 128
 
 func uiCommand(c *client) *cobra.Command {
 	var socket string
@@ -125,7 +129,8 @@ func (p proxy) handler(guard *loopback.Guard, transport *http.Transport) http.Ha
 
 func (p proxy) serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		ConnState: httplimit.Connections(maxConnections), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	stopped := make(chan error, 1)

@@ -107,6 +107,7 @@ func (in *intake) admitPlan(ctx context.Context, ev Event, p *planRequest) (*req
 func (x *executor) plan(r *request) {
 	f, end := x.start(r)
 	defer end()
+	f.txn.isPlan = true
 	restore := x.external.suspend()
 	defer restore()
 	steps := []func(*flight) error{

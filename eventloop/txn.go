@@ -22,6 +22,7 @@ type Txn struct {
 	onCommit  []func()
 	undo      []undo
 	followUps []Event
+	isPlan    bool
 
 	handler         string   // the running handler
 	changes         []string // of the running handler
@@ -75,6 +76,9 @@ func (t *Txn) OnCommit(f func()) { t.onCommit = append(t.onCommit, f) }
 // OnRollback registers the undo of a change that the handler has made to its own memory. The newest undo runs first. The undos of the
 // failing handler run too.
 func (t *Txn) OnRollback(f func() error) { t.undo = append(t.undo, undo{t.handler, f}) }
+
+// IsPlan reports whether the event is only planned. It is undone, and that is no failure.
+func (t *Txn) IsPlan() bool { return t.isPlan }
 
 // FollowUp queues an event to be handled before any other event, if this one succeeds. Its record has this one as its cause.
 func (t *Txn) FollowUp(ev Event) { t.followUps = append(t.followUps, ev) }

@@ -72,9 +72,28 @@ func (n *node) kill(v victim) bool {
 	return false
 }
 
-// checkValid checks the first configuration with the runtime's library, and that weft-cni is complete.
+// checkSettings checks that the settings of the plugin are those of one installer or of the other.
+func (n *node) checkSettings() {
+	n.t.Helper()
+	if !n.has("bin/weft-cni.json") {
+		return
+	}
+	var settings nodeSettings
+	if err := json.Unmarshal([]byte(n.read("bin/weft-cni.json")), &settings); err != nil {
+		n.t.Errorf("incomplete settings: %v", err)
+	}
+	if settings.Socket != n.path("run/agent.sock") || settings.LogFile != "" && settings.LogFile != logFile {
+		n.t.Errorf("settings %+v", settings)
+	}
+}
+
+// logFile is that of an upgrade.
+const logFile = "/var/log/weft-cni.log"
+
+// checkValid checks the first configuration with the runtime's library, the settings, and that weft-cni is complete.
 func (n *node) checkValid() {
 	n.t.Helper()
+	n.checkSettings()
 	if paths := configurations(n.path("net.d")); len(paths) > 0 {
 		conf, err := libcni.ConfListFromFile(paths[0])
 		if err != nil {
@@ -100,7 +119,7 @@ func (n *node) checkValid() {
 func TestANodeIsValidIfTheInstallerIsKilled(t *testing.T) {
 	tests := []plan{
 		{"on a fresh node", func(*node) {}, func(*Options) {}, thisBuild},
-		{"during an upgrade", func(n *node) { n.install() }, func(o *Options) { next(o); o.LogFile = "/var/log/weft-cni.log" }, nextBuild},
+		{"during an upgrade", func(n *node) { n.install() }, func(o *Options) { next(o); o.LogFile = logFile }, nextBuild},
 	}
 	for _, p := range tests {
 		t.Run(p.name, func(t *testing.T) {
@@ -108,7 +127,7 @@ func TestANodeIsValidIfTheInstallerIsKilled(t *testing.T) {
 			for killed := true; killed; steps++ {
 				t.Run(strconv.Itoa(steps+1), func(t *testing.T) { killed = p.killAt(t, steps+1) })
 			}
-			if steps < 13 { // six for each of two files, and one that ended normally
+			if steps < 19 { // six for each of three files, and one that ended normally
 				t.Errorf("only %d steps", steps)
 			}
 		})

@@ -1,6 +1,7 @@
 package ipnet_test
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -237,5 +238,22 @@ func TestWithheldAddressesAreNotAllocatedByRecognisedNetworks(t *testing.T) {
 	n.run(t)
 	if got := n.add(t, asking("a", "x/tap/red", "")).Interfaces[1].Addresses[0].String(); got != "10.5.0.3/32" {
 		t.Errorf("address of the next pod: %s", got)
+	}
+}
+
+// A VNI of the node's own choice is that of no other network: of the state file, wanted although it is not in the dataplane, or recognised.
+func TestVNIsOfRecognisedNetworksAreUnique(t *testing.T) {
+	n := newNode(t, four)
+	lowest := n.Networks.Config.VNIs.First
+	n.Networks.Restore(nil, nil, []networks.SavedNetwork{{Network: custom("saved", pod.L3, "10.5.0.0/24"), Table: 5, VNI: lowest}})
+	chosen := custom("chosen", pod.L3, "10.6.0.0/24")
+	chosen.VNI = lowest + 1
+	wanted := []pod.Network{custom("p", pod.L3, "10.7.0.0/24"), custom("q", pod.L3, "10.8.0.0/24"), chosen}
+	got := make(map[string]uint32)
+	for _, s := range n.Networks.Recognise(wanted, networks.Numbers{Tables: map[string]uint32{"weft:p": 6, "weft:q": 7}}) {
+		got[s.Network.Name] = s.VNI
+	}
+	if want := map[string]uint32{"p": lowest + 2, "q": lowest + 3}; !maps.Equal(got, want) {
+		t.Errorf("VNIs %v, want %v", got, want)
 	}
 }

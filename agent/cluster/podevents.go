@@ -29,6 +29,9 @@ const reasonUnlimited = "WeftBandwidthNotLimited"
 // reasonQuarantined is the reason of events on pods that are withheld from the dataplane.
 const reasonQuarantined = "WeftQuarantined"
 
+// reasonUnread is the reason of events on pods with more objects than the agent reads.
+const reasonUnread = "WeftNotChecked"
+
 // reasonEdited is the reason of events on pods whose annotations were edited too late.
 const reasonEdited = "WeftAnnotationsEdited"
 
@@ -173,6 +176,16 @@ func (e *PodEvents) Quarantined(s recovery.Suspicion) {
 	}
 	text := fmt.Sprintf("interface %s of network %s is withheld from the dataplane: %s", s.Key.IfName, s.Key.Network, s.Reason)
 	e.Writer.Tell(events.Note{Pod: s.Pod, Type: events.Warning, Reason: reasonQuarantined, At: time.Now(), Text: func() string { return text }})
+}
+
+// Unread writes an Event on a pod whose objects are not checked.
+func (e *PodEvents) Unread(at *pod.Attachment, reason string) {
+	if at.Pod.IsZero() {
+		return
+	}
+	e.Writer.Tell(events.Note{Pod: at.Pod, Type: events.Warning, Reason: reasonUnread, At: time.Now(), Text: func() string {
+		return "objects in the pod are neither checked nor repaired: " + reason + "; remove what its programs added"
+	}})
 }
 
 // edits are the edited annotations of running pods with an Event.

@@ -32,6 +32,7 @@ const (
 	Uplink        = "uplink"        // the link to other nodes works
 	Quarantine    = "quarantine"    // no attachment is quarantined
 	Sandboxes     = "sandboxes"     // no attachment without a network namespace
+	Namespaces    = "namespaces"    // no network namespace of a pod has more objects than the agent reads
 	State         = "state"         // the state file can be written; ADD and STATUS fail if not, DEL does not
 	Announcements = "announcements" // all parts of other nodes' announcements are granted
 	Policies      = "policies"      // no NetworkPolicy is ignored

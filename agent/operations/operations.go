@@ -53,6 +53,7 @@ type Config struct {
 	Counters   *southbound.Counters
 	External   *external.Files
 	Drift      *drift.Monitor
+	Unread     *drift.Unread
 	LogLevel   *LogLevel
 	Splices    *splice.Splices
 	Policies   Explainer                           // nil: policies are not enforced
@@ -143,6 +144,7 @@ func (o *Server) Attachments(_ context.Context, req *operatorv1.AttachmentsReque
 			continue
 		}
 		info := attachmentInfo(a)
+		info.NotChecked = o.config.Unread.ReasonOf(&a)
 		for at, i := range a.Interfaces {
 			info.Interfaces[at].Peer = o.peerOf(&a, i)
 		}

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/weftnet/weft/agent/southbound"
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
 )
@@ -21,6 +23,9 @@ const (
 	refusal = 30 * time.Minute
 	// mostAdditions limits the pods that are remembered.
 	mostAdditions = 1024
+	// staleAddition is the time after its last crash for which a pod is remembered over a restart of the agent. kubelet repeats an ADD within
+	// minutes, so such a pod is gone.
+	staleAddition = 24 * time.Hour
 )
 
 // additions attributes crashes of the dataplane to pods that were being added. A failed ADD has no attachment that a quarantine could withhold,
@@ -30,9 +35,12 @@ const (
 //	(none) ----------------------> counted -------------------> refused
 //	  ^                               |                            |
 //	  |<--------- an ADD ends without a crash, or is released -----|
+//
+// Counts of crashes are durable: a restart of the agent does not begin anew. The last try, which may be one, is not.
 type additions struct {
 	connection func() *southbound.Connection // to the dataplane; nil: crashes are not attributed
 	now        func() time.Time
+	changed    func(id pod.ID) // is called, with mu held, when what is durable of a pod changed
 
 	mu sync.Mutex
 	of map[pod.ID]*addition
@@ -49,7 +57,31 @@ type addition struct {
 }
 
 func newAdditions() additions {
-	return additions{now: time.Now, of: make(map[pod.ID]*addition)}
+	return additions{now: time.Now, changed: func(pod.ID) {}, of: make(map[pod.ID]*addition)}
+}
+
+// additionKey is the key in the state file of what is known of a pod. Keys of attachments have fewer parts.
+func additionKey(id pod.ID) string { return "addition/" + id.String() + "/" + id.UID }
+
+// restore takes over what an earlier run of the agent kept of a pod.
+func (a *additions) restore(s *Suspicion) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.now().Sub(s.Since) >= staleAddition {
+		a.changed(s.Pod)
+		return
+	}
+	a.of[s.Pod] = &addition{crashes: s.Crashes, since: s.Since}
+}
+
+// saved returns what is durable of a pod; nil: nothing.
+func (a *additions) saved(id pod.ID) any {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if known := a.of[id]; known != nil && known.crashes > 0 {
+		return *known.suspicion(id)
+	}
+	return nil
 }
 
 // begin refuses an ADD, or watches it until done or failed.
@@ -61,20 +93,32 @@ func (a *additions) begin(id pod.ID, t *eventloop.Txn) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known := a.attributeLocked(id)
-	if known != nil && known.crashes >= fatalAdditions && a.now().Sub(known.since) < refusal {
+	if known != nil && known.isRefused(a.now()) {
 		return pod.Errorf(pod.CodeRefused, "refused since %s: %s; it is tried again at %s; weftctl quarantine release %s permits it now",
 			known.since.Format(time.RFC3339), known.reason(), known.since.Add(refusal).Format(time.RFC3339), id)
 	}
-	if conn == nil || conn.IsLost() {
-		return nil // the ADD fails for a reason that says nothing about the pod
+	if conn == nil || conn.IsLost() || t.IsPlan() {
+		return nil // if the ADD fails, that says nothing about the pod
 	}
 	began := a.now()
 	t.OnRollback(func() error {
 		a.failed(id, addition{conn: conn, began: began, ended: a.now()})
 		return nil
 	})
-	t.OnCommit(func() { a.forget(id) })
+	if known != nil && known.crashes > 0 {
+		t.Save(statefile.BucketQuarantine, additionKey(id), nil)
+	}
+	t.OnCommit(func() { a.drop(id) })
 	return nil
+}
+
+// attribute decides for all pods whether the dataplane crashed during the last try.
+func (a *additions) attribute() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, id := range slices.Collect(maps.Keys(a.of)) {
+		a.attributeLocked(id)
+	}
 }
 
 // attributeLocked decides whether the dataplane crashed during the last try of a pod, and returns what is known of the pod; nil: nothing.
@@ -84,14 +128,18 @@ func (a *additions) attributeLocked(id pod.ID) *addition {
 		return known
 	}
 	conn := known.conn
+	if !conn.IsLost() && a.now().Before(known.ended.Add(settling)) {
+		return known // the agent may notice a crash later
+	}
 	known.conn = nil
 	isCrash := conn.IsLost() && !conn.LostAt.Before(known.began) && conn.LostAt.Before(known.ended.Add(settling))
 	if !isCrash {
-		delete(a.of, id)
+		a.forgetLocked(id)
 		return nil
 	}
 	known.crashes = min(known.crashes+1, fatalAdditions)
 	known.since = conn.LostAt
+	a.changed(id)
 	return known
 }
 
@@ -107,24 +155,48 @@ func (a *additions) failed(id pod.ID, try addition) {
 		known = &addition{}
 		a.of[id] = known
 	}
+	if known.conn != try.conn { // else the try before is not decided either
+		known.began = try.began
+	}
 	known.conn = try.conn
-	known.began = try.began
 	known.ended = try.ended
 }
 
 func (a *additions) dropOldestLocked() {
 	var oldest pod.ID
 	for id, of := range a.of {
-		if oldest.IsZero() || of.ended.Before(a.of[oldest].ended) {
+		if oldest.IsZero() || of.last().Before(a.of[oldest].last()) {
 			oldest = id
 		}
 	}
-	delete(a.of, oldest)
+	a.forgetLocked(oldest)
+}
+
+// last is when the pod was added or the dataplane crashed last.
+func (a *addition) last() time.Time {
+	if a.ended.After(a.since) {
+		return a.ended
+	}
+	return a.since
+}
+
+// drop forgets a pod whose record in the state file is deleted by the event.
+func (a *additions) drop(id pod.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.of, id)
 }
 
 func (a *additions) forget(id pod.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.forgetLocked(id)
+}
+
+func (a *additions) forgetLocked(id pod.ID) {
+	if known := a.of[id]; known != nil && known.crashes > 0 {
+		a.changed(id)
+	}
 	delete(a.of, id)
 }
 
@@ -145,12 +217,25 @@ func (a *additions) refused() (list []Suspicion) {
 	defer a.mu.Unlock()
 	for id := range a.of {
 		known := a.attributeLocked(id)
-		if known != nil && known.crashes >= fatalAdditions && a.now().Sub(known.since) < refusal {
-			list = append(list, Suspicion{Pod: id, State: stateRefused, Crashes: known.crashes, Since: known.since, Reason: known.reason()})
+		if known != nil && known.isRefused(a.now()) {
+			list = append(list, *known.suspicion(id))
 		}
 	}
 	slices.SortFunc(list, func(x, y Suspicion) int { return cmp.Compare(x.Pod.String(), y.Pod.String()) })
 	return list
+}
+
+func (a *addition) isRefused(now time.Time) bool {
+	return a.crashes >= fatalAdditions && now.Sub(a.since) < refusal
+}
+
+// suspicion is what is durable.
+func (a *addition) suspicion(id pod.ID) *Suspicion {
+	s := &Suspicion{Pod: id, State: stateCounted, Crashes: a.crashes, Since: a.since.UTC(), Reason: a.reason()}
+	if a.crashes >= fatalAdditions {
+		s.State = stateRefused
+	}
+	return s
 }
 
 func (a *addition) reason() string {
@@ -158,8 +243,16 @@ func (a *addition) reason() string {
 }
 
 // Admit is the handler that refuses a pod whose ADDs kill the dataplane.
-func (q *Quarantine) Admit(_ context.Context, ev *pod.AddPod, t *eventloop.Txn) error {
-	return q.additions.begin(ev.ID, t)
+func (q *Quarantine) Admit(ctx context.Context, ev *pod.AddPod, t *eventloop.Txn) error {
+	err := q.additions.begin(ev.ID, t)
+	q.trySave(ctx)
+	return err
+}
+
+// attribute attributes the crash of the last dataplane to pods that were being added, durably. No ADD is running.
+func (q *Quarantine) attribute(ctx context.Context) {
+	q.additions.attribute()
+	q.save(ctx)
 }
 
 // Attribute makes the quarantine attribute crashes of the dataplane to ADDs. It is called before the event loop runs.

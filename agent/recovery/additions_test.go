@@ -2,8 +2,10 @@ package recovery
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/southbound"
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 	"github.com/weftnet/weft/pod"
@@ -21,14 +24,26 @@ type admission struct {
 	*testing.T
 	*eventloop.Loop
 	quarantine *Quarantine
+	saver      *eventlooptest.Saver // outlives the agent
 	conn       *southbound.Connection
-	tries      int // commits
+	tries      int  // commits
+	mended     bool // no pod kills the dataplane any more
+	stop       func()
 }
 
 func newAdmission(t *testing.T) *admission {
 	t.Helper()
-	a := &admission{T: t, conn: &southbound.Connection{Ended: make(chan struct{})}}
-	a.quarantine = NewQuarantine(&eventlooptest.Saver{}, health.New("", quiet), quiet)
+	a := &admission{T: t, saver: &eventlooptest.Saver{}, conn: &southbound.Connection{Ended: make(chan struct{})}}
+	a.start()
+	t.Cleanup(func() { a.stop() })
+	return a
+}
+
+// start starts an agent with what the last one kept.
+func (a *admission) start() {
+	a.Helper()
+	a.quarantine = NewQuarantine(a.saver, health.New("", quiet), quiet)
+	a.quarantine.Restore(a.kept(), nil)
 	a.quarantine.Attribute(func() *southbound.Connection { return a.conn })
 	committer := &eventlooptest.Committer{}
 	committer.Before(func(_ context.Context, c eventloop.Change) error {
@@ -39,21 +54,43 @@ func newAdmission(t *testing.T) *admission {
 		switch {
 		case strings.Contains(c.Label, "broken"):
 			return errors.New("refused")
-		case strings.Contains(c.Label, "deadly"):
+		case strings.Contains(c.Label, "deadly") && !a.mended:
 			a.die()
 			return errors.New("the dataplane is down")
 		}
 		return nil
 	})
-	a.Loop = eventloop.New(eventloop.Config{Committer: committer, Log: quiet})
+	a.Loop = eventloop.New(eventloop.Config{Committer: committer, Saver: a.saver, Log: quiet})
 	a.quarantine.Register(a.Loop)
 	eventloop.On(a.Loop, "network", func(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
 		txn.Put("interface/"+ev.Key.String(), "value")
 		return nil
 	})
-	stop := eventlooptest.Ready(t, a.Loop)
-	t.Cleanup(stop)
-	return a
+	a.stop = eventlooptest.Ready(a.T, a.Loop)
+}
+
+// restart ends the agent, whose memory is lost, and starts another one.
+func (a *admission) restart() {
+	a.Helper()
+	a.stop()
+	a.start()
+}
+
+// kept returns what is durable, as the state file has it.
+func (a *admission) kept() (kept []Suspicion) {
+	a.Helper()
+	for key, value := range a.saver.Bucket(statefile.BucketQuarantine) {
+		raw, err := json.Marshal(value)
+		var s Suspicion
+		if err == nil {
+			err = json.Unmarshal(raw, &s)
+		}
+		if err != nil {
+			a.Fatalf("%s: %v", key, err)
+		}
+		kept = append(kept, s)
+	}
+	return kept
 }
 
 // die ends the connection. The agent notices it later than the ADD fails.
@@ -63,7 +100,11 @@ func (a *admission) die() {
 	close(conn.Ended)
 }
 
-func (a *admission) reconnect() { a.conn = &southbound.Connection{Ended: make(chan struct{})} }
+// reconnect connects another dataplane, after the agent has replayed it.
+func (a *admission) reconnect() {
+	a.conn = &southbound.Connection{Ended: make(chan struct{})}
+	a.quarantine.attribute(a.Context())
+}
 
 // add adds a pod with a new sandbox, as a runtime does after a failure.
 func (a *admission) add(name string) error {
@@ -207,4 +248,187 @@ func TestACrashOutsideOfATryIsNotAttributedToIt(t *testing.T) {
 			t.Errorf("%s: %d crashes are attributed, want %d", name, got, tt.crashes)
 		}
 	}
+}
+
+// kubelet repeats the ADD, also with an agent that was restarted. The pod must not kill the dataplane again, which serves the other pods.
+func TestARefusedPodIsRefusedAfterARestartUntilTheTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(t)
+		a.kill("deadly", fatalAdditions)
+		before := a.quarantine.Listed()
+		for range 2 {
+			a.restart()
+			if !a.isRefused("deadly") || a.conn.IsLost() {
+				t.Fatal("the ADD after a restart kills the dataplane")
+			}
+			if err := a.add("other"); err != nil {
+				t.Errorf("another pod: %v", err)
+			}
+		}
+		after := a.quarantine.Listed()
+		if len(before) != 1 || len(after) != 1 || !after[0].Since.Equal(before[0].Since) || after[0].Crashes != fatalAdditions {
+			t.Errorf("listed are %+v, before %+v", after, before)
+		}
+		<-time.After(refusal)
+		a.mended = true
+		if err := a.add("deadly"); err != nil {
+			t.Errorf("after the time is over: %v", err)
+		}
+		if kept := a.kept(); len(kept) > 0 {
+			t.Errorf("after a successful ADD the state file has %+v", kept)
+		}
+		a.mended = false
+		a.restart()
+		a.kill("deadly", fatalAdditions) // it counts from the beginning
+	})
+}
+
+func TestARefusedPodIsReleasedAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(t)
+		a.kill("deadly", fatalAdditions)
+		a.restart()
+		r := &Replayer{Config: Config{Quarantine: a.quarantine}}
+		if n, err := r.Release(t.Context(), "lab/deadly"); n != 1 || err != nil {
+			t.Errorf("release: %d, %v", n, err)
+		}
+		a.restart() // the release is durable, too
+		a.kill("deadly", fatalAdditions)
+		if !a.isRefused("deadly") {
+			t.Error("after the release it kills the dataplane more than three times")
+		}
+	})
+}
+
+func TestCrashesAreCountedOverARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(t)
+		for range fatalAdditions {
+			a.kill("deadly", 1)
+			a.restart()
+		}
+		if !a.isRefused("deadly") {
+			t.Error("restarts of the agent begin anew")
+		}
+		a.restart()
+		for _, s := range a.kept() {
+			if s.State != stateRefused || s.Pod.UID != "uid" {
+				t.Errorf("durable is %+v", s)
+			}
+		}
+	})
+}
+
+func TestARefusalThatCouldNotBeSavedIsSavedWithTheNextADD(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(t)
+		a.saver.Before(func(_ context.Context, saved []eventloop.Saved) error {
+			if slices.ContainsFunc(saved, func(v eventloop.Saved) bool { return v.Bucket == statefile.BucketQuarantine }) {
+				return errors.New("no space left on device")
+			}
+			return nil
+		})
+		a.kill("deadly", fatalAdditions)
+		if kept := a.kept(); len(kept) > 0 || !a.isRefused("deadly") {
+			t.Fatalf("on a full disk the state file has %+v", kept)
+		}
+		a.saver.Before(nil)
+		if err := a.add("other"); err != nil {
+			t.Fatal(err)
+		}
+		a.restart()
+		if !a.isRefused("deadly") {
+			t.Error("the refusal is not durable")
+		}
+	})
+}
+
+func TestWhatIsKnownOfAPodThatIsLongGoneIsNotRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(t)
+		a.kill("deadly", fatalAdditions)
+		<-time.After(staleAddition)
+		a.restart()
+		if err := a.add("other"); err != nil {
+			t.Fatal(err)
+		}
+		if kept := a.kept(); len(kept) > 0 || len(a.quarantine.additions.of) > 0 {
+			t.Errorf("kept %+v", kept)
+		}
+	})
+}
+
+// The agent may end before the pod is added again.
+func TestAReplayAttributesTheCrashDurably(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(t)
+		r := newReplay(t)
+		r.Quarantine, r.Loop = a.quarantine, a.Loop
+		if err := a.add("deadly"); err == nil || !a.conn.IsLost() {
+			t.Fatalf("the dataplane lives: %v", err)
+		}
+		a.conn = &southbound.Connection{Ended: make(chan struct{})}
+		r.Dataplane = connected{a.conn}
+		if err := r.Replay(t.Context(), a.conn); err != nil {
+			t.Fatal(err)
+		}
+		kept := a.kept()
+		if len(kept) != 1 || kept[0].State != stateCounted || kept[0].Crashes != 1 || kept[0].Pod.Name != "deadly" {
+			t.Errorf("durable is %+v", kept)
+		}
+	})
+}
+
+// kubelet may repeat the ADD before the agent has noticed that the connection is lost.
+func TestACrashThatIsNoticedAfterTheNextADDIsAttributed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		id := pod.ID{Namespace: "lab", Name: "a", UID: "uid"}
+		a := newAdditions()
+		conn := &southbound.Connection{Ended: make(chan struct{})}
+		a.connection = func() *southbound.Connection { return conn }
+		try := func() {
+			began := time.Now()
+			a.failed(id, addition{conn: conn, began: began, ended: began.Add(time.Millisecond)})
+			<-time.After(settling / 4)
+		}
+		try()
+		conn.LostAt = time.Now().Add(-settling / 8) // before the next try
+		if known := a.attributeLocked(id); known == nil || known.crashes != 0 {
+			t.Errorf("before the loss is noticed: %+v", known)
+		}
+		try()
+		close(conn.Ended)
+		if known := a.attributeLocked(id); known == nil || known.crashes != 1 {
+			t.Errorf("after the loss was noticed: %+v", known)
+		}
+		try()
+		conn = &southbound.Connection{Ended: make(chan struct{})}
+		try()
+		<-time.After(settling)
+		if known := a.attributeLocked(id); known != nil {
+			t.Errorf("a failure without a crash counts: %+v", known)
+		}
+	})
+}
+
+// weftctl plan pod decides as an ADD does, and changes nothing.
+func TestAPlanOfAnADDChangesNoCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(t)
+		a.kill("deadly", fatalAdditions-1)
+		ev := &pod.AddPod{ID: pod.ID{Namespace: "lab", Name: "deadly", UID: "uid"}, Netns: pod.Netns{Path: "/run/netns/x", Inode: 1}}
+		ev.Key = pod.Key{Network: "weft", ContainerID: "planned", IfName: "eth0"}
+		if _, err := a.Plan(t.Context(), ev); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(settling)
+		a.kill("deadly", 1)
+		if !a.isRefused("deadly") {
+			t.Error("the plan reset the count")
+		}
+		ev.Key.ContainerID = "planned2"
+		if _, err := a.Plan(t.Context(), ev); err == nil || !strings.Contains(err.Error(), "refused since") {
+			t.Errorf("the plan of a refused pod: %v", err)
+		}
+	})
 }

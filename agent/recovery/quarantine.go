@@ -23,6 +23,7 @@ const (
 	stateSuspect     = "suspect"
 	stateQuarantined = "quarantined"
 	stateRefused     = "refused" // a pod without an attachment: its ADDs killed the dataplane
+	stateCounted     = "counted" // such a pod, which is not refused yet
 )
 
 // fatalReplays is how many crashes of a dataplane that replayed one attachment alone put the attachment into quarantine. One
@@ -32,7 +33,8 @@ const fatalReplays = 2
 // mostListed limits the attachments that one line lists.
 const mostListed = 16
 
-// Suspicion is what is kept of an attachment that was being replayed when the dataplane died. It is durable.
+// Suspicion is what is kept of an attachment that was being replayed when the dataplane died, or of a pod that was being added then, which
+// has no key (see [additions]). It is durable.
 //
 //	      died while it was replayed with others          died while it was replayed alone, twice
 //	(none) -----------------------------------> suspect -----------------------------------> quarantined
@@ -74,14 +76,33 @@ type Quarantine struct {
 	saving sync.Mutex // one save at a time
 	mu     sync.Mutex
 	of     map[pod.Key]Suspicion
-	dirty  map[pod.Key]bool // changes that the state file does not have
+	dirty  map[string]func() any // changes that the state file does not have, by key there: the value of now, nil: none
 }
 
 // NewQuarantine returns an empty quarantine.
 func NewQuarantine(s saver, h *health.Conditions, log *slog.Logger) *Quarantine {
 	h.Advise(health.Quarantine)
-	return &Quarantine{saver: s, health: h, log: log, Tell: func(Suspicion) {}, of: make(map[pod.Key]Suspicion), dirty: make(map[pod.Key]bool),
+	q := &Quarantine{saver: s, health: h, log: log, Tell: func(Suspicion) {}, of: make(map[pod.Key]Suspicion), dirty: make(map[string]func() any),
 		additions: newAdditions()}
+	q.additions.changed = q.noteAddition
+	return q
+}
+
+// noteAddition notes a change of what is durable of a pod without an attachment. The next save writes it.
+func (q *Quarantine) noteAddition(id pod.ID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.dirty[additionKey(id)] = func() any { return q.additions.saved(id) }
+}
+
+// noteLocked notes a change of a suspicion. The next save writes it.
+func (q *Quarantine) noteLocked(key pod.Key) {
+	q.dirty[key.String()] = func() any {
+		if s, is := q.find(key); is {
+			return s
+		}
+		return nil
+	}
 }
 
 // Register adds the handlers that refuse a pod, and that end what is known of an attachment with its DEL.
@@ -102,8 +123,13 @@ func (q *Quarantine) Forget(_ context.Context, ev *pod.DeletePod, t *eventloop.T
 	return nil
 }
 
-// Restore takes over what an earlier run kept of attachments that are still there.
+// Restore takes over what an earlier run kept of attachments that are still there, and of pods whose ADDs killed the dataplane.
 func (q *Quarantine) Restore(kept []Suspicion, attachments []*pod.Attachment) {
+	for i := range kept {
+		if s := &kept[i]; s.State == stateRefused || s.State == stateCounted {
+			q.additions.restore(s)
+		}
+	}
 	q.mu.Lock()
 	for _, s := range kept {
 		if slices.ContainsFunc(attachments, func(a *pod.Attachment) bool { return a.Key == s.Key }) {
@@ -175,7 +201,8 @@ func (q *Quarantine) suspects() []Suspicion {
 func (q *Quarantine) put(ctx context.Context, changed ...Suspicion) {
 	q.mu.Lock()
 	for _, s := range changed {
-		q.of[s.Key], q.dirty[s.Key] = s, true
+		q.of[s.Key] = s
+		q.noteLocked(s.Key)
 	}
 	q.mu.Unlock()
 	q.save(ctx)
@@ -191,7 +218,7 @@ func (q *Quarantine) put(ctx context.Context, changed ...Suspicion) {
 // clear removes the suspicion of an attachment, durably.
 func (q *Quarantine) clear(ctx context.Context, key pod.Key) {
 	q.mu.Lock()
-	q.dirty[key] = true
+	q.noteLocked(key)
 	q.mu.Unlock()
 	q.drop(key)
 	q.save(ctx)
@@ -208,18 +235,26 @@ func (q *Quarantine) drop(key pod.Key) {
 func (q *Quarantine) save(ctx context.Context) {
 	q.saving.Lock()
 	defer q.saving.Unlock()
-	var saved []eventloop.Saved
+	q.saveLocked(ctx)
+}
+
+// trySave is save for handlers, which must not wait for another save: that one may wait for the disk.
+func (q *Quarantine) trySave(ctx context.Context) {
+	if q.saving.TryLock() {
+		defer q.saving.Unlock()
+		q.saveLocked(ctx)
+	}
+}
+
+func (q *Quarantine) saveLocked(ctx context.Context) {
 	q.mu.Lock()
 	written := q.dirty
-	for key := range written {
-		change := eventloop.Saved{Bucket: statefile.BucketQuarantine, Key: key.String()}
-		if s, is := q.of[key]; is {
-			change.Value = s
-		}
-		saved = append(saved, change)
-	}
-	q.dirty = make(map[pod.Key]bool)
+	q.dirty = make(map[string]func() any)
 	q.mu.Unlock()
+	var saved []eventloop.Saved
+	for key, value := range written { // without the lock, which the values take
+		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketQuarantine, Key: key, Value: value()})
+	}
 	if len(saved) == 0 {
 		return
 	}

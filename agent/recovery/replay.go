@@ -89,6 +89,7 @@ func (r *Replayer) Replay(ctx context.Context, c *southbound.Connection) error {
 	r.begin(c)
 	err := r.withhold(ctx, r.Quarantine.Keys(), "dataplane connected again")
 	_, resyncErr := r.Loop.Do(ctx, eventloop.Resynchronize{Kind: eventloop.Downstream, Reason: "dataplane connected again"})
+	r.Quarantine.attribute(ctx) // an ADD that failed with the last dataplane has ended: the resync came after it
 	return errors.Join(err, resyncErr, r.replaySuspects(ctx))
 }
 
@@ -276,6 +277,7 @@ func wasSent(op kvscheduler.OpRecord) bool {
 // quarantine. It returns the number of released pods and attachments.
 func (r *Replayer) Release(ctx context.Context, name string) (int, error) {
 	if released := r.Quarantine.additions.release(name); released > 0 {
+		r.Quarantine.save(ctx)
 		return released, nil
 	}
 	r.mu.Lock()

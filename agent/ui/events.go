@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
@@ -101,13 +102,23 @@ func isOf(t *operatorv1.TransactionRecord, e *operatorv1.EventRecord) bool {
 const (
 	heartbeat    = 15 * time.Second // keeps proxies from closing an idle stream, and detects clients that are gone
 	writeTimeout = 10 * time.Second
+	retryAfter   = 30 * time.Second // for a client that got none
 )
+
+// maxStreams is the number of streams at one time. A page has one.
+const maxStreams = 32
 
 // stream sends new events as server-sent events, until the client leaves or the agent stops.
 func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 	since, err := number(r, "since")
 	if err != nil {
 		reply(w, nil, err)
+		return
+	}
+	defer a.streams.Add(-1)
+	if a.streams.Add(1) > maxStreams {
+		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+		reply(w, nil, status.Errorf(codes.Unavailable, "%d streams of events are open: close other pages", maxStreams))
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())

@@ -15,6 +15,7 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/internal/httplimit"
 	"github.com/weftnet/weft/internal/loopback"
 	"github.com/weftnet/weft/internal/unixsocket"
 )
@@ -27,6 +28,9 @@ const (
 	idleTimeout    = time.Minute
 	maxHeaderBytes = 16 << 10
 )
+
+// maxConnections is the number of open connections. A page has one for its stream, and few others.
+const maxConnections = 128
 
 const (
 	shutdownTimeout  = 2 * time.Second  // for replies in progress
@@ -115,7 +119,7 @@ func (s *Server) listenUntil(ctx context.Context, listen func(context.Context) (
 func (s *Server) serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: replyTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+		MaxHeaderBytes: maxHeaderBytes, ConnState: httplimit.Connections(maxConnections), ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	stopped := make(chan error, 1)

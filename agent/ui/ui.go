@@ -5,6 +5,7 @@ import (
 	"embed"
 	"io/fs"
 	"net/http"
+	"sync/atomic"
 
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
@@ -21,6 +22,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 type API struct {
 	Operations operatorv1.OperationsServer
 	Stopping   <-chan struct{} // closed when the agent stops
+
+	streams atomic.Int32 // that are open
 }
 
 // Handler returns the handler of the page and of its API. It accepts only GET, and changes nothing.

@@ -13,6 +13,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/internal/httplimit"
 )
 
 // Limits of a client's requests.
@@ -23,6 +24,9 @@ const (
 	idleTimeout    = time.Minute
 	maxHeaderBytes = 16 << 10
 )
+
+// maxConnections is the number of open connections, of all clients. Prometheus and kubelet need one each.
+const maxConnections = 128
 
 const (
 	shutdownTimeout  = 2 * time.Second  // for replies in progress
@@ -107,7 +111,7 @@ func (e *Endpoint) listenUntil(ctx context.Context) error {
 func (e *Endpoint) serve(ctx context.Context) error {
 	server := &http.Server{
 		Handler: e.Handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: replyTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(e.Log.Handler(), slog.LevelDebug),
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnState: httplimit.Connections(maxConnections), ErrorLog: slog.NewLogLogger(e.Log.Handler(), slog.LevelDebug),
 	}
 	stopped := make(chan error, 1)
 	failed := make(chan struct{})

@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-func addressDescriptor() kvscheduler.Descriptor[wire.LinuxAddress, netnsID] {
+func addressDescriptor(overfull *Overfull) kvscheduler.Descriptor[wire.LinuxAddress, netnsID] {
 	at := func(v wire.LinuxAddress) (on, namespace string) { return v.On, v.Namespace }
 	d := onLink(kvscheduler.Exists, at, namespaced[wire.LinuxAddress]{
 		kind:   wire.KindLinuxAddress,
@@ -26,6 +26,8 @@ func addressDescriptor() kvscheduler.Descriptor[wire.LinuxAddress, netnsID] {
 		find:   findAddress,
 		list:   listAddresses,
 		link:   func(v wire.LinuxAddress) string { return v.Link },
+
+		overfull: overfull,
 	})
 	d.Validate, d.Recreate = validateAddress, always
 	d.Bucket = func(_ string, v wire.LinuxAddress) string { return v.On }
@@ -295,7 +297,7 @@ func (r addressRange) prefixes() (list []netip.Prefix) {
 	return list
 }
 
-func neighbourDescriptor() kvscheduler.Descriptor[wire.LinuxNeighbour, netnsID] {
+func neighbourDescriptor(overfull *Overfull) kvscheduler.Descriptor[wire.LinuxNeighbour, netnsID] {
 	at := func(v wire.LinuxNeighbour) (on, namespace string) { return v.On, v.Namespace }
 	d := onLink(kvscheduler.Follow, at, namespaced[wire.LinuxNeighbour]{
 		kind:   wire.KindLinuxNeighbour,
@@ -304,6 +306,8 @@ func neighbourDescriptor() kvscheduler.Descriptor[wire.LinuxNeighbour, netnsID] 
 		find:   findNeighbour,
 		list:   listNeighbours,
 		link:   func(v wire.LinuxNeighbour) string { return v.Link },
+
+		overfull: overfull,
 	})
 	d.Validate = validateNeighbour
 	d.Recreate = func(have, want wire.LinuxNeighbour) bool {

@@ -121,6 +121,8 @@ type namespaced[V comparable] struct {
 	// list returns all objects of the kind on the link of v, by name. link is the name of that link. nil: Dump finds known objects only.
 	list func(h *handle, l netlink.Link, v V) (map[string]V, error)
 	link func(V) string
+
+	overfull *Overfull // records namespaces with too many objects; nil: nothing does
 }
 
 func (b namespaced[V]) Create(ctx context.Context, batch []kvscheduler.Item[V, netnsID]) {
@@ -286,7 +288,9 @@ func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path s
 		return nil, nil
 	}
 	var found []kvscheduler.Actual[V, netnsID]
+	var overfull error
 	err := inNamespace(path, netns, func(h *handle) error {
+		defer func() { overfull = h.overfull }()
 		seen := map[string]bool{}
 		for _, c := range list {
 			if seen[c.name] {
@@ -307,7 +311,10 @@ func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path s
 	case errors.Is(err, ErrGone):
 		return nil, nil
 	case errors.Is(err, errOverfull):
+		b.overfull.note(netns, b.kind, overfull)
 		return b.assumed(list, netns), nil
+	case err == nil:
+		b.overfull.note(netns, b.kind, nil)
 	}
 	return found, err
 }

@@ -124,7 +124,7 @@ func TestConflictsArePermanentErrors(t *testing.T) {
 
 func (l *lab) tryRoute(destination, gateway string) error {
 	l.Helper()
-	return refusal(l, backendOf(routeDescriptor(nil)), destination, l.route(destination, gateway).value.(wire.LinuxRoute))
+	return refusal(l, backendOf(routeDescriptor(Options{})), destination, l.route(destination, gateway).value.(wire.LinuxRoute))
 }
 
 // rows: CAL-31
@@ -192,7 +192,7 @@ func TestIPv6IsEnabledOnALinkThatGetsAnAddress(t *testing.T) {
 
 func TestDeletedNamespaceIsAPermanentError(t *testing.T) {
 	l := newLab(t)
-	route := backendOf(routeDescriptor(nil))
+	route := backendOf(routeDescriptor(Options{}))
 	v := l.route("0.0.0.0/0", "169.254.1.1").value.(wire.LinuxRoute)
 	v.Namespace = filepath.Join(t.TempDir(), "none")
 	err := refusal(l, route, "x", v)

@@ -27,6 +27,7 @@ type lab struct {
 	path    string
 	s       *kvscheduler.Scheduler
 	changes ChainChanges
+	full    Overfull
 }
 
 func newLab(t *testing.T) *lab {
@@ -40,7 +41,7 @@ func newLab(t *testing.T) *lab {
 	l := &lab{T: t, path: netnstest.New(t)}
 	l.inside(func() { addTap(t, "eth0") })
 	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
-	if err := Register(l.s, Options{ChainChanges: &l.changes}); err != nil {
+	if err := Register(l.s, Options{ChainChanges: &l.changes, Overfull: &l.full}); err != nil {
 		t.Fatal(err)
 	}
 	// dataplane/vpp makes taps; these tests need only the desired object.

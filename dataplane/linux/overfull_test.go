@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -120,5 +121,82 @@ func TestPodThatFillsItsNamespaceHarmsNoOtherPod(t *testing.T) {
 	}}
 	if _, err := l.s.Commit(t.Context(), gone); err != nil {
 		t.Errorf("delete address and route of the pod: %v", err)
+	}
+}
+
+// A namespace is reported while its objects are not read. It is that of one pod alone.
+func TestANamespaceIsOverfullUntilItsObjectsAreRead(t *testing.T) {
+	l := newLab(t)
+	on := wire.TapPeerKey("tap-a")
+	prefix, destination := netip.MustParsePrefix("10.1.0.7/32"), netip.MustParsePrefix("10.9.0.0/16")
+	objects := append(l.ground(),
+		object{wire.LinuxAddressKey(on, prefix), wire.LinuxAddress{On: on, Namespace: l.path, Link: "eth0", Prefix: prefix}},
+		object{wire.LinuxRouteKey(on, destination), wire.LinuxRoute{On: on, Namespace: l.path, Link: "eth0", Destination: destination}},
+	)
+	other, others, _ := l.otherPod()
+	l.mustCommit(append(objects, others...)...)
+	l.quiet()
+	want := func(when, path, kinds string) {
+		t.Helper()
+		inode, device, err := InspectNamespace(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch err := l.full.Of(inode, device); {
+		case kinds == "" && err != nil:
+			t.Errorf("%s: %v", when, err)
+		case kinds != "" && (err == nil || !strings.HasPrefix(err.Error(), kinds+": more objects in the pod's network namespace than the agent reads: more than 4096")):
+			t.Errorf("%s: %v, want %s", when, err, kinds)
+		}
+	}
+	want("before", l.path, "")
+	extra := func(change func(*netlink.Handle, netlink.Link, *netlink.Addr) error) {
+		t.Helper()
+		l.inside(func() { forExtraAddresses(t, change) })
+	}
+	extra(func(h *netlink.Handle, l netlink.Link, a *netlink.Addr) error { return h.AddrAdd(l, a) })
+	l.quiet()
+	want("with too many addresses", l.path, "linux.address")
+	want("with too many addresses of another pod", other, "")
+	extra(func(h *netlink.Handle, l netlink.Link, a *netlink.Addr) error { return h.AddrDel(l, a) })
+	l.quiet()
+	want("without them", l.path, "")
+}
+
+// forExtraAddresses calls change for more addresses than a dump reads, on a thread in the namespace of the pod.
+func forExtraAddresses(t *testing.T, change func(*netlink.Handle, netlink.Link, *netlink.Addr) error) {
+	t.Helper()
+	link, err := netlink.LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := netlink.NewHandle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	for n := range maxDumped + 1 {
+		ip := binary.BigEndian.AppendUint32(nil, 0xac100000+uint32(n))
+		if err := change(h, link, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(32, 32)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestNamespacesThatAreNotReadAnyMoreAreForgotten(t *testing.T) {
+	var o Overfull
+	o.note(netnsID{1, 2}, wire.KindLinuxAddress, errOverfull)
+	o.note(netnsID{1, 2}, wire.KindLinuxRoute, errOverfull)
+	o.note(netnsID{3, 2}, wire.KindLinuxRoute, errOverfull)
+	o.Keep(func(inode, device uint64) bool { return inode == 1 && device == 2 })
+	if err := o.Of(1, 2); err == nil || !strings.HasPrefix(err.Error(), "linux.address, linux.route: ") {
+		t.Errorf("the kept one: %v", err)
+	}
+	if err := o.Of(3, 2); err != nil || len(o.of) != 1 {
+		t.Errorf("the forgotten one: %v, kept %v", err, o.of)
+	}
+	o.note(netnsID{1, 2}, wire.KindLinuxAddress, nil)
+	if err := o.Of(1, 2); err == nil || !strings.HasPrefix(err.Error(), "linux.route: ") {
+		t.Errorf("addresses are read, routes are not: %v", err)
 	}
 }

@@ -18,6 +18,9 @@ type Options struct {
 
 	// ChainChanges has the changes that later plugins of CNI chains made; nil: none.
 	ChainChanges *ChainChanges
+
+	// Overfull records the network namespaces with too many objects; nil: nothing does.
+	Overfull *Overfull
 }
 
 // Register adds the kinds of this package to a scheduler.
@@ -28,9 +31,9 @@ func Register(s *kvscheduler.Scheduler, o Options) error {
 		register(s, vethDescriptor(o)),
 		register(s, linkDescriptor()),
 		register(s, vlanDescriptor()),
-		register(s, addressDescriptor()),
-		register(s, routeDescriptor(o.ChainChanges)),
-		register(s, neighbourDescriptor()),
+		register(s, addressDescriptor(o.Overfull)),
+		register(s, routeDescriptor(o)),
+		register(s, neighbourDescriptor(o.Overfull)),
 		register(s, hardeningDescriptor()),
 		register(s, sysctlDescriptor()),
 		register(s, masqueradeDescriptor()),

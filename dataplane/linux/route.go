@@ -22,8 +22,8 @@ func (s routes) table(v wire.LinuxRoute) (table int, removed bool) {
 	return s.changes.of(parseRef(v.On).Name).table(v)
 }
 
-func routeDescriptor(changes *ChainChanges) kvscheduler.Descriptor[wire.LinuxRoute, netnsID] {
-	s := routes{changes}
+func routeDescriptor(o Options) kvscheduler.Descriptor[wire.LinuxRoute, netnsID] {
+	s := routes{o.ChainChanges}
 	d := onLink(kvscheduler.Follow, func(v wire.LinuxRoute) (on, namespace string) { return v.On, v.Namespace }, namespaced[wire.LinuxRoute]{
 		kind:   wire.KindLinuxRoute,
 		put:    s.add,
@@ -31,6 +31,8 @@ func routeDescriptor(changes *ChainChanges) kvscheduler.Descriptor[wire.LinuxRou
 		find:   s.find,
 		list:   listRoutes,
 		link:   func(v wire.LinuxRoute) string { return v.Link },
+
+		overfull: o.Overfull,
 	})
 	d.Validate, d.Recreate = validateRoute, always
 	onLink := d.Deps

@@ -8,11 +8,20 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/weftnet/weft/internal/httplimit"
 )
 
 // hungAfter is the time without a check of the lease after which a replica counts as hung. A failed check counts: if the API server does
 // not answer, a restart does not help.
 const hungAfter = 2 * time.Minute
+
+// Limits of the clients of the health server. kubelet restarts a replica whose probes get no answer.
+const (
+	idleTimeout    = time.Minute
+	maxHeaderBytes = 16 << 10
+	maxConnections = 128 // of all clients
+)
 
 func (c *Controller) leaseChecked() {
 	now := time.Now()
@@ -43,7 +52,10 @@ func (c *Controller) ServeHealth(ctx context.Context, listener net.Listener) err
 	if c.config.Metrics != nil {
 		mux.Handle("GET /metrics", c.config.Metrics)
 	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes, ConnState: httplimit.Connections(maxConnections),
+	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // probes need no graceful end
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

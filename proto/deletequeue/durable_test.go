@@ -1,118 +1,26 @@
 package deletequeue
 
 import (
-	"fmt"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
+	"strings"
 	"testing"
-	"unsafe"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/syscalltest"
 )
-
-// notification and answer are the structs seccomp_notif and seccomp_notif_resp of the kernel.
-type (
-	notification struct {
-		id         uint64
-		pid, flags uint32
-		nr         int32
-		arch       uint32
-		ip         uint64
-		args       [6]uint64
-	}
-	answer struct {
-		id    uint64
-		val   int64
-		error int32
-		flags uint32
-	}
-)
-
-// observeSyncs calls do. Before each fsync and fdatasync of do it calls look with the path of the file.
-func observeSyncs(t *testing.T, do func() error, look func(path string)) error {
-	t.Helper()
-	type listener struct {
-		fd  int
-		err error
-	}
-	ready, done := make(chan listener, 1), make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread keeps the filter and ends with this goroutine
-		fd, err := filterSyncs()
-		ready <- listener{fd, err}
-		if err == nil {
-			done <- do()
-		}
-	}()
-	l := <-ready
-	if l.err != nil {
-		t.Skip("seccomp notifications are not available: ", l.err)
-	}
-	defer unix.Close(l.fd)
-	for {
-		select {
-		case err := <-done:
-			return err
-		default:
-		}
-		poll := []unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}
-		if n, err := unix.Poll(poll, 10); n == 0 || err == unix.EINTR {
-			continue
-		}
-		if poll[0].Revents&unix.POLLIN == 0 {
-			return <-done // the thread has ended
-		}
-		var n notification
-		if err := control(l.fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); err != nil {
-			t.Fatal(err)
-		}
-		path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", n.pid, n.args[0]))
-		if err != nil {
-			t.Error(err)
-		}
-		look(path)
-		a := answer{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
-		if err := control(l.fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func control(fd int, request uintptr, value unsafe.Pointer) error {
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(value)); errno != 0 {
-		return fmt.Errorf("seccomp notification: %w", errno)
-	}
-	return nil
-}
-
-// filterSyncs installs a seccomp filter that notifies the returned file before each fsync and fdatasync of this thread.
-func filterSyncs() (int, error) {
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return 0, err
-	}
-	program := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the system call
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_FSYNC, Jt: 2},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_FDATASYNC, Jt: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF},
-	}
-	f := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&f)))
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(fd), nil
-}
 
 // A power failure loses data that is not synced. The content must be synced before the rename, and the directory before the plugin
 // reports success to the runtime.
 func TestEntryIsSyncedBeforeTheRenameAndTheDirectoryAfter(t *testing.T) {
 	q := open(t, t.TempDir())
 	var syncs []string
-	err := observeSyncs(t, func() error { return q.add(t.Context(), entryOf("a")) }, func(path string) {
+	err := syscalltest.Observe(t, syscalltest.Syncs, func() error { return q.add(t.Context(), entryOf("a")) }, func(path string) {
 		what := "directory"
 		if path != q.dir {
 			what = "file in " + filepath.Base(filepath.Dir(path))
@@ -129,4 +37,137 @@ func TestEntryIsSyncedBeforeTheRenameAndTheDirectoryAfter(t *testing.T) {
 		t.Errorf("synced %q, expected %q", syncs, want)
 	}
 	wantLen(t, q, 1)
+}
+
+// A lock on a directory that was replaced excludes no process.
+func TestADirectoryThatIsReplacedWhileItIsLockedIsLockedAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "queue")
+	q, other := open(t, dir), open(t, dir)
+	var unlock func()
+	replaced := false
+	lock := func() (err error) {
+		unlock, err = q.Lock(t.Context())
+		return err
+	}
+	err := syscalltest.Observe(t, []uint32{unix.SYS_FLOCK}, lock, func(path string) {
+		if path == dir && !replaced { // it is open, and not locked yet
+			replaced = true
+			must(t, os.Rename(dir, dir+".old"))
+			must(t, os.Mkdir(dir, 0o700))
+		}
+	})
+	must(t, err)
+	if !replaced {
+		t.Fatal("the directory was not replaced")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*lockPoll)
+	defer cancel()
+	if err := other.add(ctx, entryOf("a")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a DEL is queued under the lock: %v", err)
+	}
+	unlock()
+	add(t, other, entryOf("a"))
+}
+
+// The arguments of victims: what they do in which directory.
+const (
+	addsEntry    = "add:"   // replaces an entry by a newer one
+	drainsFailed = "drain:" // an entry fails
+)
+
+const (
+	before = time.Minute // of the older entry
+	queued = "a"
+)
+
+// runVictim is the function of a process that is killed.
+func runVictim(argument string) error {
+	what, dir, _ := strings.Cut(argument, ":")
+	q, err := Open(dir)
+	if err != nil {
+		return err
+	}
+	switch what + ":" {
+	case addsEntry:
+		return q.add(context.Background(), entryOf(queued))
+	case drainsFailed:
+		_, _, err := q.Drain(context.Background(), func(Entry) error { return errBroken })
+		if errors.Is(err, errBroken) { // it was poisoned
+			return nil
+		}
+		return err
+	}
+	return errors.New("unknown argument " + argument)
+}
+
+// prepareEntry makes a queue with an entry.
+func prepareEntry(t *testing.T, e Entry) (dir string) {
+	t.Helper()
+	dir, err := os.MkdirTemp(t.TempDir(), "queue")
+	must(t, err)
+	content, err := e.encode()
+	must(t, err)
+	must(t, writeDurably(dir, e.Key().fileName(), content))
+	return dir
+}
+
+// requireNoLeftovers drains the queue, as the next agent does, and requires that nothing but the allowed files is left.
+func requireNoLeftovers(t *testing.T, dir string, allowed ...string) {
+	t.Helper()
+	q := open(t, dir)
+	var seen []string
+	if _, failed, err := q.Drain(t.Context(), recordTo(&seen)); err != nil || failed > 0 {
+		t.Errorf("the next drain: %d failed, %v", failed, err)
+	}
+	files, err := os.ReadDir(dir)
+	must(t, err)
+	for _, f := range files {
+		if f.Name() != ".gate" && !slices.Contains(allowed, f.Name()) {
+			t.Errorf("left behind: %s", f.Name())
+		}
+	}
+}
+
+func TestAnEntryIsTheOldOrTheNewOneWhenItsWriterIsKilled(t *testing.T) {
+	old := NewEntry(keyOf(queued), start.Add(-before))
+	kills := syscalltest.Walk(t, func(int) (dir, argument string) {
+		dir = prepareEntry(t, old)
+		return dir, addsEntry + dir
+	}, func(t *testing.T, dir string, killed bool) {
+		e, err := readEntry(filepath.Join(dir, keyOf(queued).fileName()))
+		if err != nil || !e.Time.Equal(start) && (!killed || !e.Time.Equal(old.Time)) {
+			t.Errorf("killed %t: the entry is %+v, %v", killed, e, err)
+		}
+		requireNoLeftovers(t, dir)
+	})
+	if kills < 4 { // write, sync, rename, sync of the directory
+		t.Errorf("only %d kills", kills)
+	}
+}
+
+func TestAnEntryIsTheOldOrTheNewOneWhenTheDrainIsKilled(t *testing.T) {
+	for name, attempts := range map[string]int{"it failed once": 0, "it is poisoned": maxAttempts - 1} {
+		t.Run(name, func(t *testing.T) {
+			old := NewEntry(keyOf(queued), start)
+			old.Attempts = attempts
+			name := keyOf(queued).fileName()
+			kills := syscalltest.Walk(t, func(int) (dir, argument string) {
+				dir = prepareEntry(t, old)
+				return dir, drainsFailed + dir
+			}, func(t *testing.T, dir string, killed bool) {
+				e, err := readEntry(filepath.Join(dir, name))
+				poisoned := exists(filepath.Join(dir, poisonDir, name))
+				if poisoned {
+					e, err = readEntry(filepath.Join(dir, poisonDir, name))
+				}
+				if err != nil || e.Attempts < attempts || e.Attempts > attempts+1 || poisoned && exists(filepath.Join(dir, name)) {
+					t.Errorf("killed %t: the entry is %+v, poisoned %t, %v", killed, e, poisoned, err)
+				}
+				requireNoLeftovers(t, dir, poisonDir)
+			})
+			if kills < 2 {
+				t.Errorf("only %d kills", kills)
+			}
+		})
+	}
 }

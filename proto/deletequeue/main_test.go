@@ -7,10 +7,13 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/weftnet/weft/internal/syscalltest"
 )
 
-// TestMain can run the test binary as a plugin's process; see lock_test.go.
+// TestMain can run the test binary as a plugin's process (see lock_test.go), and as a process that is killed (see durable_test.go).
 func TestMain(m *testing.M) {
+	syscalltest.Main(runVictim)
 	if dir := os.Getenv(writerDir); dir != "" {
 		os.Exit(writer(dir))
 	}

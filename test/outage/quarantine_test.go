@@ -1,6 +1,8 @@
 package outage_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,9 +10,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/test/must"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/refuse"
@@ -215,5 +220,103 @@ func TestProbeForTapsIsRepeatedUntilItIsAnswered(t *testing.T) {
 	must.Succeed(t, err)
 	if _, tap := link.(*netlink.Tuntap); !tap {
 		t.Errorf("the type of the host link is %s", link.Type())
+	}
+}
+
+// mostTries is the number of ADDs in which a pod must kill the dataplane three times. An ADD that comes before the agent has replayed the
+// dataplane fails without a kill.
+const mostTries = 30
+
+// tryFatal executes ADD for a pod, whose interface kills the dataplane, and deletes the sandbox as kubelet does after a failure.
+func (f *fatal) tryFatal(p *node.Pod) error {
+	f.Helper()
+	key := pod.Key{Network: "weft", ContainerID: p.ContainerID, IfName: "eth0"}
+	f.proxy.Kill(tagging, desired.ObjectName(key, "eth0"), f.kill)
+	_, err := f.runtime.Add(f.Context(), p)
+	if err != nil {
+		must.Succeed(f.T, f.runtime.Del(f.Context(), p))
+	}
+	return err
+}
+
+// killByADDs adds a pod, each time with another sandbox, until it has killed the dataplane three times.
+func (f *fatal) killByADDs(of *node.Pod) {
+	f.Helper()
+	for n := range mostTries {
+		p, err := f.NewSandbox(of, fmt.Sprintf("%s-%d", of.Name, n))
+		must.Succeed(f.T, err)
+		if err := f.tryFatal(p); err == nil || strings.Contains(err.Error(), "refused since") {
+			f.Fatalf("ADD after %d kills: %v", f.kills.Load(), err)
+		}
+		must.Succeed(f.T, p.Remove())
+		if f.kills.Load() == 3 {
+			eventually(f.T, "the crash is noticed", func() bool { return slices.Equal(f.quarantined("refused"), []string{of.Name}) })
+			must.Succeed(f.T, f.AwaitReady(f.Context()))
+			return
+		}
+		must.Succeed(f.T, f.AwaitReady(f.Context()))
+	}
+	f.Fatalf("%d kills after %d ADDs", f.kills.Load(), mostTries)
+}
+
+// requireRefused requires that an ADD is refused with the reason and what to do, and does not reach the dataplane.
+func (f *fatal) requireRefused(p *node.Pod) {
+	f.Helper()
+	before := f.kills.Load()
+	err := f.tryFatal(p)
+	refused, is := errors.AsType[*types.Error](err)
+	if !is || refused.Code != 105 {
+		f.Fatalf("ADD is not refused: %v", err)
+	}
+	for _, text := range []string{"refused since", "the dataplane died 3 times in a row while the pod was added", "weftctl quarantine release demo/" + p.Name} {
+		if !strings.Contains(err.Error(), text) {
+			f.Errorf("the refusal lacks %q: %v", text, err)
+		}
+	}
+	if now := f.kills.Load(); now != before {
+		f.Errorf("a refused ADD killed the dataplane %d times", now-before)
+	}
+	if names := f.quarantined("refused"); !slices.Equal(names, []string{p.Name}) {
+		f.Errorf("refused pods: %v", names)
+	}
+}
+
+// kubelet repeats an ADD that fails. A pod whose ADDs kill the dataplane is refused after three, and also by an agent that was restarted. The other
+// pods forward, and new ones start.
+func TestAPodWhoseADDsKillTheDataplaneIsRefusedAndOthersAreServed(t *testing.T) {
+	f := newFatal(t)
+	a, links := f.add("a")
+	b, _ := f.add("b")
+	bad := f.sandbox("bad")
+	f.killByADDs(bad)
+	f.requireRefused(bad)
+	f.reach(b, links)
+	c, _ := f.add("c")
+	f.reach(c, links)
+
+	must.Succeed(t, f.KillAgent()) // the refusal is durable
+	f.start()
+	f.requireRefused(bad)
+	f.reach(b, links)
+	for _, p := range []*node.Pod{a, b, c} {
+		if err := f.runtime.Check(t.Context(), p); err != nil {
+			t.Errorf("pod %s: %v", p.Name, err)
+		}
+	}
+	eventually(t, "all conditions hold", func() bool { return len(f.conditions()) == 0 })
+
+	f.proxy.Allow(tagging)
+	_, err := f.Weftctl(t.Context(), "quarantine", "release", "demo/bad")
+	must.Succeed(t, err)
+	result, err := f.runtime.Add(t.Context(), bad)
+	must.Succeed(t, err)
+	added, err := node.Links(result)
+	must.Succeed(t, err)
+	f.reach(a, added)
+	if names := f.quarantined("refused"); len(names) > 0 {
+		t.Errorf("refused after a successful ADD: %v", names)
+	}
+	for _, p := range []*node.Pod{a, b, c, bad} {
+		must.Succeed(t, f.runtime.Del(t.Context(), p))
 	}
 }

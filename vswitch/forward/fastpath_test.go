@@ -132,7 +132,11 @@ func TestRouteCacheMatchesTables(t *testing.T) {
 		})
 		for range rapid.IntRange(1, 30).Draw(r, "steps") {
 			p := netip.PrefixFrom(address.Draw(r, "address"), rapid.SampledFrom([]int{0, 8, 23, 24, 25, 31, 32}).Draw(r, "bits")).Masked()
-			switch rapid.IntRange(0, 3).Draw(r, "what") {
+			switch rapid.IntRange(0, 4).Draw(r, "what") {
+			case 4:
+				if err := e.SetInterface(2, Interface{Up: rapid.Bool().Draw(r, "up"), MAC: portMAC}); err != nil {
+					r.Fatal(err)
+				}
 			case 0, 1:
 				if err := e.SetRoute(table, p, someRoute(r, neighbours)); err != nil {
 					r.Fatal(err)
@@ -185,6 +189,9 @@ func compareRoute(r *rapid.T, w *worker, slot int, a netip.Addr) {
 	}
 	if got.out == nil {
 		return // the full path decides
+	}
+	if out == nil {
+		r.Fatalf("%v: the cache says %+v, the tables forward no packet", a, got)
 	}
 	n, ok := out.neighbour(target)
 	if !ok || out != got.out || n.mac != frame.MAC(binary.LittleEndian.AppendUint64(nil, got.first)) {

@@ -832,6 +832,7 @@ type AttachmentInfo struct {
 	Interfaces      []*InterfaceInfo       `protobuf:"bytes,5,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
 	AnnotationsFrom string                 `protobuf:"bytes,6,opt,name=annotations_from,json=annotationsFrom,proto3" json:"annotations_from,omitempty"`                                            // source of the annotations: runtime, cache, API server, or none
 	Annotations     map[string]string      `protobuf:"bytes,7,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // that Weft reads
+	NotChecked      string                 `protobuf:"bytes,8,opt,name=not_checked,json=notChecked,proto3" json:"not_checked,omitempty"`                                                           // kinds of objects in the network namespace that are neither checked nor repaired, and why; empty: all are
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -913,6 +914,13 @@ func (x *AttachmentInfo) GetAnnotations() map[string]string {
 		return x.Annotations
 	}
 	return nil
+}
+
+func (x *AttachmentInfo) GetNotChecked() string {
+	if x != nil {
+		return x.NotChecked
+	}
+	return ""
 }
 
 type InterfaceInfo struct {
@@ -4248,7 +4256,7 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\x12AttachmentsRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\"V\n" +
 	"\x10AttachmentsReply\x12B\n" +
-	"\vattachments\x18\x01 \x03(\v2 .weft.operator.v1.AttachmentInfoR\vattachments\"\xb2\x03\n" +
+	"\vattachments\x18\x01 \x03(\v2 .weft.operator.v1.AttachmentInfoR\vattachments\"\xd3\x03\n" +
 	"\x0eAttachmentInfo\x123\n" +
 	"\n" +
 	"attachment\x18\x01 \x01(\v2\x13.weft.v1.AttachmentR\n" +
@@ -4260,7 +4268,9 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"interfaces\x18\x05 \x03(\v2\x1f.weft.operator.v1.InterfaceInfoR\n" +
 	"interfaces\x12)\n" +
 	"\x10annotations_from\x18\x06 \x01(\tR\x0fannotationsFrom\x12S\n" +
-	"\vannotations\x18\a \x03(\v21.weft.operator.v1.AttachmentInfo.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\vannotations\x18\a \x03(\v21.weft.operator.v1.AttachmentInfo.AnnotationsEntryR\vannotations\x12\x1f\n" +
+	"\vnot_checked\x18\b \x01(\tR\n" +
+	"notChecked\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x01\n" +
