@@ -130,7 +130,7 @@ tidy: go ## check that go.mod and go.sum are tidy
 generated: go ## check that generated code is up to date
 	@echo "verify: generated code"
 	@new=$$(mktemp -d) && trap 'rm -rf "$$new"' EXIT && $(TOOL) buf generate -o "$$new" && \
-	for package in k8s/api/v1 k8s/api/npwg; do mkdir -p "$$new/$$package" && \
+	for package in k8s/api/v1 k8s/api/npwg k8s/api/adminpolicy; do mkdir -p "$$new/$$package" && \
 		$(TOOL) controller-gen object paths=./$$package output:object:dir="$$new/$$package" || exit 1; done && \
 	$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir="$$new/k8s/chart/weft/files/crds" && \
 	(cd "$$new" && find . -type f) | while read -r file; do \
@@ -143,7 +143,7 @@ arrows: go ## check properties of the whole repository, such as the import rules
 
 generate: go ## generate code and docs/reference from the .proto files, the API types, the chart and the sources
 	@$(TOOL) buf lint && $(TOOL) buf generate
-	@for package in k8s/api/v1 k8s/api/npwg; do $(TOOL) controller-gen object paths=./$$package output:object:dir=$$package || exit 1; done
+	@for package in k8s/api/v1 k8s/api/npwg k8s/api/adminpolicy; do $(TOOL) controller-gen object paths=./$$package output:object:dir=$$package || exit 1; done
 	@$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir=k8s/chart/weft/files/crds
 	@$(GO) run ./k8s/chart/render
 	@$(GO) test -count=1 -run '^TestReferenceIsUpToDate$$' . -update >/dev/null

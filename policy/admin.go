@@ -12,10 +12,17 @@ import (
 	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 )
 
+// maxPriority is the largest priority of an AdminNetworkPolicy, which comes last.
+const maxPriority = 1000
+
 // OfAdminNetworkPolicy converts an AdminNetworkPolicy. The policy is valid with an error, too: see [InvalidError].
 func OfAdminNetworkPolicy(o *adminv1.AdminNetworkPolicy) (Policy, error) {
 	c := adminConversion{Policy: Policy{Ref: Ref{Kind: Admin, Name: o.Name}, Priority: int(o.Spec.Priority)}}
 	c.setSubject(o.Spec.Subject)
+	if o.Spec.Priority < 0 || o.Spec.Priority > maxPriority {
+		c.isUnsure = true
+		c.invalid.add("priority", fmt.Errorf("%d is not a number from 0 to %d", o.Spec.Priority, maxPriority))
+	}
 	for n, r := range o.Spec.Ingress {
 		c.add(Ingress, n, adminRule{r.Name, string(r.Action), ingressPeers(r.From), r.Ports})
 	}
@@ -67,14 +74,14 @@ type adminRule struct {
 type adminConversion struct {
 	Policy
 
-	invalid         faults
-	isSubjectUnsure bool // the subject may have other pods, too
+	invalid  faults
+	isUnsure bool // the policy may be about other pods, or at another place among the policies
 }
 
 func (c *adminConversion) setSubject(o adminv1.AdminNetworkPolicySubject) {
 	namespaces, pods, err := selectorsOf(o.Namespaces, o.Pods)
 	if err != nil {
-		c.isSubjectUnsure = true
+		c.isUnsure = true
 		c.invalid.add("subject", err)
 	}
 	c.Subject = newSelector("", namespaces, pods)
@@ -111,11 +118,11 @@ func (c *adminConversion) add(d Direction, n int, o adminRule) {
 	isUnderstood := errors.Join(errs...) == nil
 	c.invalid.add(r.Name, errors.Join(append(errs, errAction)...))
 	switch {
-	case r.Action == Allow && (!isUnderstood || c.isSubjectUnsure):
+	case r.Action == Allow && (!isUnderstood || c.isUnsure):
 		return
 	case !isUnderstood:
 		r = Clause{Name: r.Name, Action: Deny, Any: true, AnyPort: true}
-	case c.isSubjectUnsure:
+	case c.isUnsure:
 		r.Action = Deny
 	}
 	c.Rules[d] = append(c.Rules[d], r.ofUnknown()...)

@@ -234,7 +234,14 @@ func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []R
 	fragments := make([][]Rule, len(policies))
 	readable := atMost(efforts, c.limits.Effort)
 	for n, policy := range policies {
-		if !readable[n] {
+		switch {
+		case policy.isCrowded:
+			c.leaveOut(policy, len(policy.wide), c.limits.Selectors, unitSelectors)
+			continue
+		case policy.hasTooManySelectors():
+			c.leaveOut(policy, policy.selectors, maxSelectors, unitSelectors)
+			continue
+		case !readable[n]:
 			c.leaveOut(policy, efforts[n], c.limits.Effort, unitAddresses)
 			continue
 		}
@@ -284,7 +291,7 @@ func listed(names []string) string {
 // effortFor returns the number of addresses that are read to resolve a policy in one direction, at most. It does not read them.
 func (e *Engine) effortFor(policy *policyState, d Direction) int {
 	switch {
-	case policy.selectors > maxSelectors:
+	case policy.hasTooManySelectors():
 		return e.limits.Effort + policy.selectors
 	case policy.efforts[d] > 0:
 		return policy.efforts[d]

@@ -50,6 +50,9 @@ type Engine struct {
 	lists map[string]*List       // in use, by name
 	own   map[string]int         // rules of the policies of a namespace in these lists
 	work  Work
+
+	wide      map[string]*wideSelectors // by namespace
+	unsettled map[string]struct{}       // namespaces of wide in which other policies may have to be left out
 }
 
 // Work counts what the engine did. It is for tests and metrics.
@@ -84,10 +87,12 @@ type policyState struct {
 	subject   *group
 	peers     map[string]*group // by the key of their selector
 	fragments map[fragmentKey][]Rule
-	efforts   [2]int // by direction, see effortFor; 0: not counted yet
-	selectors int    // of peers; above maxSelectors the policy has no groups of peers
-	nodes     bool   // has peers by the labels of nodes
-	clients   bool   // permits or denies connections from addresses
+	efforts   [2]int   // by direction, see effortFor; 0: not counted yet
+	selectors int      // of peers, see hasTooManySelectors
+	wide      []string // the keys of those that select pods of several namespaces
+	isCrowded bool     // its namespace has too many of these
+	nodes     bool     // has peers by the labels of nodes
+	clients   bool     // permits or denies connections from addresses
 }
 
 // NewEngine returns an engine without pods and policies.
@@ -95,7 +100,8 @@ func NewEngine(c Config) *Engine {
 	e := &Engine{
 		namespaces: make(map[string]*namespaceState), policies: make(map[Ref]*policyState), groups: make(map[string]*group),
 		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), turns: make(map[string]uint64), gone: make(map[ID]struct{}),
-		lists: make(map[string]*List), own: make(map[string]int), services: make(map[string]*Service),
+		lists: make(map[string]*List), own: make(map[string]int), wide: make(map[string]*wideSelectors),
+		unsettled: make(map[string]struct{}), services: make(map[string]*Service),
 		addresses: make(map[netip.Addr]int), external: make(map[netip.Addr]int),
 	}
 	e.SetConfig(c)
@@ -354,47 +360,20 @@ func (e *Engine) touch(p *podState) {
 	}
 }
 
-// maxSelectors is the number of different selectors of peers that a policy may have: each is compared with all pods, and with each new one.
-const maxSelectors = 128
-
-// selectorsIn returns the number of different selectors of a policy's peers.
-func selectorsIn(p *Policy) int {
-	all := make(map[string]struct{})
-	for _, rules := range p.Rules {
-		for _, r := range rules {
-			for _, peer := range r.Peers {
-				if peer.Pods != nil {
-					all[peer.Pods.key] = struct{}{}
-				}
-			}
-		}
-	}
-	return len(all)
-}
-
 // SetPolicy adds a policy or replaces it.
 func (e *Engine) SetPolicy(p Policy) {
 	was := e.policies[p.Ref]
-	is := &policyState{Policy: p, peers: make(map[string]*group)}
+	is := newPolicyState(p)
 	is.subject = e.use(p.Subject)
 	is.subject.subjects[is] = struct{}{}
-	is.selectors = selectorsIn(&p)
-	for d, rules := range p.Rules {
-		if is.selectors > maxSelectors {
-			break // it is left out, so its peers are not compared with all pods
-		}
-		for _, r := range rules {
-			for _, peer := range r.Peers {
-				is.nodes = is.nodes || peer.Nodes != nil
-				is.clients = is.clients || Direction(d) == Ingress && len(peer.Prefixes) > 0
-				if peer.Pods != nil && is.peers[peer.Pods.key] == nil {
-					g := e.use(*peer.Pods)
-					g.peers[is], is.peers[peer.Pods.key] = struct{}{}, g
-				}
-			}
-		}
-	}
 	e.policies[p.Ref] = is
+	if was != nil {
+		e.uncountWide(was)
+	}
+	e.countWide(is)
+	if !is.hasTooManySelectors() {
+		e.usePeers(is)
+	}
 	e.invalidate(is)
 	if was != nil {
 		e.remove(was)
@@ -405,6 +384,7 @@ func (e *Engine) SetPolicy(p Policy) {
 func (e *Engine) DeletePolicy(id Ref) {
 	if p := e.policies[id]; p != nil {
 		delete(e.policies, id)
+		e.uncountWide(p)
 		e.remove(p)
 	}
 }
@@ -413,10 +393,7 @@ func (e *Engine) remove(p *policyState) {
 	e.invalidate(p)
 	delete(p.subject.subjects, p)
 	e.disuse(p.subject)
-	for _, g := range p.peers {
-		delete(g.peers, p)
-		e.disuse(g)
-	}
+	e.disusePeers(p)
 }
 
 // use returns the group of a selector.

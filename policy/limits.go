@@ -33,12 +33,15 @@ type Limits struct {
 	Lookups  int // decisions about addresses and endpoints of Services
 	// NamespaceLookups is the part of Lookups for the Services of one namespace.
 	NamespaceLookups int
+	// Selectors is the number of different selectors of peers in the policies of a namespace that select pods of
+	// several namespaces.
+	Selectors int
 }
 
 // DefaultLimits are the limits of an engine whose Config has none.
 var DefaultLimits = Limits{
 	Own: 26_000, Further: 79_000, Node: 400_000, Admin: 8_000, Services: 14_000, Closed: 22_000, Fixed: 8_000,
-	Effort: 250_000, Lookups: 1_000_000, NamespaceLookups: 64_000,
+	Effort: 250_000, Lookups: 1_000_000, NamespaceLookups: 64_000, Selectors: 1024,
 }
 
 // Rules of the dataplane for a permitted prefix on a network whose pods may be neither routers nor DHCP servers. There what a pod sends is
@@ -127,6 +130,7 @@ const (
 	unitRules     = "rules in the dataplane"
 	unitAddresses = "addresses of peers"
 	unitLookups   = "addresses and endpoints"
+	unitSelectors = "different selectors of peers"
 
 	effectIsolates = "it isolates pods, but its rules allow nothing"
 	effectDenies   = "its largest rules deny more than they say, or allow nothing"

@@ -36,6 +36,7 @@ func compareIDs(a, b ID) int {
 // CompileNext compiles one pod whose rules may differ, and reports whether they do. Namespaces take turns. some is false if there is no such
 // pod.
 func (e *Engine) CompileNext() (c Change, changed, some bool) {
+	e.settleAll()
 	for id := range e.gone {
 		if p := e.pod(id); p != nil {
 			if _, isDirty := e.dirty[p]; isDirty {
@@ -63,6 +64,7 @@ func (e *Engine) CompileNext() (c Change, changed, some bool) {
 
 // CompilePod compiles a pod if its rules may differ, and reports whether they do. Other pods are left to CompileNext.
 func (e *Engine) CompilePod(id ID) (c Change, changed bool) {
+	e.settle(id.Namespace)
 	p := e.pod(id)
 	if p == nil {
 		return Change{}, false

@@ -69,50 +69,70 @@ func (l largePolicies) service(n int) policy.Service {
 	return s
 }
 
+// engine has one pod with a main interface and one on a further network, and up to five policies for each and five
+// Services.
+func (l largePolicies) engine(t *testing.T) *policy.Engine {
+	t.Helper()
+	e := policy.NewEngine(policy.Config{})
+	e.SetPod(policy.Pod{ID: largePod, Local: true, Interfaces: []policy.Interface{
+		{Name: "eth0", Main: true, Networks: []string{policy.DefaultNetwork}}, {Name: "net1", Networks: []string{"red"}},
+	}})
+	for i := range l.IntN(6) {
+		o := l.policy(i)
+		main, err := policy.OfNetworkPolicy(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.SetPolicy(main)
+		o.Annotations = map[string]string{policy.AnnotationFor: "red"}
+		further, err := policy.OfMultiNetworkPolicy(o, &o.Spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.SetPolicy(further)
+	}
+	for i := range l.IntN(6) {
+		e.SetService(l.service(i))
+	}
+	e.Compile()
+	return e
+}
+
+// largePod is the pod of the engines.
+var largePod = policy.ID{Namespace: "a", Name: "p"}
+
+// mustAccept fails the test unless the dataplane accepts the lists of an interface, and they have as many rules as
+// counted. It returns the largest number of rules.
+//
+//nolint:revive // the network of the interface
+func mustAccept(t *testing.T, what string, lists policy.Lists, isGuarded bool) (largest int) {
+	t.Helper()
+	const always = 5 // neighbour discovery and ICMP errors
+	for i, acl := range desired.ACLsOf(lists, isGuarded) {
+		direction := []policy.Direction{policy.Egress, policy.Ingress}[i]
+		entries := countEntries(acl.Rules)
+		size := lists[direction].Size(isGuarded && direction == policy.Egress)
+		if err := validateACL(acl.Label, acl); err != nil {
+			t.Errorf("%s %s: %v", what, direction, err)
+		}
+		if entries > size+always {
+			t.Errorf("%s %s guarded %t: %d rules, counted %d", what, direction, isGuarded, entries, size)
+		}
+		largest = max(largest, entries)
+	}
+	return largest
+}
+
 // Whatever policies and Services there are, the dataplane accepts the lists, on guarded networks too.
 func TestTheDataplaneAcceptsTheListsOfAllPolicies(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	largest := 0
 	for n := range 30 {
-		l := largePolicies{rand.New(rand.NewPCG(seed, uint64(n)))}
-		e := policy.NewEngine(policy.Config{})
-		e.SetPod(policy.Pod{ID: policy.ID{Namespace: "a", Name: "p"}, Local: true, Interfaces: []policy.Interface{
-			{Name: "eth0", Main: true, Networks: []string{policy.DefaultNetwork}}, {Name: "net1", Networks: []string{"red"}},
-		}})
-		for i := range l.IntN(6) {
-			o := l.policy(i)
-			main, err := policy.OfNetworkPolicy(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			e.SetPolicy(main)
-			o.Annotations = map[string]string{policy.AnnotationFor: "red"}
-			further, err := policy.OfMultiNetworkPolicy(o, &o.Spec)
-			if err != nil {
-				t.Fatal(err)
-			}
-			e.SetPolicy(further)
-		}
-		for i := range l.IntN(6) {
-			e.SetService(l.service(i))
-		}
-		e.Compile()
-		for nic, lists := range e.Lists()[policy.ID{Namespace: "a", Name: "p"}] {
-			for _, isGuarded := range []bool{false, nic != "eth0"} {
-				for i, acl := range desired.ACLsOf(lists, isGuarded) {
-					direction := []policy.Direction{policy.Egress, policy.Ingress}[i]
-					entries, size := countEntries(acl.Rules), lists[direction].Size(isGuarded && direction == policy.Egress)
-					largest = max(largest, entries)
-					if err := validateACL(acl.Label, acl); err != nil {
-						t.Errorf("cluster %d: %s %s: %v", n, nic, direction, err)
-					}
-					const always = 5 // neighbour discovery and ICMP errors
-					if entries > size+always {
-						t.Errorf("cluster %d: %s %s guarded %t: %d rules, counted %d", n, nic, direction, isGuarded, entries, size)
-					}
-				}
-			}
+		e := largePolicies{rand.New(rand.NewPCG(seed, uint64(n)))}.engine(t)
+		for nic, lists := range e.Lists()[largePod] {
+			what := fmt.Sprintf("cluster %d: %s", n, nic)
+			largest = max(largest, mustAccept(t, what, lists, false), mustAccept(t, what, lists, nic != "eth0"))
 		}
 	}
 	t.Logf("at most %d rules", largest)

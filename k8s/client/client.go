@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
-	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 
 	"github.com/weftnet/weft/internal/version"
+	"github.com/weftnet/weft/k8s/api/adminpolicy"
 	"github.com/weftnet/weft/k8s/api/npwg"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
@@ -99,13 +99,22 @@ func OperatorContext(file, context string) (*rest.Config, error) {
 	return c, nil
 }
 
-// New makes a client. It sends nothing.
-func New(connection *rest.Config) (*Client, error) {
+// newScheme returns the kinds of the methods of a client.
+func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme),
 		networkingv1.AddToScheme(scheme), v1.AddToScheme(scheme), npwg.AddToScheme(scheme), npwg.AddPoliciesToScheme(scheme),
-		adminv1.Install(scheme)); err != nil {
+		adminpolicy.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register kinds: %w", err)
+	}
+	return scheme, nil
+}
+
+// New makes a client. It sends nothing.
+func New(connection *rest.Config) (*Client, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
 	}
 	base := rest.CopyConfig(connection)
 	base.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
@@ -123,7 +132,7 @@ func New(connection *rest.Config) (*Client, error) {
 		root   string
 		gv     schema.GroupVersion
 	}{{&c.core, "/api", corev1.SchemeGroupVersion}, {&c.weft, "/apis", v1.GroupVersion()}, {&c.npwg, "/apis", npwg.GroupVersion()},
-		{&c.npwgPolicy, "/apis", npwg.PolicyGroupVersion()}, {&c.admin, "/apis", schema.GroupVersion(adminv1.GroupVersion)},
+		{&c.npwgPolicy, "/apis", npwg.PolicyGroupVersion()}, {&c.admin, "/apis", adminpolicy.GroupVersion()},
 		{&c.coordination, "/apis", coordinationv1.SchemeGroupVersion}, {&c.discovery, "/apis", discoveryv1.SchemeGroupVersion},
 		{&c.networking, "/apis", networkingv1.SchemeGroupVersion}} {
 		config := rest.CopyConfig(base)
@@ -252,13 +261,13 @@ func (c *Client) MultiNetworkPolicies() *Typed[*npwg.MultiNetworkPolicy, *npwg.M
 }
 
 // AdminNetworkPolicies is access to the AdminNetworkPolicies.
-func (c *Client) AdminNetworkPolicies() *Typed[*adminv1.AdminNetworkPolicy, *adminv1.AdminNetworkPolicyList] {
-	return typed[adminv1.AdminNetworkPolicy, adminv1.AdminNetworkPolicyList](c, c.admin, "adminnetworkpolicies", "")
+func (c *Client) AdminNetworkPolicies() *Typed[*adminpolicy.AdminNetworkPolicy, *adminpolicy.AdminNetworkPolicyList] {
+	return typed[adminpolicy.AdminNetworkPolicy, adminpolicy.AdminNetworkPolicyList](c, c.admin, "adminnetworkpolicies", "")
 }
 
 // BaselineAdminNetworkPolicies is access to the BaselineAdminNetworkPolicy of the cluster.
-func (c *Client) BaselineAdminNetworkPolicies() *Typed[*adminv1.BaselineAdminNetworkPolicy, *adminv1.BaselineAdminNetworkPolicyList] {
-	return typed[adminv1.BaselineAdminNetworkPolicy, adminv1.BaselineAdminNetworkPolicyList](c, c.admin, "baselineadminnetworkpolicies", "")
+func (c *Client) BaselineAdminNetworkPolicies() *Typed[*adminpolicy.BaselineAdminNetworkPolicy, *adminpolicy.BaselineAdminNetworkPolicyList] {
+	return typed[adminpolicy.BaselineAdminNetworkPolicy, adminpolicy.BaselineAdminNetworkPolicyList](c, c.admin, "baselineadminnetworkpolicies", "")
 }
 
 // NetworkPolicies is access to the metadata of all NetworkPolicies.

@@ -177,31 +177,77 @@ func (p *Policies) read(o *corev1.Pod) []policy.Interface {
 	if isOwn || o.Spec.NodeName == "" || len(o.Status.PodIPs) == 0 {
 		return nil
 	}
-	var said []struct {
-		Name      string   `json:"name"`
-		Interface string   `json:"interface"`
-		IPs       []string `json:"ips"`
-		Default   bool     `json:"default"`
+	var list []policy.Interface
+	for _, s := range statusesIn(o.Annotations[networkstatus.Annotation]) {
+		i := policy.Interface{Name: s.Interface, Networks: []string{s.Name}}
+		for _, text := range s.IPs {
+			if a, err := policy.ParseAddress(text); err == nil {
+				i.Addresses = append(i.Addresses, a)
+			}
+		}
+		list = append(list, i)
 	}
-	if json.Unmarshal([]byte(o.Annotations[networkstatus.Annotation]), &said) != nil {
+	return list
+}
+
+// status is what is read of an interface in the annotation.
+type status struct {
+	Name      string   `json:"name"` // of the network
+	Interface string   `json:"interface"`
+	IPs       []string `json:"ips"`
+	Default   bool     `json:"default,omitempty"`
+}
+
+// Longest names in an annotation that are read: of an interface of Linux, and of a namespace with an object.
+const (
+	maxInterfaceName = 15
+	maxNetworkName   = 63 + 1 + 253
+)
+
+// isRead reports whether an interface may count: main interfaces are known from kubelet.
+func (s *status) isRead() bool {
+	isMain := s.Default || s.Interface == mainInterface
+	return !isMain && s.Interface != "" && len(s.Interface) <= maxInterfaceName && s.Name != "" && len(s.Name) <= maxNetworkName
+}
+
+// statusesIn lists the interfaces with addresses in an annotation, with announcedLimit addresses together. Of other
+// text it returns none.
+func statusesIn(text string) []status {
+	var said []status
+	if json.Unmarshal([]byte(text), &said) != nil {
 		return nil
 	}
-	var list []policy.Interface
+	var list []status
 	left := announcedLimit
 	for _, s := range said {
-		if s.Default || s.Interface == "" || s.Interface == mainInterface || s.Name == "" {
+		if !s.isRead() {
 			continue
 		}
-		i := policy.Interface{Name: s.Interface, Networks: []string{s.Name}}
+		var valid []string
 		for _, text := range s.IPs {
 			a, err := policy.ParseAddress(text)
 			if err != nil || left == 0 {
 				continue
 			}
 			left--
-			i.Addresses = append(i.Addresses, a)
+			valid = append(valid, a.String())
 		}
-		list = append(list, i)
+		if len(valid) > 0 {
+			list = append(list, status{Name: s.Name, Interface: s.Interface, IPs: valid})
+		}
 	}
-	return list[:min(len(list), announcedLimit)]
+	return list
+}
+
+// lightenStatus returns what is read of an annotation, as an annotation; "" if that is nothing.
+func lightenStatus(text string) string {
+	list := statusesIn(text)
+	if len(list) == 0 {
+		return ""
+	}
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return ""
+	}
+	return string(raw)
 }

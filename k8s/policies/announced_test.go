@@ -143,6 +143,42 @@ func TestAnnouncedAddressesFollowNodesAndOtherPods(t *testing.T) {
 	l.eventually("denied when the node does not have the block any more", not(from))
 }
 
+// What a user gains who writes the annotation of a pod, until the agent of its node corrects it: free addresses of the
+// blocks of this node. An address of another pod is not gained, but it is lost for both.
+func TestForgedAddressesAreFreeOnesOfTheNodeOfThePod(t *testing.T) {
+	l := newLab(t, nil)
+	n := networksOf("n2", map[string]string{"red": "10.9.0.0/24"})
+	n.Blocks["n3"] = []pod.NodePart{{Network: "red", Blocks: []netip.Prefix{netip.MustParsePrefix("10.9.3.0/24")}}}
+	n.Blocks["n1"] = []pod.NodePart{{Network: "red", Blocks: []netip.Prefix{netip.MustParsePrefix("10.9.9.0/24")}}}
+	l.SetNetworks(n)
+	l.peersOn("red", "web")
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.pod("local", "n1", "10.1.0.6", nil)
+	l.pod("victim", "n2", "10.1.1.7", says(said{"red", "r1", []string{"10.9.0.7"}}))
+	l.pod("far", "n3", "10.1.3.7", says(said{"red", "r1", []string{"10.9.3.7"}}))
+	l.web("friend", "10.1.1.8", says(said{"red", "r1", []string{"10.9.0.8"}}))
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5", "r1 red 10.9.9.9"))
+	l.admit(attachment("local", "eth0 default 10.1.0.6", "r1 red 10.9.9.6"))
+	l.eventually("a pod is a peer", l.from("db", "r1", "10.9.0.8"))
+	honest := said{"red", "r1", []string{"10.9.0.66"}}
+	forged := []string{"10.9.0.66", "10.9.0.50", "10.9.0.7", "10.9.0.8", "10.9.3.5", "10.9.3.7", "10.9.9.6", "10.9.9.50", "192.0.2.9"}
+	l.web("forger", "10.1.1.66", says(said{"red", "r1", forged}))
+	l.eventually("a free address of the node is gained", l.from("db", "r1", "10.9.0.50"))
+	for _, remote := range forged[2:] {
+		if l.from("db", "r1", remote)() {
+			t.Errorf("%s is permitted", remote)
+		}
+	}
+	l.web("forger", "10.1.1.66", says(honest))
+	l.eventually("the correction takes the free address away", not(l.from("db", "r1", "10.9.0.50")))
+	for _, remote := range []string{"10.9.0.66", "10.9.0.8"} {
+		if !l.from("db", "r1", remote)() {
+			t.Errorf("%s is denied after the correction", remote)
+		}
+	}
+}
+
 // A pod cannot inflate the rules of others.
 func TestAnnouncedAddressesAreBounded(t *testing.T) {
 	l := newLab(t, nil)

@@ -3,6 +3,7 @@ package policies_test
 import (
 	"encoding/json"
 	"net/netip"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -261,4 +262,94 @@ func TestUnreadableMultiNetworkPolicyHidesNoOther(t *testing.T) {
 			t.Log(l.Invalid())
 		})
 	}
+}
+
+// Egress rules: the first 127 addresses of 192.0.2.0/24 are allowed, and the others are denied.
+const (
+	allowSome = `{"action": "Allow", "to": [{"networks": ["192.0.2.0/25"]}]}`
+	denyBlock = `{"action": "Deny", "to": [{"networks": ["192.0.2.0/24"]}]}`
+)
+
+// unreadableAdmin is a policy. SUBJECT in its spec selects one pod.
+type unreadableAdmin struct {
+	what, spec string
+	db, other  string // whether a selected and another pod may contact an allowed, a denied and any other address: + or -
+	isInvalid  bool
+}
+
+var unreadableAdmins = []unreadableAdmin{
+	{"valid", `{SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`, "+-+", "+++", false},
+	{"no spec", `null`, "+++", "+++", true},
+	{"a rule of another type", `{SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `, "x"]}`, "+--", "+++", true},
+	{"rules that are not a list", `{SUBJECT, "egress": {}}`, "---", "+++", true},
+	{"an unknown field of an Allow rule",
+		`{SUBJECT, "egress": [{"action": "Allow", "to": [{"networks": ["192.0.2.0/25"]}], "protocols": []}, ` + denyBlock + `]}`, "--+", "+++", true},
+	{"an unknown field of a Deny rule",
+		`{SUBJECT, "egress": [` + allowSome + `, {"action": "Deny", "to": [{"networks": ["192.0.2.0/24"]}], "protocols": []}]}`, "+--", "+++", true},
+	{"an unknown field of a peer", `{SUBJECT, "egress": [{"action": "Allow", "to": [{"namespaces": {"sameLabels": ["x"]}}]}, ` + denyBlock + `]}`, "--+", "+++", true},
+	{"a priority of another type", `{"priority": "5", SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`, "--+", "+++", true},
+	{"a priority that Go cannot hold", `{"priority": 99999999999, SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`, "--+", "+++", true},
+	{"a priority out of range", `{"priority": 1001, SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`, "--+", "+++", true},
+	{"the last priority", `{"priority": 1000, SUBJECT, "egress": [` + allowSome + `, ` + denyBlock + `]}`, "+-+", "+++", false},
+	{"a subject of another type", `{"subject": "x", "egress": [` + allowSome + `, ` + denyBlock + `]}`, "--+", "--+", true},
+	{"an unknown field of the spec", `{SUBJECT, "tier": "Admin", "egress": [` + allowSome + `, ` + denyBlock + `]}`, "---", "+++", true},
+	{"a spec of another type", `"x"`, "---", "---", true},
+}
+
+// The definition of the kind may be of another version, and it accepts times of conditions that Go does not parse. A
+// policy that cannot be read hides no other one, and its unreadable parts deny.
+func TestUnreadableAdminNetworkPolicyHidesNoOther(t *testing.T) {
+	for _, kind := range []string{"AdminNetworkPolicy", "BaselineAdminNetworkPolicy"} {
+		for _, tt := range unreadableAdmins {
+			if kind == "BaselineAdminNetworkPolicy" && strings.Contains(tt.spec, "priority") {
+				continue // it has no priority
+			}
+			t.Run(kind+"/"+tt.what, func(t *testing.T) { tt.check(t, kind) })
+		}
+	}
+}
+
+func (u *unreadableAdmin) check(t *testing.T, kind string) {
+	l := newLab(t, nil)
+	l.putAdmin(kind, "tried", u.spec, `{"conditions": [{"type": "Ready", "lastTransitionTime": "2026-01-01t00:00:00z"}]}`)
+	l.putAdmin(kind, "witness", `{"subject": {"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "witness"}}}}, "egress": [
+		{"action": "Deny", "to": [{"networks": ["0.0.0.0/0"]}]}]}`, `"x"`)
+	names := []string{"db", "other", "witness"}
+	for _, name := range names {
+		l.pod(name, "n1", "10.1.0.5", nil)
+	}
+	l.run()
+	for _, name := range names {
+		l.admit(attachment(name, "eth0 default 10.1.0.5"))
+	}
+	for name, want := range map[string]string{"db": u.db, "other": u.other, "witness": "---"} {
+		got := ""
+		for _, remote := range []string{"192.0.2.1", "192.0.2.129", "203.0.113.1"} {
+			got += map[bool]string{true: "+", false: "-"}[l.permits(name, "eth0", policy.Egress, remote, 80)]
+		}
+		if got != want {
+			t.Errorf("%s: the allowed, the denied and another address: %s, want %s", name, got, want)
+		}
+	}
+	if isInvalid := len(l.Invalid()) == 1; isInvalid != u.isInvalid {
+		t.Errorf("invalid: %q", l.Invalid())
+	}
+}
+
+// putAdmin puts an AdminNetworkPolicy or a BaselineAdminNetworkPolicy whose spec and status may be of any type.
+func (l *lab) putAdmin(kind, name, spec, status string) {
+	l.Helper()
+	subject := `"subject": {"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "db"}}}}`
+	resource := baselinePolicies
+	if kind == "AdminNetworkPolicy" {
+		resource = adminPolicies
+	}
+	spec = strings.Replace(spec, "SUBJECT", subject, 1)
+	text := `{"apiVersion": "policy.networking.k8s.io/v1alpha1", "kind": "` + kind + `", "spec": ` + spec + `, "status": ` + status + `}`
+	o := &unstructured.Unstructured{}
+	if err := json.Unmarshal([]byte(text), &o.Object); err != nil {
+		l.Fatal(err)
+	}
+	o.SetName(name)
+	l.Put(resource, o)
 }

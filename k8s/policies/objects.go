@@ -10,7 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 
+	"github.com/weftnet/weft/k8s/api/adminpolicy"
 	"github.com/weftnet/weft/k8s/api/npwg"
 	"github.com/weftnet/weft/k8s/networkstatus"
 	"github.com/weftnet/weft/pod"
@@ -22,18 +24,25 @@ var errNotSynced = errors.New("the API server has not shown all policies, pods a
 // mirror is kubelet's annotation on the API server's copy of a static pod: the UID that the runtime knows.
 const mirror = "kubernetes.io/config.mirror"
 
-// lightenPod keeps what policies depend on: of a pod of several kilobytes a few hundred bytes.
+// maxUID is the longest UID of a static pod. Kubelet's is a hash of 32 digits, but any author of a pod can write the
+// annotation.
+const maxUID = 64
+
+// lightenPod keeps what policies depend on: of a pod of several kilobytes a few hundred bytes. Its owner may write
+// annotations of 256 KiB.
 func lightenPod(o *corev1.Pod) *corev1.Pod {
 	light := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels,
 	}}
-	for _, key := range []string{networkstatus.Annotation, mirror} {
-		if text, has := o.Annotations[key]; has {
-			if light.Annotations == nil {
-				light.Annotations = make(map[string]string)
-			}
-			light.Annotations[key] = text
-		}
+	kept := make(map[string]string)
+	if text := lightenStatus(o.Annotations[networkstatus.Annotation]); text != "" {
+		kept[networkstatus.Annotation] = text
+	}
+	if uid := o.Annotations[mirror]; uid != "" && len(uid) <= maxUID {
+		kept[mirror] = uid
+	}
+	if len(kept) > 0 {
+		light.Annotations = kept
 	}
 	light.Spec.NodeName, light.Spec.HostNetwork = o.Spec.NodeName, o.Spec.HostNetwork
 	light.Status.Phase, light.Status.PodIPs = o.Status.Phase, o.Status.PodIPs
@@ -64,7 +73,8 @@ func samePod(a, b *corev1.Pod) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// lightenNetworkPolicy and lightenMulti drop the metadata that no reader needs: tenants write up to 256 KiB of annotations into each.
+// These functions drop the metadata of policies that no reader needs: tenants write up to 256 KiB of annotations into
+// each.
 func lightenNetworkPolicy(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 	return &networkingv1.NetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: o.Spec}
 }
@@ -75,6 +85,14 @@ func lightenMulti(o *npwg.MultiNetworkPolicy) *npwg.MultiNetworkPolicy {
 		light.Annotations = map[string]string{policy.AnnotationFor: networks}
 	}
 	return light
+}
+
+func lightenAdmin(o *adminpolicy.AdminNetworkPolicy) *adminpolicy.AdminNetworkPolicy {
+	return &adminpolicy.AdminNetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: o.Spec, Unreadable: o.Unreadable}
+}
+
+func lightenBaseline(o *adminpolicy.BaselineAdminNetworkPolicy) *adminpolicy.BaselineAdminNetworkPolicy {
+	return &adminpolicy.BaselineAdminNetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: o.Spec, Unreadable: o.Unreadable}
 }
 
 func lightMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
@@ -158,28 +176,38 @@ func (p *Policies) refreshMulti(key string) {
 		return
 	}
 	converted, err := policy.OfMultiNetworkPolicy(o, &o.Spec)
-	if len(o.Unreadable) > 0 { // then parts of the spec are invalid
-		err = &policy.InvalidError{Policy: id, Reasons: o.Unreadable}
+	p.put(converted, because(err, id, o.Unreadable))
+}
+
+// because returns why a policy is invalid. What replaces unreadable parts of a policy is invalid for another reason
+// than its author knows.
+func because(err error, id policy.Ref, unreadable []string) error {
+	if len(unreadable) == 0 {
+		return err
 	}
-	p.put(converted, err)
+	return &policy.InvalidError{Policy: id, Reasons: unreadable}
 }
 
 func (p *Policies) refreshAdmin(name string) {
+	id := policy.Ref{Kind: policy.Admin, Name: name}
 	o, known := p.admin.One(name)
 	if !known {
-		p.drop(policy.Ref{Kind: policy.Admin, Name: name})
+		p.drop(id)
 		return
 	}
-	p.put(policy.OfAdminNetworkPolicy(o))
+	converted, err := policy.OfAdminNetworkPolicy(&adminv1.AdminNetworkPolicy{ObjectMeta: o.ObjectMeta, Spec: o.Spec})
+	p.put(converted, because(err, id, o.Unreadable))
 }
 
 func (p *Policies) refreshBaseline(name string) {
+	id := policy.Ref{Kind: policy.Baseline, Name: name}
 	o, known := p.baseline.One(name)
 	if !known {
-		p.drop(policy.Ref{Kind: policy.Baseline, Name: name})
+		p.drop(id)
 		return
 	}
-	p.put(policy.OfBaselineAdminNetworkPolicy(o))
+	converted, err := policy.OfBaselineAdminNetworkPolicy(&adminv1.BaselineAdminNetworkPolicy{ObjectMeta: o.ObjectMeta, Spec: o.Spec})
+	p.put(converted, because(err, id, o.Unreadable))
 }
 
 func (p *Policies) drop(id policy.Ref) {

@@ -18,8 +18,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 
+	"github.com/weftnet/weft/k8s/api/adminpolicy"
 	"github.com/weftnet/weft/k8s/api/npwg"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/informer"
@@ -52,10 +52,10 @@ type Policies struct {
 	nodes         *informer.Informer[*corev1.Node]
 	networkPolicy *informer.Informer[*networkingv1.NetworkPolicy]
 	multi         *informer.Informer[*npwg.MultiNetworkPolicy]
-	admin         *informer.Informer[*adminv1.AdminNetworkPolicy]
+	admin         *informer.Informer[*adminpolicy.AdminNetworkPolicy]
 	services      *informer.Informer[*corev1.Service]
 	slices        *informer.Informer[*discoveryv1.EndpointSlice]
-	baseline      *informer.Informer[*adminv1.BaselineAdminNetworkPolicy]
+	baseline      *informer.Informer[*adminpolicy.BaselineAdminNetworkPolicy]
 
 	mu     sync.Mutex
 	engine *policy.Engine
@@ -113,11 +113,13 @@ func (p *Policies) watch() {
 	p.multi = informer.Add(g, "multi network policies", c.MultiNetworkPolicies(), informer.Options[*npwg.MultiNetworkPolicy]{
 		Optional: true, Lighten: lightenMulti, Changed: p.on(p.refreshMulti),
 	})
-	p.admin = informer.Add(g, "admin network policies", c.AdminNetworkPolicies(), informer.Options[*adminv1.AdminNetworkPolicy]{
-		Optional: true, Changed: p.on(p.refreshAdmin),
+	p.admin = informer.Add(g, "admin network policies", c.AdminNetworkPolicies(), informer.Options[*adminpolicy.AdminNetworkPolicy]{
+		Optional: true, Lighten: lightenAdmin, Changed: p.on(p.refreshAdmin),
 	})
 	p.baseline = informer.Add(g, "baseline admin network policies", c.BaselineAdminNetworkPolicies(),
-		informer.Options[*adminv1.BaselineAdminNetworkPolicy]{Optional: true, Changed: p.on(p.refreshBaseline)})
+		informer.Options[*adminpolicy.BaselineAdminNetworkPolicy]{
+			Optional: true, Lighten: lightenBaseline, Changed: p.on(p.refreshBaseline),
+		})
 }
 
 // on returns f with the lock. The compiler gets work once all objects are known.

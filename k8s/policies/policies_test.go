@@ -26,9 +26,10 @@ import (
 )
 
 const (
-	networkPolicies = "networkpolicies.networking.k8s.io"
-	multiPolicies   = "multi-networkpolicies.k8s.cni.cncf.io"
-	adminPolicies   = "adminnetworkpolicies.policy.networking.k8s.io"
+	networkPolicies  = "networkpolicies.networking.k8s.io"
+	multiPolicies    = "multi-networkpolicies.k8s.cni.cncf.io"
+	adminPolicies    = "adminnetworkpolicies.policy.networking.k8s.io"
+	baselinePolicies = "baselineadminnetworkpolicies.policy.networking.k8s.io"
 )
 
 // lab is an API server, and the policies of node n1.

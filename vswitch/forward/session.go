@@ -32,10 +32,11 @@ const (
 	pressedTimeout = 300
 )
 
-// sessionTable holds the sessions of an interface. Sessions are spread over shards by a keyed hash. If a shard is full, a new session
-// replaces the transient one that has been idle longest, or a settled one that has been idle for long if the shard's hand finds one, or one
-// of UDP of an address that opened most; otherwise the packet is dropped. So an interface that opens many sessions harms its own sessions
-// only, and established ones last.
+// sessionTable holds the sessions of an interface. Sessions are spread over shards by a keyed hash. If a shard is full,
+// a new session replaces the transient one that has been idle longest, or a settled one that has been idle for long if
+// the shard's hand finds one, or one of an address that opened a large share; otherwise the packet is dropped. So an
+// interface that opens many sessions harms its own sessions only, and established ones of addresses with few of them
+// last.
 //
 // The table's memory is reserved at once and populated with use. Workers allocate nothing.
 type sessionTable struct {
@@ -341,7 +342,7 @@ func (t *sessionTable) insert(k *packetKey, flags sessionFlags, at moment, u *up
 	defer t.unlock(s)
 	n := s.find(k.hash, &k.sessionKey)
 	if n == 0 {
-		if n, replaced = s.allocate(at.now); n == 0 {
+		if n, replaced = s.allocate(openerOf(&k.sessionKey, flags), at.now); n == 0 {
 			return false, false
 		}
 		b := &s.buckets[k.hash&uint64(len(s.buckets)-1)]

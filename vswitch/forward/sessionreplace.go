@@ -4,7 +4,7 @@ import "github.com/weftnet/weft/vswitch/frame"
 
 // allocate returns the number of a free session, or 0 if there is none. It prefers expired sessions to unused memory, and replaces
 // another session if the shard is full.
-func (s *sessionShard) allocate(now uint32) (n uint16, replaced bool) {
+func (s *sessionShard) allocate(newcomer opener, now uint32) (n uint16, replaced bool) {
 	s.sweep(swept, now)
 	if s.free == 0 && int(s.used) < len(s.sessions) {
 		s.used++
@@ -16,7 +16,7 @@ func (s *sessionShard) allocate(now uint32) (n uint16, replaced bool) {
 			victim = s.sweep(examined, now)
 		}
 		if victim == 0 && s.free == 0 {
-			victim = s.dominant(now)
+			victim = s.dominant(newcomer, now)
 		}
 		if s.free == 0 && victim != 0 {
 			replaced = !s.sessions[victim-1].expired(now)
@@ -51,40 +51,91 @@ func (s *sessionShard) sweep(count int, now uint32) (victim uint16) {
 	return victim
 }
 
-// dominant returns the UDP session that has been idle longest of those of one opener, if this opener has at least half of the examined
-// sessions; otherwise 0. So one client that fills the table of a pod that answers it replaces its own sessions, and others find room. TCP
-// connections are not replaced: each took a handshake.
-func (s *sessionShard) dominant(now uint32) (victim uint16) {
-	type address struct{ high, low uint64 }
-	var openers [examined]address
-	var numbers [examined]uint16
-	found := 0
+// opener is the address of the end that opened a session.
+type opener struct{ high, low uint64 }
+
+// openerOf returns the opener of a session with a key and flags.
+func openerOf(k *sessionKey, flags sessionFlags) opener {
+	if flags&openedByB != 0 {
+		return opener{k.bHigh, k.bLow}
+	}
+	return opener{k.aHigh, k.aLow}
+}
+
+// sample are sessions of a shard with their openers.
+type sample struct {
+	numbers [examined]uint16
+	openers [examined]opener
+	found   int
+}
+
+// examinedLast returns the sessions that sweep examined last.
+func (s *sessionShard) examinedLast() (last sample) {
 	for i := range min(examined, int(s.used)) {
-		n := uint16((int(s.hand)+int(s.used)-1-i)%int(s.used)) + 1 // those that sweep examined last
+		n := uint16((int(s.hand)+int(s.used)-1-i)%int(s.used)) + 1
 		e := &s.sessions[n-1]
-		if e.flags&inUse == 0 || e.protocol() != frame.ProtocolUDP {
+		if e.flags&inUse == 0 {
 			continue
 		}
-		openers[found], numbers[found] = address{e.aHigh, e.aLow}, n
-		if e.flags&openedByB != 0 {
-			openers[found] = address{e.bHigh, e.bLow}
-		}
-		found++
+		last.numbers[last.found] = n
+		last.openers[last.found] = openerOf(&e.sessionKey, e.flags)
+		last.found++
 	}
-	for i := range found {
-		count, oldest := 0, numbers[i]
-		for j := range found {
-			if openers[j] != openers[i] {
-				continue
-			}
+	return last
+}
+
+// Shares of the examined sessions from which on an opener's sessions are replaced for others: a quarter for those that
+// cost it one packet and an answer, and half for TCP connections, each of which took a handshake. Without an opener
+// with such a share a new session is refused.
+const (
+	datagramShare   = examined / 4
+	connectionShare = examined / 2
+)
+
+// dominant returns the session that has been idle longest of the opener with most of the examined sessions, if they are
+// a large share; otherwise 0. So a client that fills the table of a pod that answers it loses its own sessions, and
+// others find room. TCP connections are replaced for other openers only, and only those that were opened to the pod: a
+// client cannot end those that the pod opened.
+func (s *sessionShard) dominant(newcomer opener, now uint32) (victim uint16) {
+	last := s.examinedLast()
+	most := datagramShare - 1
+	for i := range last.found {
+		count := last.countOf(last.openers[i])
+		if count <= most {
+			continue
+		}
+		mayEndTCP := count >= connectionShare && last.openers[i] != newcomer
+		if n := s.idlest(&last, last.openers[i], mayEndTCP, now); n != 0 {
+			victim = n
+			most = count
+		}
+	}
+	return victim
+}
+
+func (l *sample) countOf(o opener) (count int) {
+	for i := range l.found {
+		if l.openers[i] == o {
 			count++
-			if s.sessions[numbers[j]-1].idle(now) > s.sessions[oldest-1].idle(now) {
-				oldest = numbers[j]
-			}
-		}
-		if count >= examined/2 {
-			return oldest
 		}
 	}
-	return 0
+	return count
+}
+
+// idlest returns the session of an opener that has been idle longest and may be replaced, or 0.
+//
+//nolint:revive // whether TCP connections may be replaced
+func (s *sessionShard) idlest(l *sample, o opener, mayEndTCP bool, now uint32) (victim uint16) {
+	for i := range l.found {
+		n := l.numbers[i]
+		e := &s.sessions[n-1]
+		isEndable := e.protocol() != frame.ProtocolTCP || mayEndTCP && e.direction() == outward
+		if l.openers[i] != o || !isEndable {
+			continue
+		}
+		if victim == 0 || e.idle(now) > s.sessions[victim-1].idle(now) {
+			victim = n
+		}
+	}
+	return victim
 }

@@ -2,31 +2,27 @@ package npwg
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/weftnet/weft/k8s/api/partial"
 )
 
 // UnmarshalJSON decodes any object with valid metadata, so that one definition hides no other one of a list: the definition of the kind may
 // accept any spec.
 func (in *NetworkAttachmentDefinition) UnmarshalJSON(raw []byte) error {
-	var o struct {
-		metav1.TypeMeta   `json:",inline"`
-		metav1.ObjectMeta `json:"metadata"`
-		Spec              json.RawMessage `json:"spec"`
-	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &o); err != nil {
-		return fmt.Errorf("read NetworkAttachmentDefinition: %w", err)
+	o, err := partial.ReadObject(raw, "NetworkAttachmentDefinition")
+	if err != nil {
+		return err
 	}
 	*in = NetworkAttachmentDefinition{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta}
 	if len(o.Spec) == 0 {
 		return nil
 	}
 	var spec NetworkAttachmentDefinitionSpec
-	err := kjson.UnmarshalCaseSensitivePreserveInts(o.Spec, &spec)
+	err = kjson.UnmarshalCaseSensitivePreserveInts(o.Spec, &spec)
 	if err == nil {
 		in.Spec = spec
 	} else {
@@ -39,28 +35,15 @@ func (in *NetworkAttachmentDefinition) UnmarshalJSON(raw []byte) error {
 // hide the others of a list. A part of the wrong type, or with an unknown field, is replaced by one that is invalid, and is in
 // Unreadable.
 func (in *MultiNetworkPolicy) UnmarshalJSON(raw []byte) error {
-	var o struct {
-		metav1.TypeMeta   `json:",inline"`
-		metav1.ObjectMeta `json:"metadata"`
-		Spec              json.RawMessage `json:"spec"`
-	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &o); err != nil {
-		return fmt.Errorf("read MultiNetworkPolicy: %w", err)
+	o, err := partial.ReadObject(raw, "MultiNetworkPolicy")
+	if err != nil {
+		return err
 	}
 	*in = MultiNetworkPolicy{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta}
 	if len(o.Spec) > 0 {
 		in.readSpec(o.Spec)
 	}
 	return nil
-}
-
-// strict reads a part. It fails for unknown fields, too.
-func strict(raw json.RawMessage, into any) error {
-	unknown, err := kjson.UnmarshalStrict(raw, into)
-	if err != nil {
-		return err
-	}
-	return errors.Join(unknown...)
 }
 
 // policySpec is a spec whose parts are not read yet.
@@ -72,15 +55,14 @@ type policySpec struct {
 }
 
 func (in *MultiNetworkPolicy) readSpec(raw json.RawMessage) {
+	var r partial.Reader
 	var parts policySpec
-	errSpec := strict(raw, &parts)
-	errTypes := in.read("policyTypes", parts.PolicyTypes, &in.Spec.PolicyTypes)
-	errPods := in.read("podSelector", parts.PodSelector, &in.Spec.PodSelector)
-	in.Spec.Ingress = rulesOf(in, "ingress", parts.Ingress, networkingv1.NetworkPolicyIngressRule{From: unreadablePeers})
-	in.Spec.Egress = rulesOf(in, "egress", parts.Egress, networkingv1.NetworkPolicyEgressRule{To: unreadablePeers})
-	if errSpec != nil {
-		in.Unreadable = append(in.Unreadable, "spec: "+errSpec.Error())
-	}
+	errSpec := r.Read("spec", raw, &parts)
+	errTypes := r.Read("policyTypes", parts.PolicyTypes, &in.Spec.PolicyTypes)
+	errPods := r.Read("podSelector", parts.PodSelector, &in.Spec.PodSelector)
+	in.Spec.Ingress = partial.Each(&r, "ingress", parts.Ingress, unreadableIngress)
+	in.Spec.Egress = partial.Each(&r, "egress", parts.Egress, unreadableEgress)
+	in.Unreadable = r.Unreadable
 	// An unknown field may be one of both.
 	if errSpec != nil || errTypes != nil {
 		in.Spec.PolicyTypes = append(in.Spec.PolicyTypes, unreadableType)
@@ -97,31 +79,10 @@ var (
 	unreadablePeers       = []networkingv1.NetworkPolicyPeer{{}}
 )
 
-// read reads a part that may be missing.
-func (in *MultiNetworkPolicy) read(name string, raw json.RawMessage, into any) error {
-	if len(raw) == 0 {
-		return nil
-	}
-	err := strict(raw, into)
-	if err != nil {
-		in.Unreadable = append(in.Unreadable, name+": "+err.Error())
-	}
-	return err
+func unreadableIngress(json.RawMessage) networkingv1.NetworkPolicyIngressRule {
+	return networkingv1.NetworkPolicyIngressRule{From: unreadablePeers}
 }
 
-// rulesOf reads a list of rules, each by itself.
-func rulesOf[T any](in *MultiNetworkPolicy, name string, raw json.RawMessage, unreadable T) []T {
-	var each []json.RawMessage
-	if in.read(name, raw, &each) != nil {
-		return []T{unreadable}
-	}
-	var list []T
-	for n, one := range each {
-		var r T
-		if in.read(fmt.Sprintf("%s[%d]", name, n), one, &r) != nil {
-			r = unreadable
-		}
-		list = append(list, r)
-	}
-	return list
+func unreadableEgress(json.RawMessage) networkingv1.NetworkPolicyEgressRule {
+	return networkingv1.NetworkPolicyEgressRule{To: unreadablePeers}
 }

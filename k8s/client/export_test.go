@@ -1,0 +1,4 @@
+package client
+
+// NewScheme exports newScheme.
+var NewScheme = newScheme

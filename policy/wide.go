@@ -1,0 +1,181 @@
+package policy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// maxSelectors is the number of different selectors of peers that a policy may have: each is compared with all pods,
+// and with each new one.
+const maxSelectors = 128
+
+// wideSelectors are the selectors of peers in the policies of a namespace that select pods of several namespaces. The
+// engine notes each pod that such a selector selects, so that the memory of all of them grows with the product of
+// selectors and pods of the cluster. Selectors of the policies' own namespace grow with its own pods.
+type wideSelectors struct {
+	policies map[*policyState]struct{} // that have some
+	sum      int                       // of the selectors of each policy
+	crowded  int                       // number of policies that are left out
+}
+
+func newPolicyState(p Policy) *policyState {
+	is := &policyState{Policy: p, peers: make(map[string]*group)}
+	all := make(map[string]*Selector)
+	for _, d := range []Direction{Ingress, Egress} {
+		for _, peer := range p.peersIn(d) {
+			is.nodes = is.nodes || peer.Nodes != nil
+			is.clients = is.clients || d == Ingress && len(peer.Prefixes) > 0
+			if peer.Pods != nil {
+				all[peer.Pods.key] = peer.Pods
+			}
+		}
+	}
+	is.selectors = len(all)
+	for key, s := range all {
+		if p.Namespace != "" && s.Namespace == "" {
+			is.wide = append(is.wide, key)
+		}
+	}
+	return is
+}
+
+// peersIn lists the peers of all rules of a direction.
+func (p *Policy) peersIn(d Direction) []Peer {
+	var all []Peer
+	for _, r := range p.Rules[d] {
+		all = append(all, r.Peers...)
+	}
+	return all
+}
+
+// hasTooManySelectors reports whether a policy is left out, so that its peers are not compared with all pods.
+func (p *policyState) hasTooManySelectors() bool { return p.selectors > maxSelectors || p.isCrowded }
+
+// usePeers makes the groups of a policy's peers.
+func (e *Engine) usePeers(p *policyState) {
+	for _, peer := range slices.Concat(p.peersIn(Ingress), p.peersIn(Egress)) {
+		if peer.Pods == nil || p.peers[peer.Pods.key] != nil {
+			continue
+		}
+		g := e.use(*peer.Pods)
+		g.peers[p] = struct{}{}
+		p.peers[peer.Pods.key] = g
+	}
+}
+
+func (e *Engine) disusePeers(p *policyState) {
+	for _, g := range p.peers {
+		delete(g.peers, p)
+		e.disuse(g)
+	}
+	clear(p.peers)
+}
+
+// countWide counts the wide selectors of a policy that is new. If its namespace has too many, the policy is left out
+// until settle decides.
+func (e *Engine) countWide(p *policyState) {
+	if len(p.wide) == 0 || p.selectors > maxSelectors {
+		return
+	}
+	ns := e.wide[p.Namespace]
+	if ns == nil {
+		ns = &wideSelectors{policies: make(map[*policyState]struct{})}
+		e.wide[p.Namespace] = ns
+	}
+	ns.policies[p] = struct{}{}
+	ns.sum += len(p.wide)
+	if ns.crowded > 0 || ns.sum > e.limits.Selectors {
+		p.isCrowded = true
+		ns.crowded++
+		e.unsettled[p.Namespace] = struct{}{}
+	}
+}
+
+// uncountWide does not count a policy any more. Others that were left out may have room then.
+func (e *Engine) uncountWide(p *policyState) {
+	ns := e.wide[p.Namespace]
+	if ns == nil {
+		return
+	}
+	if _, counted := ns.policies[p]; !counted {
+		return
+	}
+	delete(ns.policies, p)
+	ns.sum -= len(p.wide)
+	if ns.crowded > 0 {
+		e.unsettled[p.Namespace] = struct{}{}
+	}
+	if p.isCrowded {
+		ns.crowded--
+	}
+	if len(ns.policies) == 0 {
+		delete(e.wide, p.Namespace)
+	}
+}
+
+// settleAll is settle for all namespaces.
+func (e *Engine) settleAll() {
+	for namespace := range e.unsettled {
+		e.settle(namespace)
+	}
+}
+
+// settle decides which policies of a namespace are left out because they have too many wide selectors together: those
+// with most of them. It decides by the policies alone, so all nodes decide the same. A pod is compiled after it.
+func (e *Engine) settle(namespace string) {
+	if _, is := e.unsettled[namespace]; !is {
+		return
+	}
+	delete(e.unsettled, namespace)
+	ns := e.wide[namespace]
+	if ns == nil {
+		return
+	}
+	order := slices.SortedFunc(maps.Keys(ns.policies), func(a, b *policyState) int {
+		return cmp.Or(cmp.Compare(len(a.wide), len(b.wide)), comparePolicies(a, b))
+	})
+	chosen := make(map[string]struct{})
+	ns.crowded = 0
+	for _, p := range order {
+		isCrowded := len(chosen)+p.wideBeside(chosen) > e.limits.Selectors
+		if isCrowded {
+			ns.crowded++
+		} else {
+			p.addWide(chosen)
+		}
+		e.setCrowded(p, isCrowded)
+	}
+}
+
+// wideBeside returns the number of wide selectors of a policy that are not among the chosen ones.
+func (p *policyState) wideBeside(chosen map[string]struct{}) int {
+	n := 0
+	for _, key := range p.wide {
+		if _, has := chosen[key]; !has {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *policyState) addWide(chosen map[string]struct{}) {
+	for _, key := range p.wide {
+		chosen[key] = struct{}{}
+	}
+}
+
+// setCrowded leaves a policy out, or uses it again.
+//
+//nolint:revive // the new state
+func (e *Engine) setCrowded(p *policyState, isCrowded bool) {
+	if p.isCrowded == isCrowded {
+		return
+	}
+	p.isCrowded = isCrowded
+	e.disusePeers(p)
+	if !isCrowded {
+		e.usePeers(p)
+	}
+	e.invalidate(p)
+}
