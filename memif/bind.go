@@ -141,7 +141,7 @@ func makePrivate(directory int) (*privateDirectory, error) {
 func (p *privateDirectory) listen(fd int) error { return listenAs(fd, fdPath(p.fd)+"/"+inPrivate) }
 
 // setMode sets the mode of the socket's file. The mode that the socket had before bind would be that of the file less the umask, which all
-// threads share. A link in the place of the file is not followed.
+// threads share. A link that replaced the file is not followed.
 func (p *privateDirectory) setMode(mode fs.FileMode) error {
 	file, kind, err := openEntry(p.fd, inPrivate)
 	if err != nil {

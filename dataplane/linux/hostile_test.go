@@ -181,7 +181,7 @@ func planted(o outside) map[string]func(name string) error {
 	}
 }
 
-// A foreign file in the place of a desired one belongs to another user. The agent updates a file of the same type, replaces regular files and
+// A foreign file with the name of a desired one belongs to another user. The agent updates a file of the same type, replaces regular files and
 // links by regular files, and refuses everything else. It never follows a link or waits for a pipe.
 func TestForeignFileInThePlaceOfADesiredOne(t *testing.T) {
 	accepted := map[wire.FileType][]string{
