@@ -160,9 +160,7 @@ func (n *node) mustHaveOnly(t *testing.T, before []string, made []pod.Allocation
 		directory := filepath.Join(n.config.Root, a.ID)
 		want = append(want, directory, directory+"/secret", directory+".json", filepath.Join(n.config.CDIDir, "contivpp.io-memif_"+a.ID+".json"))
 	}
-	for _, shared := range []string{filepath.Dir(n.config.Root), n.config.Root, n.config.CDIDir, n.config.DeviceInfoDir} {
-		want = append(want, shared) // made by the first call
-	}
+	want = append(want, filepath.Dir(n.config.Root), n.config.Root, n.config.CDIDir, n.config.DeviceInfoDir) // made by the first call
 	got := n.files(t)
 	slices.Sort(got)
 	slices.Sort(want)

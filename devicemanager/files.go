@@ -183,7 +183,12 @@ func secureRoot(root string) error {
 // refuseForeign rejects a directory that other users may enter and that has files that Weft did not make.
 func refuseForeign(root string) error {
 	info, err := os.Lstat(root)
-	if err != nil || !info.IsDir() || info.Mode().Perm() == 0o700 {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.IsDir() || info.Mode().Perm() == 0o700:
 		return nil // privatedir.Make decides
 	}
 	entries, err := os.ReadDir(root)
