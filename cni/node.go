@@ -60,7 +60,7 @@ func readNode() (node, error) {
 
 func readNodeFile(path string) (node, error) {
 	n := node{nodeSettings: defaultSettings(), file: path}
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0) // an open of a FIFO blocks
 	if errors.Is(err, fs.ErrNotExist) {
 		return n, nil
 	}

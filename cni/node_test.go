@@ -8,6 +8,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // private is a node whose network configurations may have any paths.
@@ -116,12 +119,26 @@ func TestSettingsComeFromTheFileOfTheNode(t *testing.T) {
 			}
 		})
 	}
-	link := path + ".link"
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readNodeFile(link); err == nil {
-		t.Error("a link is followed")
+	for name, plant := range map[string]func(path string) error{
+		"link":      func(other string) error { return os.Symlink(path, other) },
+		"FIFO":      func(other string) error { return unix.Mkfifo(other, 0o600) },
+		"directory": func(other string) error { return os.Mkdir(other, 0o700) },
+		"socket":    func(other string) error { return unix.Mknod(other, unix.S_IFSOCK|0o600, 0) },
+	} {
+		other := filepath.Join(t.TempDir(), nodeFile)
+		if err := plant(other); err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan error, 1)
+		go func() { _, err := readNodeFile(other); read <- err }()
+		select {
+		case err := <-read:
+			if err == nil {
+				t.Errorf("a %s is accepted", name)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("a %s blocks the plugin", name)
+		}
 	}
 	if n, err := readNodeFile(path + ".none"); err != nil || n.nodeSettings != defaultSettings() {
 		t.Errorf("without a file: %+v, %v", n, err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,6 +93,79 @@ func TestClaimIsPreparedOnceAndReleasedWithoutLeftovers(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(n.config.CDIDir); len(left)+len(n.leftovers(t))+len(n.stateFile(t)) > 0 {
 		t.Errorf("left: CDI files %v, files %v, state %v", left, n.leftovers(t), n.stateFile(t))
+	}
+}
+
+// hostileTexts are texts that lead out of a directory, end a line or a C string, or are longer than a file name.
+var hostileTexts = []string{"../../outside", "/etc/passwd", "..", "a/../../b", "a\nb", "a\x00b", "a\"b", "%2e%2e%2f", "\u202e", "-", strings.Repeat("x", 5000)}
+
+// The names of a claim are texts of a tenant: the API server restricts them, and the agent does not rely on it. All files have the name of the
+// allocation, which the agent chooses.
+func TestNamesOfAClaimBecomeNoPaths(t *testing.T) {
+	for field, set := range map[string]func(d *pod.ClaimedDevice, text string){
+		"namespace": func(d *pod.ClaimedDevice, text string) { d.Namespace = text },
+		"name":      func(d *pod.ClaimedDevice, text string) { d.Name = text },
+		"UID":       func(d *pod.ClaimedDevice, text string) { d.UID = text },
+		"request":   func(d *pod.ClaimedDevice, text string) { d.Request = text },
+		"pod":       func(d *pod.ClaimedDevice, text string) { d.Pods = []string{text} },
+		"interface": func(d *pod.ClaimedDevice, text string) { d.Parameters.Interface = text },
+		"network":   func(d *pod.ClaimedDevice, text string) { d.Parameters.Network = text },
+		"device":    func(d *pod.ClaimedDevice, text string) { d.Device = text },
+	} {
+		t.Run(field, func(t *testing.T) {
+			n := bareNode(t, claims)
+			for _, text := range hostileTexts {
+				d := deviceOf("c", 4, "a")
+				set(&d, text)
+				before := n.files(t)
+				made, err := n.Claim(t.Context(), d.ClaimID, []pod.ClaimedDevice{d})
+				n.mustHaveOnly(t, before, made)
+				if err != nil {
+					continue
+				}
+				if field == "device" || field == "network" || field == "interface" && !pod.IsLinkName(text) {
+					t.Errorf("%.20q is accepted", text)
+				}
+				n.kill(t) // the state file and the record have the names too
+				n.mustHaveOnly(t, before, made)
+				if err := n.Unclaim(t.Context(), d.ClaimID, "test"); err != nil {
+					t.Error(err)
+				}
+				n.mustHaveOnly(t, before, nil)
+			}
+		})
+	}
+}
+
+// files returns the paths of all files below the node's directory, but those of kubelet.
+func (n *node) files(t *testing.T) (all []string) {
+	t.Helper()
+	err := filepath.WalkDir(n.dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type() != fs.ModeSocket {
+			all = append(all, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// mustHaveOnly fails the test if a file is missing, or if there are others than before and those of the allocations.
+func (n *node) mustHaveOnly(t *testing.T, before []string, made []pod.Allocation) {
+	t.Helper()
+	want := slices.Clone(before)
+	for _, a := range made {
+		directory := filepath.Join(n.config.Root, a.ID)
+		want = append(want, directory, directory+"/secret", directory+".json", filepath.Join(n.config.CDIDir, "contivpp.io-memif_"+a.ID+".json"))
+	}
+	want = append(want, filepath.Dir(n.config.Root), n.config.Root, n.config.CDIDir, n.config.DeviceInfoDir) // made by the first call
+	got := n.files(t)
+	slices.Sort(got)
+	slices.Sort(want)
+	if want = slices.Compact(want); !slices.Equal(got, want) {
+		t.Errorf("files %q, want %q", got, want)
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/privatedir"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -172,24 +172,24 @@ func (m *Manager) prepare() error {
 	return nil
 }
 
-// secureRoot creates a directory that only root may enter, or restricts an existing one.
+// secureRoot creates a directory that only root may enter, or restricts an existing one that has no foreign files.
 func secureRoot(root string) error {
-	if err := os.MkdirAll(filepath.Dir(root), 0o755); err != nil {
+	if err := refuseForeign(root); err != nil {
 		return err
 	}
-	if err := os.Mkdir(root, 0o700); !errors.Is(err, fs.ErrExist) {
-		return err
-	}
+	return privatedir.Make(root)
+}
+
+// refuseForeign rejects a directory that other users may enter and that has files that Weft did not make.
+func refuseForeign(root string) error {
 	info, err := os.Lstat(root)
-	if err != nil {
-		return err
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() || int(owner.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s is not a directory owned by root: remove it, or configure another one", root)
-	}
-	if info.Mode().Perm() == 0o700 {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case err != nil:
+		return err
+	case !info.IsDir() || info.Mode().Perm() == 0o700:
+		return nil // privatedir.Make decides
 	}
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -201,7 +201,7 @@ func secureRoot(root string) error {
 				root, info.Mode().Perm(), e.Name())
 		}
 	}
-	return os.Chmod(root, 0o700)
+	return nil
 }
 
 // ensure recreates the files of the allocations if their directories are lost.

@@ -240,6 +240,45 @@ func TestDevicePluginSocketChangesNoModeThroughLinks(t *testing.T) {
 	}
 }
 
+// TestForeignFileAtTheSocketOfTheDevicePlugin: kubelet connects to the name of the socket, so the plugin takes the name. It follows no link
+// and does not wait for a pipe. A directory with files is reported.
+func TestForeignFileAtTheSocketOfTheDevicePlugin(t *testing.T) {
+	for name, plant := range map[string]func(path, outside string) error{
+		"link to a file":        func(path, outside string) error { return os.Symlink(outside+"/victim", path) },
+		"link to a directory":   func(path, outside string) error { return os.Symlink(outside, path) },
+		"link to nothing":       func(path, outside string) error { return os.Symlink(outside+"/missing", path) },
+		"regular file":          func(path, _ string) error { return os.WriteFile(path, nil, 0o600) },
+		"FIFO":                  func(path, _ string) error { return unix.Mkfifo(path, 0o600) },
+		"stale socket":          func(path, _ string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
+		"empty directory":       func(path, _ string) error { return os.Mkdir(path, 0o700) },
+		"directory with a file": func(path, _ string) error { return os.MkdirAll(path+"/file", 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, outside := filepath.Join(t.TempDir(), endpoint), t.TempDir()
+			if err := errors.Join(os.WriteFile(outside+"/victim", nil, 0o600), plant(path, outside)); err != nil {
+				t.Fatal(err)
+			}
+			s, err := serve(path, &v1beta1.UnimplementedDevicePluginServer{})
+			if name == "directory with a file" {
+				if err == nil || !strings.Contains(err.Error(), path) || mode(path+"/file") == "" {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mode(path) != "Srw-------" {
+				t.Errorf("the socket is %s", mode(path))
+			}
+			s.stop()
+			if left, err := os.ReadDir(outside); err != nil || len(left) != 1 {
+				t.Errorf("outside: %v, %v", left, err)
+			}
+		})
+	}
+}
+
 func TestOnlyRootMayConnectToTheDevicePlugin(t *testing.T) {
 	was := unix.Umask(0)
 	defer unix.Umask(was)

@@ -78,7 +78,10 @@ func listenAt(fd int, path string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	err = private.listen(fd, mode)
+	err = private.listen(fd)
+	if err == nil {
+		err = private.setMode(mode)
+	}
 	if err == nil {
 		err = private.publish(directory, base)
 	}
@@ -103,6 +106,7 @@ func modeFor(directory int) (fs.FileMode, error) {
 
 // privateDirectory is a directory that only the caller's user can enter, in the directory of a socket. It holds the
 // socket's file until that has its mode. Only the file system of the directory will do, as a file cannot be moved to another.
+// Root of a container that mounts the socket's directory has the caller's user and can enter it too.
 type privateDirectory struct {
 	fd   int
 	name string // in the socket's directory
@@ -134,12 +138,20 @@ func makePrivate(directory int) (*privateDirectory, error) {
 }
 
 // listen binds the socket in the private directory.
-func (p *privateDirectory) listen(fd int, mode fs.FileMode) error {
-	if err := listenAs(fd, fdPath(p.fd)+"/"+inPrivate); err != nil {
-		return err
+func (p *privateDirectory) listen(fd int) error { return listenAs(fd, fdPath(p.fd)+"/"+inPrivate) }
+
+// setMode sets the mode of the socket's file. The mode that the socket had before bind would be that of the file less the umask, which all
+// threads share. A link that replaced the file is not followed.
+func (p *privateDirectory) setMode(mode fs.FileMode) error {
+	file, kind, err := openEntry(p.fd, inPrivate)
+	if err != nil {
+		return fmt.Errorf("set mode of socket: %w", err)
 	}
-	// The mode that the socket had before bind would be that of the file less the umask, which all threads share.
-	if err := unix.Fchmodat(p.fd, inPrivate, uint32(mode.Perm()), 0); err != nil {
+	defer unix.Close(file)
+	if kind != unix.S_IFSOCK {
+		return fmt.Errorf("set mode of socket: %w: it was replaced", unix.EACCES)
+	}
+	if err := os.Chmod(fdPath(file), mode.Perm()); err != nil {
 		return fmt.Errorf("set mode of socket: %w", err)
 	}
 	return nil
@@ -170,9 +182,24 @@ func (p *privateDirectory) remove(directory int) error {
 // fdPath returns a path to the file of an open descriptor. It stays valid after a rename.
 func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
+// openEntry opens a file of a directory without following a link, and returns the type of the file (S_IFMT). Descriptors of type O_PATH
+// neither wait for a FIFO nor reach a device.
+func openEntry(directory int, base string) (fd int, kind uint32, err error) {
+	fd, err = unix.Openat(directory, base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, 0, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return -1, 0, err
+	}
+	return fd, st.Mode & unix.S_IFMT, nil
+}
+
 // removeStale removes a socket of type SEQPACKET on which no process listens. Anything else there is an error.
 func removeStale(directory int, base string) error {
-	fd, err := unix.Openat(directory, base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, kind, err := openEntry(directory, base)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -180,11 +207,7 @@ func removeStale(directory int, base string) error {
 		return fmt.Errorf("look for stale socket: %w", err)
 	}
 	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("look for stale socket: %w", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+	if kind != unix.S_IFSOCK {
 		return fmt.Errorf("%w: not a socket", unix.EADDRINUSE)
 	}
 	if err := probe(fdPath(fd)); !errors.Is(err, unix.ECONNREFUSED) {

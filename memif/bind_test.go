@@ -207,7 +207,8 @@ func TestFinding8EachStepOfListenStaysInItsDirectory(t *testing.T) {
 		}
 	}
 	must(errors.Join(os.Rename(name, name+"-moved"), os.Symlink(filepath.Dir(victim), name)))
-	must(private.listen(socket, 0o666))
+	must(private.listen(socket))
+	must(private.setMode(0o666))
 	must(os.Symlink(victim, path))
 	if err := private.publish(held, "memif.sock"); !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("published over a link: %v", err)
@@ -227,6 +228,54 @@ func TestFinding8EachStepOfListenStaysInItsDirectory(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Dir(victim)); err != nil || len(left) != 1 {
 		t.Errorf("outside of the directory: %v, %v", left, err)
+	}
+}
+
+// Root of a container that has the directory writable is the user of the server: the private directory does not keep it out.
+func TestModeOfASocketIsNotSetThroughALinkOfContainerRoot(t *testing.T) {
+	directory, victim := hostileDirectory(t)
+	narrowUmask(t)
+	held, err := unix.Open(directory, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(held)
+	private, err := makePrivate(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(private.fd)
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(socket)
+	if err := private.listen(socket); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(directory, private.name, inPrivate)
+	for kind, replace := range map[string]func() error{
+		"a link to a file":      func() error { return os.Symlink(victim, name) },
+		"a link to a directory": func() error { return os.Symlink(filepath.Dir(victim), name) },
+		"a link to nothing":     func() error { return os.Symlink(victim+"-missing", name) },
+		"a regular file":        func() error { return os.WriteFile(name, nil, 0o600) },
+		"a FIFO":                func() error { return unix.Mkfifo(name, 0o600) },
+		"a directory":           func() error { return os.Mkdir(name, 0o700) },
+	} {
+		if err := errors.Join(os.Remove(name), replace()); err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.Lstat(filepath.Dir(victim))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := private.setMode(0o666); !errors.Is(err, unix.EACCES) {
+			t.Errorf("%s: %v", kind, err)
+		}
+		mustStayPrivate(t, victim)
+		if after, err := os.Lstat(filepath.Dir(victim)); err != nil || after.Mode() != before.Mode() {
+			t.Errorf("%s: the directory outside is now %v, %v", kind, after.Mode(), err)
+		}
 	}
 }
 
@@ -329,5 +378,54 @@ func TestSocketWithALongPathIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), strings.Repeat("x", 108))
 	if l, err := Listen(path, ListenOptions{}); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("%v, %v", l, err)
+	}
+}
+
+// A pod with a writable directory may replace a socket before it is closed.
+func TestCloseRemovesOnlyItsOwnSocket(t *testing.T) {
+	broker := newBroker(t)
+	ends := map[string]func(path string) (end func(), err error){
+		"listener": func(path string) (func(), error) {
+			l, err := Listen(path, ListenOptions{})
+			return func() { _ = l.Close() }, err
+		},
+		"splice": func(path string) (func(), error) {
+			s, err := broker.Splice(SpliceConfig{Path: path})
+			return func() { s.Close() }, err
+		},
+	}
+	for kind, open := range ends {
+		for name, replace := range map[string]func(path, outside string) error{
+			"nothing":             func(string, string) error { return nil },
+			"link to a file":      func(path, outside string) error { return os.Symlink(filepath.Join(outside, "victim"), path) },
+			"link to a directory": func(path, outside string) error { return os.Symlink(outside, path) },
+			"link to nothing":     func(path, outside string) error { return os.Symlink(filepath.Join(outside, "missing"), path) },
+			"regular file":        func(path, _ string) error { return os.WriteFile(path, nil, 0o600) },
+			"FIFO":                func(path, _ string) error { return unix.Mkfifo(path, 0o600) },
+			"directory":           func(path, _ string) error { return os.Mkdir(path, 0o700) },
+			"another socket":      func(path, _ string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
+		} {
+			t.Run(kind+" replaced by "+name, func(t *testing.T) {
+				path, outside := filepath.Join(t.TempDir(), "s"), t.TempDir()
+				end, err := open(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// Its name stays taken, so that the other file does not get its inode.
+				err = errors.Join(os.WriteFile(filepath.Join(outside, "victim"), nil, 0o600), os.Link(path, path+".kept"), os.Remove(path), replace(path, outside))
+				if err != nil {
+					t.Fatal(err)
+				}
+				before, missing := os.Lstat(path)
+				end()
+				after, gone := os.Lstat(path)
+				if (missing == nil) != (gone == nil) || missing == nil && !os.SameFile(before, after) {
+					t.Errorf("removed: %v, %v", missing, gone)
+				}
+				if left, err := os.ReadDir(outside); err != nil || len(left) != 1 {
+					t.Errorf("outside: %v, %v", left, err)
+				}
+			})
+		}
 	}
 }

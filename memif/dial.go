@@ -32,10 +32,13 @@ type ClientConfig struct {
 	RxQueues, TxQueues int
 	// RingSize is the slots of each ring, a power of two; the server may allow fewer. Default 1024.
 	RingSize int
-	// BufferSize is a slot's bytes; longer packets take several. Default 2048, at least 64.
+	// BufferSize is a slot's bytes; longer packets take several. Default 2048, at least 64. A ring whose slots together hold no packet of the
+	// MTU is refused: it would lose these packets, and no others.
 	BufferSize int
 	// MaxPacket is the longest packet, in bytes; default DefaultMaxPacket.
 	MaxPacket int
+	// MTU is the interface's, in bytes; default 1500, or MaxPacket if that is less.
+	MTU int
 	// Timeout bounds the making of a connection; default 5 s.
 	Timeout time.Duration
 	// Spin is how long a Client polls for packets before it sleeps; default 20 us, negative: no polling.
@@ -60,6 +63,39 @@ func (c *ClientConfig) complete() error {
 		return fmt.Errorf("buffer size not within %d and %d", minBuffer, maxPacket)
 	case c.MaxPacket < 1 || c.MaxPacket > maxPacket:
 		return fmt.Errorf("longest packet not within 1 and %d", maxPacket)
+	case c.MTU < 0 || c.MTU > maxPacket:
+		return fmt.Errorf("MTU not within 1 and %d", maxPacket)
+	case c.MTU != 0 && c.MaxPacket < c.needed():
+		return fmt.Errorf("longest packet of %d bytes: a packet of MTU %d has %d", c.MaxPacket, c.MTU, c.needed())
+	case c.Listen: // the peer chooses its rings and buffers
+		return nil
+	}
+	return c.checkRing(c.RingSize)
+}
+
+// Sizes of an interface without a MTU, and of what precedes a packet of the MTU in mode Ethernet, in bytes.
+const (
+	defaultMTU     = 1500
+	ethernetHeader = 14
+)
+
+// needed is the size of a packet of the MTU.
+func (c *ClientConfig) needed() int {
+	packet := cmp.Or(c.MTU, defaultMTU)
+	if c.Mode == Ethernet {
+		packet += ethernetHeader
+	}
+	if c.MTU == 0 {
+		packet = min(packet, c.MaxPacket)
+	}
+	return packet
+}
+
+// checkRing rejects rings that hold no packet of the MTU.
+func (c *ClientConfig) checkRing(slots int) error {
+	if held := slots * c.BufferSize; held < c.needed() {
+		return fmt.Errorf("ring of %d slots of %d bytes: it holds %d bytes, and a packet of the MTU has %d; set a larger ring or buffer size, or a smaller MTU",
+			slots, c.BufferSize, held, c.needed())
 	}
 	return nil
 }
@@ -121,6 +157,10 @@ func (c *Conn) greet(config *ClientConfig) error {
 		toClient:   min(config.RxQueues, int(offer.maxToClient)+1),
 		log2:       min(uint8(bits.Len(uint(config.RingSize))-1), offer.maxRingLog2, maxRingLog2),
 		bufferSize: uint32(config.BufferSize),
+	}
+	if err := config.checkRing(1 << l.log2); err != nil {
+		_ = c.decline(refusal("too few slots for a packet of the MTU"))
+		return fmt.Errorf("the server offers a %w", err)
 	}
 	c.info = Info{ID: config.ID, Mode: config.Mode, Peer: offer.name, BufferSize: config.BufferSize}
 	c.info.PID, c.info.UID = c.control.peer()

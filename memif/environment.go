@@ -210,7 +210,7 @@ func parseMode(s string) (Mode, error) {
 func (e *Environment) Client(d Description) ClientConfig {
 	return ClientConfig{
 		Socket: cmp.Or(d.Socket, e.Socket), Listen: d.Role == "server", Secret: e.Secret, ID: d.ID, Mode: d.Mode, Name: d.Name,
-		RingSize: d.RingSize, BufferSize: d.BufferSize, RxQueues: d.RxQueues, TxQueues: d.TxQueues,
+		RingSize: d.RingSize, BufferSize: d.BufferSize, RxQueues: d.RxQueues, TxQueues: d.TxQueues, MTU: d.MTU,
 	}
 }
 

@@ -41,7 +41,7 @@ func TestReadEnvironmentOfAContainer(t *testing.T) {
 		t.Fatalf("read %+v", e)
 	}
 	want := ClientConfig{
-		Socket: socket, ID: 1, Secret: "from the file", Name: "m1", RxQueues: 2, TxQueues: 3, RingSize: 256, BufferSize: 1024,
+		Socket: socket, ID: 1, Secret: "from the file", Name: "m1", RxQueues: 2, TxQueues: 3, RingSize: 256, BufferSize: 1024, MTU: 1450,
 	}
 	if got := e.Client(e.Interfaces[0]); got != want {
 		t.Errorf("connects with %+v", got)

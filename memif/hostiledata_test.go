@@ -132,6 +132,13 @@ func liesInIndexes() map[string]func(*liar, *Conn) {
 			out.setHead(3)
 			c.RxQueues()[0].Peek(make([]Packet, 1))
 		},
+		"a slot that Peek still shows": func(l *liar, c *Conn) {
+			out := l.ring(0)
+			out.setHead(16)
+			c.RxQueues()[0].Peek(make([]Packet, 1))
+			out.setHead(17)
+			c.RxQueues()[0].Peek(make([]Packet, 1))
+		},
 		"more buffers than slots": func(l *liar, c *Conn) {
 			in := l.ring(1)
 			in.setHead(17)
@@ -195,6 +202,30 @@ func TestInvalidIndexesEndTheConnection(t *testing.T) {
 			<-c.Gone()
 			c.Release()
 		})
+	}
+}
+
+// The memory of a connection that has ended is mapped until Release, but nothing in it is valid.
+func TestPacketsOfAnEndedConnectionAreNotReceived(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{})
+	server, client := connectPair(t, l, ClientConfig{})
+	if n := client.TxQueues()[0].Send(packets(3, 64)); n != 3 {
+		t.Fatalf("sent %d", n)
+	}
+	rx := server.RxQueues()[0]
+	if n := rx.Waiting(); n != 3 {
+		t.Fatalf("%d wait", n)
+	}
+	server.Close()
+	if n := rx.Waiting(); n != 0 {
+		t.Errorf("%d wait after the end", n)
+	}
+	if rx.Arm() {
+		t.Error("Arm reports packets after the end")
+	}
+	if n := rx.Receive(buffers(1)) + rx.Peek(make([]Packet, 1)); n != 0 {
+		t.Errorf("%d received after the end", n)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
@@ -130,11 +131,31 @@ func modeIsServed(ev *pod.AddPod) error {
 }
 
 func (m *Manager) inspect(ctx context.Context, ev *pod.AddPod, path string) (pod.Netns, error) {
-	if !filepath.IsAbs(path) {
-		return pod.Netns{}, pod.Errorf(pod.CodeInvalidEnvironment, "%s: CNI_NETNS %q is not an absolute path", ev, path)
+	clean, err := cleanNetns(path)
+	if err != nil {
+		return pod.Netns{}, pod.Errorf(pod.CodeInvalidEnvironment, "%s: CNI_NETNS %.200q %w", ev, path, err)
 	}
-	netns, err := m.config.Inspect(ctx, path)
+	netns, err := m.config.Inspect(ctx, clean)
 	return netns, withCode(err, pod.CodeInvalidNetns, "%s: network namespace", ev)
+}
+
+// maxPath is the length at which the kernel refuses a path (PATH_MAX).
+const maxPath = 4096
+
+// cleanNetns returns the path of a network namespace as objects have it: without empty elements and single dots. It rejects "..", which may lead
+// elsewhere behind a link.
+func cleanNetns(path string) (string, error) {
+	switch {
+	case !filepath.IsAbs(path):
+		return "", errors.New("is not an absolute path")
+	case len(path) >= maxPath:
+		return "", fmt.Errorf("has %d bytes, at most %d are possible", len(path), maxPath-1)
+	case strings.ContainsFunc(path, unicode.IsControl):
+		return "", errors.New("has control characters")
+	case slices.Contains(strings.Split(path, "/"), ".."):
+		return "", errors.New(`has the element ".."`)
+	}
+	return filepath.Clean(path), nil
 }
 
 // withCode adds a code and a prefix to an error without a code.

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode"
 
 	"google.golang.org/protobuf/proto"
 
@@ -483,4 +484,37 @@ func TestOnlyAFailedADDForgetsWhatWasReadOfThePod(t *testing.T) {
 	if len(forgotten) != 1 || forgotten[0] != idOf(req.GetPod()) {
 		t.Errorf("%v are forgotten, want %v", forgotten, idOf(req.GetPod()))
 	}
+}
+
+// The dataplane's objects have clean paths only.
+func TestPathOfTheNetworkNamespaceIsCleaned(t *testing.T) {
+	for _, path := range []string{"/run/netns/a", "//run/netns//a", "/run/./netns/a", "/run/netns/a/"} {
+		n := newNode(t)
+		n.add(t, "c1", path)
+		if a, _ := n.Attachment(keyOfContainer("c1")); a.Netns.Path != "/run/netns/a" {
+			t.Errorf("%s: the attachment has %s", path, a.Netns.Path)
+		}
+	}
+}
+
+func TestInvalidPathsOfNetworkNamespacesAreRefused(t *testing.T) {
+	n := newNode(t)
+	for path, want := range map[string]string{
+		"":                         "is not an absolute path",
+		"run/netns/a":              "is not an absolute path",
+		"../run/netns/a":           "is not an absolute path",
+		"/run/netns/../netns/a":    `has the element ".."`,
+		"/run/netns/a/..":          `has the element ".."`,
+		"/run/netns/a\x00":         "has control characters",
+		"/run/netns/a\n":           "has control characters",
+		"/run/netns/\x1b[2Ja":      "has control characters",
+		strings.Repeat("/a", 2048): "has 4096 bytes, at most 4095 are possible",
+	} {
+		err := n.refusedAdd(t, addOf("c1", path))
+		wantError(t, err, pod.CodeInvalidEnvironment, want)
+		if len(err.GetMsg()) > 1000 || strings.ContainsFunc(err.GetMsg(), unicode.IsControl) {
+			t.Errorf("%.20q: the error has %d bytes or control characters: %.300q", path, len(err.GetMsg()), err.GetMsg())
+		}
+	}
+	n.want(t)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -164,6 +165,73 @@ func leadOut(t *testing.T, owned bool) {
 	}
 	if made < 5 {
 		t.Errorf("%d times something was made: it proves little", made)
+	}
+}
+
+// planted makes files of all types at a path. Links lead to the outside.
+func planted(o outside) map[string]func(name string) error {
+	return map[string]func(name string) error{
+		"link to a file":      func(name string) error { return os.Symlink(o.dir+"/secret", name) },
+		"link to a directory": func(name string) error { return os.Symlink(o.dir+"/d", name) },
+		"link to nothing":     func(name string) error { return os.Symlink(o.dir+"/missing", name) },
+		"regular file":        func(name string) error { return os.WriteFile(name, []byte("foreign"), 0o666) },
+		"named pipe":          func(name string) error { return unix.Mkfifo(name, 0o666) },
+		"directory":           func(name string) error { return os.MkdirAll(name+"/foreign", 0o755) },
+		"socket":              func(name string) error { return unix.Mknod(name, unix.S_IFSOCK|0o666, 0) },
+	}
+}
+
+// A foreign file with the name of a desired one belongs to another user. The agent updates a file of the same type, replaces regular files and
+// links by regular files, and refuses everything else. It never follows a link or waits for a pipe.
+func TestForeignFileInThePlaceOfADesiredOne(t *testing.T) {
+	accepted := map[wire.FileType][]string{
+		wire.Directory:   {"directory"},
+		wire.RegularFile: {"regular file", "link to a file", "link to a directory", "link to nothing"},
+		wire.Socket:      {"socket"},
+	}
+	for kind, fine := range accepted {
+		o := newOutside(t)
+		for what, plant := range planted(o) {
+			t.Run(string(kind)+" over "+what, func(t *testing.T) {
+				name := filepath.Join(newPodDirectory(t, true), "file")
+				must(t, errors.Join(plant(name), unix.Lchown(name, podUser, podUser)))
+				v, before := wire.File{Type: kind, Mode: 0o700}, state(t, name)
+				err := makeFiles(t, map[string]wire.File{name: v})
+				o.mustBeUntouched(t)
+				if !slices.Contains(fine, what) {
+					if err == nil || !strings.Contains(err.Error(), name) || state(t, name) != before {
+						t.Errorf("%v; the file was %s and is %s", err, before, state(t, name))
+					}
+				} else if got, found, wrong := readKnown(name, []wire.File{v}); err != nil || wrong != nil || !found || got != v {
+					t.Errorf("%v; found %t, %+v, %v", err, found, got, wrong)
+				}
+				if err := deleteFile(t.Context(), name, v); err != nil {
+					t.Error(err)
+				}
+				o.mustBeUntouched(t)
+			})
+		}
+	}
+}
+
+// A pod may make the temporary file of the agent before the agent does.
+func TestForeignFileInThePlaceOfATemporaryOne(t *testing.T) {
+	o := newOutside(t)
+	for what, plant := range planted(o) {
+		t.Run(what, func(t *testing.T) {
+			dir := newPodDirectory(t, true)
+			name := filepath.Join(dir, "secret")
+			must(t, plant(filepath.Join(dir, tempPrefix+"secret")))
+			err := makeFiles(t, map[string]wire.File{name: {Type: wire.RegularFile, Mode: 0o400, Secret: "s3cret"}})
+			o.mustBeUntouched(t)
+			if what == "directory" {
+				if err == nil || !strings.Contains(err.Error(), name) {
+					t.Errorf("%v", err)
+				}
+			} else if got := state(t, name); err != nil || got != "-r-------- s3cret" {
+				t.Errorf("%v; the file is %s", err, got)
+			}
+		})
 	}
 }
 

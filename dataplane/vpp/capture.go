@@ -17,6 +17,7 @@ import (
 	"go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/span"
 
+	"github.com/weftnet/weft/internal/privatedir"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -71,10 +72,7 @@ func (c *Client) OpenCapture(ctx context.Context, name string) (*Capture, error)
 		return nil, fmt.Errorf("capture %s: %w", name, ErrNoInterface)
 	}
 	directory := c.CaptureDirectory()
-	if err := os.MkdirAll(directory, 0o700); err != nil {
-		return nil, fmt.Errorf("directory of captures: %w", err)
-	}
-	if err := os.Chmod(directory, 0o700); err != nil { //nolint:gosec // a directory
+	if err := privatedir.Make(directory); err != nil {
 		return nil, fmt.Errorf("directory of captures: %w", err)
 	}
 	v := p.value(from)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	drahealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
+	"github.com/weftnet/weft/internal/privatedir"
 	"github.com/weftnet/weft/internal/unixsocket"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/k8s/client"
@@ -123,15 +123,17 @@ func (d *Driver) Run(ctx context.Context) error {
 // start serves kubelet's sockets and publishes the devices.
 func (d *Driver) start(ctx context.Context) (*kubeletplugin.Helper, error) {
 	own := filepath.Join(d.config.KubeletDir, "plugins", pod.ClaimDriver)
-	if err := makeDirectory(own); err != nil {
-		return nil, err
+	if err := privatedir.Make(own); err != nil {
+		return nil, fmt.Errorf("directory of the driver: %w", err)
 	}
+	var opened sockets
 	helper, err := kubeletplugin.Start(ctx, &plugin{Driver: d},
 		kubeletplugin.DriverName(pod.ClaimDriver), kubeletplugin.NodeName(d.config.Node), kubeletplugin.KubeClient(d.config.Client),
-		kubeletplugin.PluginDataDirectoryPath(own), kubeletplugin.PluginListener(listen),
-		kubeletplugin.RegistrarDirectoryPath(filepath.Join(d.config.KubeletDir, "plugins_registry")), kubeletplugin.RegistrarListener(listen),
+		kubeletplugin.PluginDataDirectoryPath(own), kubeletplugin.PluginListener(opened.listen),
+		kubeletplugin.RegistrarDirectoryPath(filepath.Join(d.config.KubeletDir, "plugins_registry")), kubeletplugin.RegistrarListener(opened.listen),
 		kubeletplugin.NodeV1beta1(false), kubeletplugin.GRPCVerbosity(-1))
 	if err != nil {
+		opened.close()
 		return nil, fmt.Errorf("serve kubelet: %w", err)
 	}
 	if err := helper.PublishResources(ctx, d.resources()); err != nil {
@@ -196,25 +198,31 @@ func (p *plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 // HandleError logs errors of the background. All of them are retried, but for an end of a socket's server, which the next start of the
 // agent mends.
 func (p *plugin) HandleError(_ context.Context, err error, msg string) {
-	if errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, net.ErrClosed) { // the driver ends, or its start failed
 		return
 	}
 	p.config.Log.Warn("the DRA driver reports an error", "step", msg, "err", err)
 }
 
+// sockets are the listening sockets of one start. The library closes those of a driver that started, and none if the start fails: without
+// close, the next start would find a process that listens.
+type sockets struct{ listeners []net.Listener }
+
 // listen creates a socket that only root can connect to.
-func listen(ctx context.Context, path string) (net.Listener, error) {
-	return unixsocket.Listen(ctx, "unix", path)
+func (s *sockets) listen(ctx context.Context, path string) (net.Listener, error) {
+	l, err := unixsocket.Listen(ctx, "unix", path)
+	if err == nil {
+		s.listeners = append(s.listeners, l)
+	}
+	return l, err
+}
+
+func (s *sockets) close() {
+	for _, l := range s.listeners {
+		_ = l.Close()
+	}
 }
 
 func idOf(claim *resourceapi.ResourceClaim) pod.ClaimID {
 	return pod.ClaimID{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID)}
-}
-
-// makeDirectory creates the driver's directory in kubelet's, which must exist.
-func makeDirectory(path string) error {
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return fmt.Errorf("directory of the driver: %w", err)
-	}
-	return nil
 }

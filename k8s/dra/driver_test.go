@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
@@ -130,6 +132,7 @@ func newNode(t *testing.T, objects ...runtime.Object) *node {
 		Node: "n1", Client: n.api, Devices: n.memifs, Limits: Limits{RingSize: 4096, BufferSize: 16384, Queues: 4}, KubeletDir: dir,
 		CDIDevice: func(a *pod.Allocation) string { return "contivpp.io/memif=" + a.ID }, Collect: 20 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
+	t.Cleanup(n.statuses.keys.ShutDown) // for tests without run
 	return n
 }
 
@@ -216,6 +219,130 @@ func TestKubeletPreparesAndReleasesClaim(t *testing.T) {
 	released, err := kubelet.NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: claims})
 	if err != nil || released.GetClaims()["uid-c"].GetError() != "" || len(n.memifs.Allocations()) > 0 {
 		t.Errorf("%v, %v: left %v", released, err, n.memifs.Allocations())
+	}
+}
+
+// socketsOf returns the files that a driver left in kubelet's directories.
+func (n *node) socketsOf(t *testing.T) []string {
+	t.Helper()
+	registered, err := filepath.Glob(filepath.Join(n.dir, "plugins_registry", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, err := filepath.Glob(filepath.Join(n.dir, "plugins", pod.ClaimDriver, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(registered, served...)
+}
+
+// Kubelet may make its directories after the agent has started. A start that failed must not hold the sockets of the next one.
+func TestDriverServesAfterAFailedStart(t *testing.T) {
+	n := newNode(t)
+	registry := filepath.Join(n.dir, "plugins_registry")
+	if err := os.Remove(registry); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := n.start(t.Context()); err == nil || !strings.Contains(err.Error(), registry) {
+			t.Fatalf("without a directory: %v", err)
+		}
+		if left := n.socketsOf(t); len(left) > 0 {
+			t.Errorf("a failed start left %v", left)
+		}
+	}
+	if err := os.Mkdir(registry, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.run(t)
+	n.kubelet(t)
+}
+
+// The driver of a node without a name publishes nothing.
+func TestDriverThatCannotPublishEndsItsSockets(t *testing.T) {
+	n := newNode(t)
+	n.config.Node = ""
+	for range 2 {
+		if _, err := n.start(t.Context()); err == nil || !strings.Contains(err.Error(), "publish devices") {
+			t.Fatalf("start: %v", err)
+		}
+		if left := n.socketsOf(t); len(left) > 0 {
+			t.Errorf("left %v", left)
+		}
+	}
+}
+
+// The directory of the driver is in one that kubelet and other drivers share.
+func TestDriverUsesNoForeignDirectory(t *testing.T) {
+	outside := t.TempDir()
+	for name, plant := range map[string]func(own string) error{
+		"link to a directory":       func(own string) error { return os.Symlink(outside, own) },
+		"link to nothing":           func(own string) error { return os.Symlink(filepath.Join(outside, "missing"), own) },
+		"FIFO":                      func(own string) error { return unix.Mkfifo(own, 0o600) },
+		"regular file":              func(own string) error { return os.WriteFile(own, nil, 0o600) },
+		"directory of another user": func(own string) error { return errors.Join(os.Mkdir(own, 0o700), os.Chown(own, 1234, 1234)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			own := filepath.Join(n.dir, "plugins", pod.ClaimDriver)
+			if err := os.Mkdir(filepath.Dir(own), 0o750); err != nil {
+				t.Fatal(err)
+			}
+			if err := plant(own); errors.Is(err, fs.ErrPermission) {
+				t.Skip("needs to be root: ", err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			helper, err := n.start(t.Context())
+			if err == nil {
+				helper.Stop()
+			}
+			if err == nil || !strings.Contains(err.Error(), own+" is not a directory owned by root") {
+				t.Errorf("start: %v", err)
+			}
+			if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+				t.Errorf("made outside: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// A file that is not a socket is not replaced, and a link at the name of a socket is not followed.
+func TestDriverReplacesNoForeignFile(t *testing.T) {
+	for name, plant := range map[string]func(socket, outside string) error{
+		"link to a file":  func(socket, outside string) error { return os.Symlink(outside+"/victim", socket) },
+		"link to nothing": func(socket, outside string) error { return os.Symlink(outside+"/missing", socket) },
+		"regular file":    func(socket, _ string) error { return os.WriteFile(socket, nil, 0o600) },
+		"FIFO":            func(socket, _ string) error { return unix.Mkfifo(socket, 0o600) },
+		"directory":       func(socket, _ string) error { return os.Mkdir(socket, 0o700) },
+	} {
+		for _, at := range []string{"plugins_registry/" + pod.ClaimDriver + "-reg.sock", "plugins/" + pod.ClaimDriver + "/dra.sock"} {
+			t.Run(name+" at "+at, func(t *testing.T) {
+				n, outside := newNode(t), t.TempDir()
+				socket := filepath.Join(n.dir, at)
+				err := errors.Join(os.MkdirAll(filepath.Dir(socket), 0o700), os.WriteFile(outside+"/victim", nil, 0o600), plant(socket, outside))
+				if err != nil {
+					t.Fatal(err)
+				}
+				before, err := os.Lstat(socket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				helper, err := n.start(t.Context())
+				if err == nil {
+					helper.Stop()
+				}
+				if err == nil || !strings.Contains(err.Error(), "not a socket") || !strings.Contains(err.Error(), socket) {
+					t.Errorf("start: %v", err)
+				}
+				if after, err := os.Lstat(socket); err != nil || !os.SameFile(before, after) {
+					t.Errorf("the file was replaced: %v", err)
+				}
+				if left, err := os.ReadDir(outside); err != nil || len(left) != 1 {
+					t.Errorf("made outside: %v, %v", left, err)
+				}
+			})
+		}
 	}
 }
 

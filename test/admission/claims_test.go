@@ -157,6 +157,12 @@ var claimCases = []struct{ name, parameters, denied string }{
 	{"an unknown option", `{"options":{"ringsize":2}}`, "parameters: options: ringsize: unknown option; known are ips, mac, mtu, rxQueues and txQueues, and for a memif bufferSize"},
 	{"a small ring", `{"options":{"ringSize":1}}`, `parameters: options: ringSize: expected 2 to 16384 slots, not "1"`},
 	{"no power of two", `{"options":{"ringSize":100}}`, `parameters: options: ringSize: expected a power of two, not 100`},
+	{"a ring that holds no packet", `{"options":{"ringSize":2,"bufferSize":64}}`, "request memif: options: ringSize 2 x bufferSize 64: the ring holds 128 bytes, and a packet of MTU 576 has 590; set a larger ringSize or bufferSize, or a smaller mtu"},
+	{"a ring that holds no packet of its MTU", `{"options":{"ringSize":128,"bufferSize":64,"mtu":9000}}`, "the ring holds 8192 bytes, and a packet of MTU 9000 has 9014"},
+	{"a ring without room for the Ethernet header", `{"options":{"ringSize":2,"bufferSize":4500,"mtu":9000,"mode":"ethernet"}}`, "the ring holds 9000 bytes, and a packet of MTU 9000 has 9014"},
+	{"a ring that just holds its packet", `{"options":{"ringSize":2,"bufferSize":4507,"mtu":9000}}`, ""},
+	{"a ring without headers", `{"options":{"ringSize":2,"bufferSize":4500,"mtu":9000,"mode":"ip"}}`, ""},
+	{"a short ring without headers", `{"options":{"ringSize":2,"bufferSize":64,"mode":"ip"}}`, "the ring holds 128 bytes, and a packet of MTU 576 has 576"},
 	{"a large MTU", `{"options":{"mtu":9001}}`, `parameters: options: mtu: expected 576 to 9000 bytes, not "9001"`},
 	{"a fraction", `{"options":{"mtu":1400.5}}`, `parameters: options: mtu: expected 576 to 9000 bytes`},
 	{"a number as text", `{"options":{"rxQueues":"2"}}`, `parameters: options: rxQueues: expected 1 to 255 queues, not "\"2\""`},
@@ -227,6 +233,8 @@ func TestConfigurationsOfAClaimAreMergedByRequest(t *testing.T) {
 		{"an invalid name after a valid one", []resourceapi.DeviceClaimConfiguration{configured(`{"interface":"fast"}`), configured(`{"interface":"l:o"}`, "memif")}, true},
 		{"a container in the first one", []resourceapi.DeviceClaimConfiguration{configured(`{"options":{"container":"a"}}`, "two"), configured(`{"options":{"mtu":1400}}`)}, true},
 		{"the name of the request", []resourceapi.DeviceClaimConfiguration{configured(`{"interface":"l:o"}`), configured(`{"interface":""}`)}, false},
+		{"a ring and buffers that together hold no packet", []resourceapi.DeviceClaimConfiguration{configured(`{"options":{"ringSize":2}}`), configured(`{"options":{"bufferSize":64}}`)}, true},
+		{"larger buffers in the second one", []resourceapi.DeviceClaimConfiguration{configured(`{"options":{"ringSize":2,"bufferSize":64}}`), configured(`{"options":{"bufferSize":2048}}`)}, false},
 		{"an invalid option of the second one", []resourceapi.DeviceClaimConfiguration{configured(`{}`), configured(`{"options":{"mtu":1}}`, "two")}, true},
 	} {
 		spec := claiming(1, tt.configs...)

@@ -128,6 +128,11 @@ var podCases = []struct {
 	{"an MTU as text", withOptions("t1/tap", `{"t1": {"mtu": "1400"}}`), `"t1": mtu: expected 576 to 9000 bytes, not "\"1400\""`},
 	{"an MTU with a fraction", withOptions("t1/tap", `{"t1": {"mtu": 1400.5}}`), `"t1": mtu: expected 576 to 9000 bytes, not "1400.5"`},
 	{"a large ring", withOptions("m1/memif", `{"m1": {"ringSize":32768 }}`), `"m1": ringSize: expected 2 to 16384 slots, not "32768"`},
+	{"a ring that holds no packet", withOptions("m1/memif", `{"m1": {"ringSize": 2, "bufferSize": 64}}`), `"m1": ringSize 2 x bufferSize 64: the ring holds 128 bytes, and a packet of MTU 576 has 590; set a larger ringSize or bufferSize, or a smaller mtu`},
+	{"a ring that holds no packet of its MTU", withOptions("m1/memif", `{"m1": {"ringSize": 4, "mtu":9000}}`), `"m1": ringSize 4 x bufferSize 2048: the ring holds 8192 bytes, and a packet of MTU 9000 has 9014`},
+	{"a ring without room for the Ethernet header", withOptions("m1/memif", `{"m1": {"ringSize": 2, "bufferSize":4500, "mtu":9000}}`), `the ring holds 9000 bytes, and a packet of MTU 9000 has 9014`},
+	{"a ring without headers", withOptions("m1/memif", `{"m1": {"ringSize": 2, "bufferSize": 4500, "mtu": 9000, "mode" : "ip"}}`), ""},
+	{"a ring that just holds its packet", withOptions("m1/memif", `{"m1": {"ringSize": 2, "bufferSize": 4507, "mtu": 9000}}`), ""},
 	{"an option of memifs", withOptions("t1/tap", `{"t1": {"ringSize": 1024}}`), `"t1": ringSize: only an interface of type memif has this option`},
 	{"escaped options", withOptions("t1/tap", `{"t\u0031": {"mt\u0075": 1400}}`), ""},
 	{"pools", map[string]string{pod.AnnotationPools: `["a", "b"]`}, ""},
@@ -263,7 +268,7 @@ func randomAnnotations(random *rand.Rand) map[string]string {
 		for _, name := range names {
 			values := map[string]any{
 				"mtu": random.IntN(10000), "mac": pick("02:00:00:00:00:01", "x"), "ips": []string{pick("10.1.1.1", "::1", "fd00::1/64")},
-				"rxQueues": random.IntN(300), "ringSize": 1 << random.IntN(16), "container": pick("vnf", ":", "}", "{"), "uid": random.IntN(3), "mtuu": 1,
+				"rxQueues": random.IntN(300), "ringSize": 1 << random.IntN(16), "bufferSize": 32 << random.IntN(12), "mode": pick("ip", "ethernet"), "container": pick("vnf", ":", "}", "{"), "uid": random.IntN(3), "mtuu": 1,
 			}
 			options[name] = make(map[string]any)
 			for _, k := range slices.Sorted(func(yield func(string) bool) {

@@ -92,7 +92,7 @@ func TestBareMemifAddsEthernetHeaders(t *testing.T) {
 // A client chooses rings that hold no frame of the MTU. Such frames count as not transmitted, with one queue and with several.
 func TestFrameThatTheRingNeverHoldsIsNotTransmitted(t *testing.T) {
 	for _, queues := range []int{1, 2} {
-		m, _ := memifEndsOf(t, false, memif.ClientConfig{RingSize: 2, BufferSize: 64, RxQueues: queues})
+		m, _ := memifEndsOf(t, false, memif.ClientConfig{RingSize: 2, BufferSize: 64, MTU: 100, RxQueues: queues})
 		v := make([]*frame.Buffer, 2)
 		frame.NewPool(2<<10, len(v)).Take(v)
 		v[0].SetLen(1000)
