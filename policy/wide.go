@@ -166,8 +166,6 @@ func (p *policyState) addWide(chosen map[string]struct{}) {
 }
 
 // setCrowded leaves a policy out, or uses it again.
-//
-//nolint:revive // the new state
 func (e *Engine) setCrowded(p *policyState, isCrowded bool) {
 	if p.isCrowded == isCrowded {
 		return

@@ -123,8 +123,6 @@ func (l *sample) countOf(o opener) (count int) {
 }
 
 // idlest returns the session of an opener that has been idle longest and may be replaced, or 0.
-//
-//nolint:revive // whether TCP connections may be replaced
 func (s *sessionShard) idlest(l *sample, o opener, mayEndTCP bool, now uint32) (victim uint16) {
 	for i := range l.found {
 		n := l.numbers[i]
