@@ -76,3 +76,66 @@ func TestSizesOfAClientThatListensAreLimits(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestPacketsThatTheRingNeverHoldsAreTakenAndDropped(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{})
+	_, client := connectPair(t, l, ClientConfig{RingSize: 2})
+	tx := client.TxQueues()[0]
+	if n := tx.Send(packets(1, 5000)); n != 1 {
+		t.Errorf("%d taken", n)
+	}
+	if s := tx.Stats(); s.TooLong != 1 || s.Full != 0 || tx.Send(packets(1, 64)) != 1 {
+		t.Errorf("counted %+v", s)
+	}
+}
+
+func TestPacketsAboveTheMaximumLengthAreNotSent(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{MaxPacket: 2000})
+	server, client := connectPair(t, l, ClientConfig{MaxPacket: 2000})
+	for name, tx := range map[string]*TxQueue{"server": server.TxQueues()[0], "client": client.TxQueues()[0]} {
+		tx.Free() // slots are known: a server takes the fast path
+		for _, length := range []int{2001, 0, 2000} {
+			if !tx.Append(make([]byte, length)) {
+				t.Errorf("%s: %d bytes are not taken", name, length)
+			}
+		}
+		tx.Flush()
+		if s := tx.Stats(); s.TooLong != 1 || s.BadLength != 1 || s.Packets != 1 || s.Bytes != 2000 {
+			t.Errorf("%s: counted %+v", name, s)
+		}
+	}
+}
+
+// Peek copies packets of guarded memory, and shows only as many as there is room for.
+func TestPeekOfGuardedMemoryLosesNoPacketWhenItsCopiesAreFull(t *testing.T) {
+	_, liar, server := hostilePair(t, 0)
+	out, rx := liar.ring(0), server.RxQueues()[0]
+	const length = 60000
+	for i := range uint16(16) {
+		out.place(i, descriptor{length: length})
+	}
+	out.setHead(16)
+	shown := 0
+	for range 16 {
+		shown += rx.Peek(make([]Packet, 16))
+		rx.Release()
+	}
+	if s := rx.Stats(); shown != 16 || s.Dropped() != 0 || !server.Info().Guarded {
+		t.Errorf("%d shown, guarded %t, counted %+v", shown, server.Info().Guarded, s)
+	}
+}
+
+func TestRepeatedCloseOfAnInterfaceKeepsItsSuccessor(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	first := l.addReleasing(t, Config{})
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l.add(t, Config{})
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	connectPair(t, l, ClientConfig{})
+}
