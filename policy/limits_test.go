@@ -282,6 +282,23 @@ func (e *Engine) mustAgree(t *testing.T, what string) {
 	}
 }
 
+// A pod reaches itself by a cluster IP. Users choose external addresses, so there the policy decides about its own address, too.
+func TestPodReachesItselfByClusterIPsOnly(t *testing.T) {
+	e := victim(t)
+	itself := []Backends{{[]netip.Addr{address("10.0.0.1")}, 80}}
+	e.SetService(Service{Name: "shop/self", Frontends: []Frontend{
+		{Addresses: []netip.Addr{address("10.96.0.7")}, Protocol: TCP, Port: 80, Backends: itself},
+		{Addresses: []netip.Addr{address("203.0.113.9")}, External: true, Protocol: TCP, Port: 80, Backends: itself},
+	}})
+	e.Compile()
+	l := e.Lists()[ID{"shop", "client"}]["eth0"][Egress]
+	for to, want := range map[string]Action{"10.96.0.7": Allow, "203.0.113.9": Deny, "203.0.113.10": Allow, "10.0.0.1": Deny} {
+		if r := l.Decide(address(to), TCP, 80); r.Action != want {
+			t.Errorf("to %s: %+v", to, r)
+		}
+	}
+}
+
 // A Service of another namespace is over the limits: it is denied, whatever its size, and nothing else changes.
 func TestServiceOverALimitIsDeniedAlone(t *testing.T) {
 	for _, addresses := range []int{800, 5000, 10_000} {

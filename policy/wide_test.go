@@ -102,6 +102,14 @@ func TestPoliciesWithTooManySelectorsTogetherAreLeftOut(t *testing.T) {
 		if got := fmt.Sprint(decided(e)); got != "map[e:true]" {
 			t.Errorf("order %s, with a smaller b: left out are %s", order, got)
 		}
+		e.SetPolicy(widePolicy(t, "c", "p", sizes["c"]))
+		if got := fmt.Sprint(decided(e)); got != "map[d:true e:true]" {
+			t.Errorf("order %s, with c again: left out are %s", order, got)
+		}
+		e.DeletePolicy(Ref{Network, "evil", "c"})
+		if got := fmt.Sprint(decided(e)); got != "map[e:true]" {
+			t.Errorf("order %s, without c again: left out are %s", order, got)
+		}
 		for _, name := range "abde" {
 			e.DeletePolicy(Ref{Network, "evil", string(name)})
 		}
