@@ -36,7 +36,7 @@ const (
 //	  ^                               |                            |
 //	  |<--------- an ADD ends without a crash, or is released -----|
 //
-// Counts of crashes are durable: a restart of the agent does not begin anew. The last try, which may be one, is not.
+// Counts of crashes are durable: a restart of the agent does not start over. The last try, which may be one, is not.
 type additions struct {
 	connection func() *southbound.Connection // to the dataplane; nil: crashes are not attributed
 	now        func() time.Time

@@ -308,7 +308,7 @@ func TestCrashesAreCountedOverARestart(t *testing.T) {
 			a.restart()
 		}
 		if !a.isRefused("deadly") {
-			t.Error("restarts of the agent begin anew")
+			t.Error("restarts of the agent begin again")
 		}
 		a.restart()
 		for _, s := range a.kept() {
