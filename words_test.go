@@ -46,6 +46,9 @@ func TestNoDiscouragedPhrases(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		if !anyPhrase.Match(raw) {
+			return nil
+		}
 		for n, line := range strings.Split(string(raw), "\n") {
 			for _, proposal := range phrasesOf(line) {
 				t.Errorf("%s:%d: %s", path, n+1, proposal)
@@ -65,6 +68,9 @@ func TestDiscouragedPhrasesAreFound(t *testing.T) {
 		if got := len(phrasesOf(text)); got != want {
 			t.Errorf("%q: %d phrases, want %d", text, got, want)
 		}
+		if got := anyPhrase.MatchString("a line\n" + text + "\na line"); got != (want > 0) {
+			t.Errorf("%q: %t by the pattern of all phrases", text, got)
+		}
 	}
 }
 
@@ -77,6 +83,15 @@ func phrasesOf(line string) (proposals []string) {
 	}
 	return proposals
 }
+
+// anyPhrase matches each discouraged phrase: most files have none, and one pattern is faster than many.
+var anyPhrase = func() *regexp.Regexp {
+	var all []string
+	for _, d := range discouraged {
+		all = append(all, d.phrase)
+	}
+	return regexp.MustCompile(`(?im)\b(` + strings.Join(all, "|") + `)(\b|$| )`)
+}()
 
 var phrasePatterns = func() (patterns []*regexp.Regexp) {
 	for _, d := range discouraged {
