@@ -103,8 +103,6 @@ var largePod = policy.ID{Namespace: "a", Name: "p"}
 
 // mustAccept fails the test unless the dataplane accepts the lists of an interface, and they have as many rules as
 // counted. It returns the largest number of rules.
-//
-//nolint:revive // the network of the interface
 func mustAccept(t *testing.T, what string, lists policy.Lists, isGuarded bool) (largest int) {
 	t.Helper()
 	const always = 5 // neighbour discovery and ICMP errors
