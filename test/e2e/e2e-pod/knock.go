@@ -11,15 +11,11 @@ import (
 	"time"
 )
 
-const (
-	// knockTimeout is how long knock waits for an answer. TCP sends its second SYN after a second.
-	knockTimeout = 900 * time.Millisecond
-	// knockAttempts is how often it tries a silent target: a busy machine may need the whole time for hundreds of first packets.
-	knockAttempts = 3
-)
+// knockTimeout is how long knock waits for an answer. TCP sends its second SYN after a second.
+const knockTimeout = 900 * time.Millisecond
 
 // knock contacts all targets, PROTOCOL/HOST:PORT, at the same time, and prints a line for each: "TARGET open" if the port has answered,
-// "TARGET silent" if nothing has, repeatedly, "TARGET ERROR" otherwise.
+// "TARGET silent" if nothing has, "TARGET ERROR" otherwise.
 func knock(out io.Writer, arguments []string) error {
 	if len(arguments) == 0 {
 		return errors.New("usage: knock tcp|udp|sctp/HOST:PORT")
@@ -27,7 +23,7 @@ func knock(out io.Writer, arguments []string) error {
 	results := make([]string, len(arguments))
 	var running sync.WaitGroup
 	for i, target := range arguments {
-		running.Go(func() { results[i] = result(knockAgain(target)) })
+		running.Go(func() { results[i] = result(knockOne(target, knockTimeout)) })
 	}
 	running.Wait()
 	for i, target := range arguments {
@@ -46,17 +42,6 @@ func result(err error) string {
 		return "silent"
 	}
 	return strings.ReplaceAll(err.Error(), "\n", " ")
-}
-
-// knockAgain contacts a target until something answers.
-func knockAgain(target string) (err error) {
-	for range knockAttempts {
-		err = knockOne(target, knockTimeout)
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		}
-	}
-	return err
 }
 
 func knockOne(target string, timeout time.Duration) error {
