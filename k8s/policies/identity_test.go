@@ -68,6 +68,35 @@ func TestSuccessorDoesNotGetTheRulesOfItsPredecessor(t *testing.T) {
 	}
 }
 
+// A pod that no policy selects is open, although the sandbox of its predecessor still exists and has an interface of the same name: kubelet
+// was away while the StatefulSet was recreated. It stays open when the sandbox ends.
+func TestSuccessorWithoutPoliciesIsOpen(t *testing.T) {
+	l := newLab(t, nil)
+	l.pod("set-0", "n1", "10.1.0.5", nil)
+	l.run()
+	was := attachment("set-0", "eth0 default 10.1.0.5", "net1 red 10.6.0.5")
+	l.admit(was)
+	l.pod("set-0", "n1", "", func(o *corev1.Pod) { o.UID = "uid-new" })
+	l.eventually("the predecessor is closed", func() bool { return !l.permits("set-0", "eth0", policy.Ingress, "10.1.1.9", 80) })
+	is := attachment("set-0", "eth0 default 10.1.0.6")
+	is.Key.ContainerID = "new"
+	is.Created = time.Unix(2, 0)
+	is.Pod.UID = "uid-new"
+	l.Learn(t.Context(), is.Pod)
+	l.admit(is)
+	isOpen := func() bool { return l.permits("set-0", "eth0", policy.Ingress, "10.1.1.9", 80) }
+	if !isOpen() {
+		t.Error("the pod is closed because of its predecessor")
+	}
+	if l.permits("set-0", "net1", policy.Ingress, "10.6.0.9", 80) {
+		t.Error("an interface of the predecessor that the pod does not have is open")
+	}
+	l.Dismiss(was)
+	if !isOpen() {
+		t.Error("the pod is closed when the sandbox of its predecessor has ended")
+	}
+}
+
 // What was read of a pod at its ADD is forgotten with its last attachment.
 func TestLabelsOfAPodThatIsGoneAreForgotten(t *testing.T) {
 	l := newLab(t, nil).run()

@@ -446,20 +446,22 @@ func (p *Policies) announce() {
 // rulesOf returns the rules of an attached pod. A pod that is not known is closed, and one in a namespace whose labels are not known.
 func (p *Policies) rulesOf(id policy.ID) map[string]policy.Lists {
 	lists, known := p.engine.ListsOf(id)
-	isOpen := p.synced && known && p.shownNamespaces[id.Namespace]
-	newest := p.newestOf(id)
 	rules := make(map[string]policy.Lists)
 	for _, a := range p.attached[id] {
-		if isOpen && a.Pod.UID == newest[0].Pod.UID {
-			continue
-		}
 		for _, i := range a.Interfaces {
 			rules[i.Name] = policy.Closed(p.node)
 		}
 	}
-	if isOpen {
-		maps.Copy(rules, lists) // an interface of a predecessor may have the same name
+	isOpen := p.synced && known && p.shownNamespaces[id.Namespace]
+	if !isOpen {
+		return rules
 	}
+	for _, a := range p.newestOf(id) { // an interface of a predecessor may have the same name
+		for _, i := range a.Interfaces {
+			delete(rules, i.Name)
+		}
+	}
+	maps.Copy(rules, lists)
 	return rules
 }
 
