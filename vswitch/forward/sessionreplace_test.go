@@ -88,7 +88,7 @@ func TestAFewClientsOfUDPCannotFillTheTable(t *testing.T) {
 			t.Fatalf("request %d is refused", n)
 		}
 		if n%64 == 0 && !c.ask("10.3.0.2", uint16(n+1)) {
-			t.Fatalf("a client finds no room after %d requests of others", n)
+			t.Fatalf("a client finds no room after %d requests of other clients", n)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func TestOneClientOfTCPCannotFillTheTable(t *testing.T) {
 		}
 	}
 	if lost > 5 {
-		t.Errorf("the client lost %d connections to 5 of others", lost)
+		t.Errorf("the client lost %d connections to 5 of other clients", lost)
 	}
 }
 
