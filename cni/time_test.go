@@ -43,21 +43,19 @@ func runPlugin(t *testing.T, command, dir string) (*types.Error, time.Duration) 
 	return &e, took
 }
 
-// ownTime is what the start and the end of the program may add to its waits on a busy machine.
-const ownTime = time.Second
-
-// TestTimesWithoutAnAgent checks that the program waits for the documented times without an agent, or with one that does not answer.
+// TestTimesWithoutAnAgent checks the documented times without an agent, or with one that does not answer. An ADD waits for dialTimeout, 2 s; the
+// start and the end of the program come on top.
 func TestTimesWithoutAnAgent(t *testing.T) {
 	tests := []struct {
 		name, command string
 		hangs         bool
 		code          uint
-		waits         time.Duration
+		most          time.Duration
 	}{
-		{"an ADD while the agent is down", "ADD", false, 11, 2 * time.Second},
+		{"an ADD while the agent is down", "ADD", false, 11, 3 * time.Second},
 		{"a DEL while the agent is down", "DEL", false, 0, 2 * time.Second},
-		{"a STATUS while the agent is down", "STATUS", false, 50, time.Second},
-		{"a STATUS of an agent that hangs", "STATUS", true, 50, 1800 * time.Millisecond},
+		{"a STATUS while the agent is down", "STATUS", false, 50, 2 * time.Second},
+		{"a STATUS of an agent that hangs", "STATUS", true, 50, 2 * time.Second},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -72,8 +70,8 @@ func TestTimesWithoutAnAgent(t *testing.T) {
 			if err == nil && tt.code != 0 || err != nil && err.Code != tt.code {
 				t.Errorf("answered %v, want code %d", err, tt.code)
 			}
-			if took > tt.waits+ownTime {
-				t.Errorf("took %s, want at most %s of waits and %s of its own", took, tt.waits, ownTime)
+			if took > tt.most {
+				t.Errorf("took %s, at most %s is allowed", took, tt.most)
 			}
 		})
 	}
