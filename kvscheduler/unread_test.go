@@ -58,6 +58,18 @@ func TestAReplayAppliesADependencyThatCameLaterFirst(t *testing.T) {
 	}
 }
 
+func TestAnObjectIsDeletedBeforeADependencyThatCameLater(t *testing.T) {
+	w := start(t, kvschedulertest.New(), nil)
+	defer w.end()
+	w.put(put("b/member", thing{}))
+	w.put(put("c/acl", thing{}), put("b/member", behind("c/acl")))
+	rec := w.put(del("c/acl"))
+	if got, want := ops(rec), []string{"0 delete b/member", "1 delete c/acl"}; !slices.Equal(got, want) {
+		t.Errorf("without the dependency: %q, want %q", got, want)
+	}
+	w.noWrong()
+}
+
 func TestAnObjectIsDeletedIfANewDependencyOfItFails(t *testing.T) {
 	w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Retry.Min = 1 << 40 })
 	defer w.end()
