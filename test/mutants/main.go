@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	percent := flags.Int("percent", 100, "share of the mutations to try, chosen at random")
 	seed := flags.String("seed", fmt.Sprint(time.Now().UnixNano()), "`text` that seeds the choice")
 	jobs := flags.Int("jobs", 2, "number of concurrent mutations")
-	grace := flags.Duration("grace", time.Minute, "`time` that tests with a mutation may take in addition to four times their time without it")
+	grace := flags.Duration("grace", 2*time.Minute, "`time` that tests with a mutation may take in addition to four times their time without it")
 	within := flags.Duration("within", 24*time.Hour, "`time` after which no other mutation starts")
 	if err := flags.Parse(args); err != nil {
 		return err
