@@ -172,6 +172,7 @@ func TestPoliciesForPodsAreOptional(t *testing.T) {
 	for _, tt := range []struct{ value, file, name string }{
 		{"admission.validatePods", "pods.yaml", "policyName: weft-pods\n"},
 		{"admission.validateClaims", "claim-parameters.yaml", "policyName: weft-claim-parameters\n"},
+		{"admission.protectNetworkStatus", "network-status.yaml", "policyName: weft-network-status\n"},
 		{"admission.setMemifLimits", "memif-limits.yaml", "policyName: weft-memif-limits\n"},
 	} {
 		for _, is := range []bool{false, true} {

@@ -147,3 +147,25 @@ func TestAgentAnnotatesPodsOfItsOwnNodeOnly(t *testing.T) {
 	}
 	s.checkVerdict("delete a pod", agent.Delete(t.Context(), "mine", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), false)
 }
+
+// Policies decide by the annotation of other nodes' pods, so users who may write pods do not change it.
+func TestUsersDoNotChangeTheNetworkStatusOfAPod(t *testing.T) {
+	t.Parallel()
+	needWeft(t)
+	s := newSpace(t)
+	s.create("p", "n1")
+	s.ready("p")
+	s.status("p")
+	forged := `[{"name": "default", "interface": "net1", "ips": ["10.244.1.200"]}]`
+	for _, sub := range [][]string{nil, {"status"}} {
+		annotate := func(annotations map[string]any) error {
+			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+			s.must(err)
+			_, err = s.c.Client.CoreV1().Pods(s.name).Patch(t.Context(), "p", types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, sub...)
+			return err
+		}
+		s.checkVerdict("forge addresses", annotate(map[string]any{statusKey: forged}), false)
+		s.checkVerdict("remove the annotation", annotate(map[string]any{statusKey: nil}), true)
+		s.checkVerdict("write another annotation", annotate(map[string]any{"other": "text"}), true)
+	}
+}

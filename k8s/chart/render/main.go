@@ -37,6 +37,7 @@ var manifests = map[string]manifest{
 	"rbac.yaml":             {map[string]any{"namespace": map[string]any{"create": true}}, []string{"namespace.yaml", "rbac.yaml"}},
 	"admission.yaml":        {nil, []string{"admission.yaml"}},
 	"annotate.yaml":         {nil, []string{"annotate.yaml"}},
+	"network-status.yaml":   {nil, []string{"network-status.yaml"}},
 	"pods.yaml":             {nil, []string{"pods.yaml"}},
 	"memif-limits.yaml":     {map[string]any{"admission": map[string]any{"setMemifLimits": true}}, []string{"memif-limits.yaml"}},
 	"claim-parameters.yaml": {nil, []string{"claim-parameters.yaml"}},
@@ -87,7 +88,7 @@ func write(crds, out string) error {
 }
 
 // installed are the manifests of an installation with the default values.
-var installed = []string{"rbac.yaml", "admission.yaml", "annotate.yaml", "pods.yaml", "claim-parameters.yaml", "weft.yaml"}
+var installed = []string{"rbac.yaml", "admission.yaml", "annotate.yaml", "network-status.yaml", "pods.yaml", "claim-parameters.yaml", "weft.yaml"}
 
 // kustomization returns the base of kustomize: the installation, with the name of the image to replace.
 func kustomization(files []string) []byte {

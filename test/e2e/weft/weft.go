@@ -94,7 +94,7 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 	if OnVPP() {
 		daemons = "weft-vpp.yaml"
 	}
-	for _, name := range append(types, "rbac.yaml", "admission.yaml", "annotate.yaml", "pods.yaml", "claim-parameters.yaml", daemons) {
+	for _, name := range append(types, "rbac.yaml", "admission.yaml", "annotate.yaml", "network-status.yaml", "pods.yaml", "claim-parameters.yaml", daemons) {
 		if !strings.Contains(name, "/") {
 			name = filepath.Join(manifests, name)
 		}
