@@ -162,8 +162,8 @@ attack: build ## run hostile pods against a private node, and print the effects 
 	@$(if $(AGAINST),src=$$(mktemp -d) && trap 'rm -rf "$$src"' EXIT && git archive $(AGAINST) | tar x -C "$$src" && cd "$$src" && CGO_ENABLED=0 $(GO) build -o "$(CURDIR)/bin/against/" ./cmd/...)
 	@$(GO) run ./test/attack $(if $(FOR),-for $(FOR)) $(if $(ONLY),-only $(ONLY)) $(if $(DEDICATED),-dedicated) $(if $(AGAINST),-against bin/against) $(if $(SIEGE),-siege $(SIEGE)) $(if $(SEED),-seed $(SEED))
 
-soak: modules peers ## kill programs with memifs at random ages up to a minute, and check that the next ones forward packets (KILLS=200)
-	@WEFT_MEMIF_KILLS=$(or $(KILLS),200) $(GO) test -count=1 -v -timeout 3h -parallel 8 -run '^TestSuccessorOfAKilled' ./test/memif ./memif
+soak: modules peers ## kill programs with memifs at random ages up to a minute, and check that the next ones forward packets (KILLS=200 PROGRAM=path: another client)
+	@WEFT_MEMIF_KILLS=$(or $(KILLS),200) WEFT_MEMIF_PROGRAM=$(abspath $(PROGRAM)) $(GO) test -count=1 -v -timeout 3h -parallel 8 -run '^TestSuccessorOfAKilled' ./test/memif ./memif
 
 # By default go test minimizes each new input for up to a minute, which blocks the search: 100 executions are enough.
 fuzz: go ## run each fuzz test for a limited time, and count the executions (FUZZTIME=10s FUZZPROCS=1 PACKAGES=./...)

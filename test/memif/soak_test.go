@@ -19,8 +19,13 @@ import (
 	"github.com/weftnet/weft/test/stopwatch"
 )
 
-// killsVariable is the number of kills of the long form.
-const killsVariable = "WEFT_MEMIF_KILLS"
+// Environment variables of the long form.
+const (
+	killsVariable = "WEFT_MEMIF_KILLS" // number of kills
+	// programVariable is the path of a further program. It is a client of the memif at $MEMIF_SOCKET with $MEMIF_SECRET and ID 1, and answers
+	// ARP and pings with the MAC in its argument.
+	programVariable = "WEFT_MEMIF_PROGRAM"
+)
 
 // soak says how programs with memifs are killed.
 type soak struct {
@@ -123,6 +128,8 @@ var victims = map[string]func(l *lab, name string) victim{
 	"server of a direct memif":          ofDirectMemif("server", "client"),
 	"client of a direct memif":          ofDirectMemif("client", "server"),
 	"testpmd, client of a direct memif": testpmdOfDirectMemif,
+	"program, client of the dataplane":  programOfDataplane,
+	"program, client of a direct memif": programOfDirectMemif,
 }
 
 // ofDataplane kills a program that is a client of the dataplane.
@@ -154,6 +161,21 @@ func ofDirectMemif(killed, other string) func(l *lab, name string) victim {
 func testpmdOfDirectMemif(l *lab, name string) victim {
 	d, c, mac, stays := l.directPair(name, "client", "server")
 	start := func(l *lab) *program { return l.startTestpmd(d, c, "$(dirname $MEMIF_SOCKET)/d1.sock", mac) }
+	return victim{start: start, from: stays, link: "d0", to: netip.MustParseAddr("10.9.0.1")}
+}
+
+func programOfDataplane(l *lab, name string) victim {
+	d, containers := l.admit(name, "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
+	m1 := l.add(d)[1]
+	start := func(l *lab) *program { return l.start(d, containers[0], os.Getenv(programVariable), m1.Mac) }
+	return victim{start: start, from: l.neighbour(name + "-from"), to: m1.Bare()[0]}
+}
+
+func programOfDirectMemif(l *lab, name string) victim {
+	d, c, mac, stays := l.directPair(name, "client", "server")
+	start := func(l *lab) *program {
+		return l.start(d, c, "/bin/sh", "-c", `MEMIF_SOCKET="$(dirname "$MEMIF_SOCKET")/d1.sock" exec "`+os.Getenv(programVariable)+`" `+mac)
+	}
 	return victim{start: start, from: stays, link: "d0", to: netip.MustParseAddr("10.9.0.1")}
 }
 
@@ -194,10 +216,8 @@ func (l *lab) startTestpmd(d *node.Pod, c kubelettest.Container, socket, mac str
 func TestSuccessorOfAKilledProgramForwardsPackets(t *testing.T) {
 	kinds := slices.Sorted(func(yield func(string) bool) {
 		for kind := range victims {
-			if strings.HasPrefix(kind, "testpmd") && !hasTestpmd(t) {
-				continue
-			}
-			if !yield(kind) {
+			isMissing := strings.HasPrefix(kind, "testpmd") && !hasTestpmd(t) || strings.HasPrefix(kind, "program") && os.Getenv(programVariable) == ""
+			if !isMissing && !yield(kind) {
 				return
 			}
 		}
