@@ -71,7 +71,8 @@ type Conn struct {
 	parted   chan struct{} // of a server: closed when the client has hung up, or had time to
 	handed   bool          // to Config.Connected; guarded by Interface.calls, as gone's closing is
 	release  sync.Once
-	released func(*Conn) // may be nil
+	released func(*Conn)   // may be nil
+	notified *notifyBudget // of a server's interface
 	handover handover
 }
 

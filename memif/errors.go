@@ -15,6 +15,8 @@ var (
 	ErrDescriptors = errors.New("too many wrong descriptors")
 	// ErrFault means that the peer's memory became inaccessible.
 	ErrFault = errors.New("memory fault in a region")
+	// ErrNotifications means that the notifications of a client took too long, because it watches its eventfds too often.
+	ErrNotifications = errors.New("notifications take too long")
 	// ErrClosed means that this side closed the connection or the object.
 	ErrClosed = errors.New("memif closed")
 	// ErrIDInUse means that the listener has an interface with this id.
@@ -56,7 +58,7 @@ func reasonOf(err error) *DisconnectError {
 	if errors.As(err, &known) {
 		return &DisconnectError{Code: known.Code, Reason: known.Reason}
 	}
-	for _, e := range []error{ErrIndex, ErrBuffer, ErrDescriptors, ErrFault} {
+	for _, e := range []error{ErrIndex, ErrBuffer, ErrDescriptors, ErrFault, ErrNotifications} {
 		if errors.Is(err, e) {
 			return refusal(e.Error())
 		}

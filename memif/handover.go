@@ -269,6 +269,7 @@ func (i *Interface) resume(p *Passed, descriptors []int) (_ *Conn, err error) {
 	c := newConn(control)
 	c.info, c.kept, c.handover.relay = p.Info, descriptors[1:], relay
 	c.handed, c.parted, c.released = true, make(chan struct{}), i.vacate
+	c.notified = &i.notified
 	if err = i.claim(c); err == nil {
 		err = c.touch(func() error { return c.continueRings(p, i.config.MaxPacket) })
 	}

@@ -92,6 +92,8 @@ func (h *handshake) initiate(i initiation) error {
 	}
 	c := &found.config
 	switch { // in the order of VPP (memif_msg_receive_init)
+	case found.notified.isExceeded(time.Now()):
+		return refusal(ErrNotifications.Error())
 	case found.taken():
 		return errTaken
 	case Prepare() != nil: // a write to an eventfd of the client's could block
@@ -105,6 +107,7 @@ func (h *handshake) initiate(i initiation) error {
 	}
 	h.conn.info = Info{ID: c.ID, Mode: c.Mode, Peer: i.name, PID: h.refusal.PID, UID: h.refusal.UID}
 	h.conn.released = found.vacate
+	h.conn.notified = &found.notified
 	if err := found.claim(h.conn); err != nil {
 		return err
 	}

@@ -411,3 +411,26 @@ func TestPacketsOfAWrongLengthAreDropped(t *testing.T) {
 		}
 	}
 }
+
+// A chain of many buffers with few bytes costs one packet only as much as a long one.
+func TestChainHasAtMostTheSlotsOfTheLongestPacket(t *testing.T) {
+	for _, peek := range []bool{false, true} {
+		l := newLab(t, ListenOptions{})
+		l.add(t, Config{})
+		server, client := connectPair(t, l, ClientConfig{RingSize: 1 << maxRingLog2, BufferSize: minBuffer})
+		out, rx := client.tx[0].ring, server.RxQueues()[0]
+		for i := range out.size {
+			out.place(i, descriptor{flags: chained})
+		}
+		out.setHead(out.size)
+		if peek {
+			rx.Peek(make([]Packet, 1))
+			rx.Release()
+		} else {
+			rx.Receive(buffers(1))
+		}
+		if read, most := int(out.size)-rx.Waiting(), DefaultMaxPacket/minBuffer+1; read != most {
+			t.Errorf("a call for one packet read %d slots of a chain, not %d (peek %t)", read, most, peek)
+		}
+	}
+}

@@ -82,6 +82,8 @@ type Interface struct {
 	config   Config
 	listener *Listener
 
+	notified notifyBudget
+
 	calls sync.Mutex // serialises Connected and Disconnected
 
 	mu      sync.Mutex

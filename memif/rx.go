@@ -143,11 +143,11 @@ func (q *RxQueue) copyOne(d descriptor, into []byte) verdict {
 }
 
 // copyChain returns how many slots the packet at next has, dropped or not. A packet whose chain does not end within what
-// is published takes all that is.
+// is published takes all that is, but at most as many slots as the longest packet has.
 func (q *RxQueue) copyChain(left uint16, into []byte) (slots uint16, length uint32, found verdict) {
 	limit := min(uint64(cap(into)), uint64(q.maxPacket))
 	into = into[:cap(into)]
-	for slots < left {
+	for slots < min(left, q.longestChain()) {
 		d := q.ring.descriptor(q.next + slots)
 		slots++
 		p, verdict := q.memory.at(d)
@@ -164,7 +164,19 @@ func (q *RxQueue) copyChain(left uint16, into []byte) (slots uint16, length uint
 			return slots, length, q.checkChain(length, found)
 		}
 	}
-	return slots, length, unfinished
+	return slots, length, q.endOfChain(slots, left)
+}
+
+// longestChain returns the slots that a packet may have: those of the longest one in the smallest buffers. A chain of buffers with few bytes
+// would take the time of thousands of packets.
+func (q *RxQueue) longestChain() uint16 { return uint16(max(q.maxPacket, DefaultMaxPacket)/minBuffer) + 1 }
+
+// endOfChain says what is wrong with a chain that goes on behind the slots that were read.
+func (*RxQueue) endOfChain(slots, left uint16) verdict {
+	if slots < left {
+		return tooLong
+	}
+	return unfinished
 }
 
 func (*RxQueue) checkChain(length uint32, found verdict) verdict {
@@ -297,7 +309,7 @@ func (q *RxQueue) Release() {
 // showChain makes p of the packet at next, which may have several slots, and returns these and its length.
 func (q *RxQueue) showChain(left uint16, p *Packet) (slots uint16, length uint32, found verdict) {
 	first := len(q.segments)
-	for slots < left {
+	for slots < min(left, q.longestChain()) {
 		d := q.ring.descriptor(q.next + slots)
 		slots++
 		at, verdict := q.memory.at(d)
@@ -316,7 +328,7 @@ func (q *RxQueue) showChain(left uint16, p *Packet) (slots uint16, length uint32
 			return slots, length, q.checkChain(length, found)
 		}
 	}
-	return slots, length, unfinished
+	return slots, length, q.endOfChain(slots, left)
 }
 
 func (q *RxQueue) keep(p *Packet, slot uint16, segment []byte) {

@@ -281,6 +281,16 @@ func (q *TxQueue) flush() {
 
 // notify wakes the peer. A server never blocks on the client's eventfd.
 func (q *TxQueue) notify() {
+	if b := q.conn.notified; b != nil {
+		if b.run(q.notifyNow) {
+			q.conn.breakOff(ErrNotifications)
+		}
+		return
+	}
+	q.notifyNow()
+}
+
+func (q *TxQueue) notifyNow() {
 	if q.server || theCompleter.Load() != nil {
 		notify(q.eventfd)
 		return

@@ -57,7 +57,9 @@ func (f *Follower) tellNetworks(self pod.Node, nodes []pod.Node, now *followed) 
 	if f.Enforced == nil {
 		return
 	}
-	known := policies.Networks{Blocks: make(map[string][]pod.NodePart), CIDRs: make(map[string]bool)}
+	known := policies.Networks{
+		Blocks: make(map[string][]pod.NodePart), CIDRs: make(map[string]bool), Definitions: now.definitions.update(now.view.Definitions),
+	}
 	for _, n := range append([]pod.Node{self}, nodes...) {
 		known.Blocks[n.Name] = n.Parts
 	}

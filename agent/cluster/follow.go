@@ -79,7 +79,8 @@ type followed struct {
 
 	rejected map[announcement.Rejection]bool // parts of announcements that are not used, as logged
 
-	clients clients
+	clients     clients
+	definitions definitions
 
 	told struct{ pools, blocks, nodes, externals map[string]string } // by name, the logged reason of a refusal
 }

@@ -20,6 +20,7 @@ import (
 //
 //   - It counts if kubelet has reported the addresses of the pod: then the pod has a sandbox on its node.
 //   - An address on a network with CIDRs counts if it is in a block that the node of the pod has for the network, and no other pod has it.
+//   - A NetworkAttachmentDefinition names a network. The network of one that only Multus can execute is not known, and may be any.
 //   - Pods of other networks choose their addresses. These count for policies of the pod's own namespace.
 //   - A pod has at most announcedLimit of them.
 //
@@ -32,6 +33,8 @@ const announcedLimit = 64
 type Networks struct {
 	Blocks map[string][]pod.NodePart // of nodes, by name
 	CIDRs  map[string]bool           // by name of a network, whether it has CIDRs; default is not in it
+	// Definitions are the networks of NetworkAttachmentDefinitions, by "namespace/name".
+	Definitions map[string]string
 }
 
 // SetNetworks replaces what is known of the networks.
@@ -44,12 +47,14 @@ func (p *Policies) SetNetworks(n Networks) {
 	}
 	p.networks = n
 	isOther := !maps.Equal(was.CIDRs, n.CIDRs)
+	definitions := changedNames(was.Definitions, n.Definitions)
 	for _, o := range p.pods.All() {
 		node := o.Spec.NodeName
-		if _, has := o.Annotations[networkstatus.Annotation]; !has {
+		text, has := o.Annotations[networkstatus.Annotation]
+		if !has {
 			continue
 		}
-		if isOther || !reflect.DeepEqual(was.Blocks[node], n.Blocks[node]) {
+		if isOther || !reflect.DeepEqual(was.Blocks[node], n.Blocks[node]) || isNamedIn(text, definitions) {
 			p.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
 		}
 	}
@@ -58,11 +63,50 @@ func (p *Policies) SetNetworks(n Networks) {
 	}
 }
 
-// hasBlock reports whether a node has an address for pods of a network. By the name of a NetworkAttachmentDefinition the network is not known:
-// it may be any.
+// changedNames returns the names whose values differ.
+func changedNames(a, b map[string]string) map[string]bool {
+	changed := make(map[string]bool)
+	for _, pair := range [][2]map[string]string{{a, b}, {b, a}} {
+		for name, value := range pair[0] {
+			if other, has := pair[1][name]; !has || other != value {
+				changed[name] = true
+			}
+		}
+	}
+	return changed
+}
+
+// isNamedIn reports whether an annotation names one of the networks.
+func isNamedIn(text string, names map[string]bool) bool {
+	return len(names) > 0 && slices.ContainsFunc(statusesIn(text), func(s status) bool { return names[s.Name] })
+}
+
+// named returns the names of the network of an annotation: its own, and if that is of a definition the network in Weft, if it is known.
+func (n *Networks) named(name string) []string {
+	if network, isKnown := n.Definitions[name]; isKnown {
+		return []string{name, network}
+	}
+	return []string{name}
+}
+
+// networkOf returns the network in Weft of an interface with these names.
+func networkOf(names []string) string {
+	if last := names[len(names)-1]; !isDefinition(last) {
+		return last
+	}
+	return unknownNetwork
+}
+
+// Networks of claims that are not those of Weft.
+const (
+	anyNetwork     = ""  // each claim is also one on any network
+	unknownNetwork = "/" // of a definition, and may be any
+)
+
+// hasBlock reports whether a node has an address for pods of a network.
 func (n *Networks) hasBlock(node, network string, a netip.Addr) bool {
 	for _, part := range n.Blocks[node] {
-		if part.Network != network && !isDefinition(network) {
+		if part.Network != network && network != unknownNetwork {
 			continue
 		}
 		if slices.ContainsFunc(part.Blocks, func(b netip.Prefix) bool { return b.Contains(a) }) {
@@ -75,13 +119,14 @@ func (n *Networks) hasBlock(node, network string, a netip.Addr) bool {
 // choosesAddresses reports whether pods of a network may choose their addresses.
 func (n *Networks) choosesAddresses(network string) bool {
 	has, isKnown := n.CIDRs[network]
-	return isDefinition(network) || isKnown && !has
+	return network == unknownNetwork || isKnown && !has
 }
 
 // isDefinition reports whether a network is named by a NetworkAttachmentDefinition.
 func isDefinition(network string) bool { return strings.Contains(network, "/") }
 
-// claim is an address on a network that a pod has, or that its owner says it has.
+// claim is an address on a network that a pod has, or that its owner says it has. Each address is also claimed on anyNetwork: an
+// address on a network that is not known is compared with those on all networks.
 type claim struct {
 	network string
 	address netip.Addr
@@ -130,19 +175,37 @@ func (c *claims) set(id policy.ID, now map[claim]bool) []policy.ID {
 	return slices.Collect(maps.Keys(others))
 }
 
-// claimsOf lists the addresses of a pod: as its kubelet and this agent know them, and as its owner says.
+// isOnly reports whether a pod's owner claims an address that no other pod has, on the network or on one that may be it.
+func (c *claims) isOnly(id policy.ID, x claim) bool {
+	if x.network == unknownNetwork {
+		x.network = anyNetwork
+	}
+	return c.of[id][x] && !c.isOfOther(id, x) && !c.isOfOther(id, claim{unknownNetwork, x.address})
+}
+
+// isOfOther reports whether another pod has an address.
+func (c *claims) isOfOther(id policy.ID, x claim) bool {
+	_, own := c.holders[x][id]
+	return len(c.holders[x]) > 1 || len(c.holders[x]) == 1 && !own
+}
+
+// claimsOf lists the addresses of a pod: as its kubelet and this agent know them, and as its owner says. The owner's count only where the node
+// of the pod has them: otherwise they would be evidence against pods of other nodes.
 func (p *Policies) claimsOf(o *corev1.Pod, attachments []*pod.Attachment) map[claim]bool {
 	all := make(map[claim]bool)
 	for _, i := range p.read(o) {
+		network := networkOf(i.Networks)
 		for _, a := range i.Addresses {
-			all[claim{i.Networks[0], a}] = true
+			if p.networks.hasBlock(o.Spec.NodeName, network, a) {
+				all[claim{network, a}] = true
+				all[claim{anyNetwork, a}] = true
+			}
 		}
 	}
 	for _, i := range append(ownInterfaces(attachments), statusOf(o)) {
-		for _, network := range i.Networks {
-			for _, a := range i.Addresses {
-				all[claim{network, a}] = false
-			}
+		for _, a := range i.Addresses {
+			all[claim{networkOf(i.Networks), a}] = false
+			all[claim{anyNetwork, a}] = false
 		}
 	}
 	return all
@@ -153,13 +216,13 @@ func (p *Policies) announced(o *corev1.Pod) []policy.Interface {
 	id := policy.ID{Namespace: o.Namespace, Name: o.Name}
 	var list []policy.Interface
 	for _, i := range p.read(o) {
-		network := i.Networks[0]
+		network := networkOf(i.Networks)
 		said := i.Addresses
 		i.Addresses = nil
 		for _, a := range said {
 			switch {
 			case p.networks.hasBlock(o.Spec.NodeName, network, a):
-				if len(p.claims.holders[claim{network, a}]) == 1 && p.claims.of[id][claim{network, a}] {
+				if p.claims.isOnly(id, claim{network, a}) {
 					i.Addresses = append(i.Addresses, a)
 				}
 			case p.networks.choosesAddresses(network):
@@ -171,7 +234,7 @@ func (p *Policies) announced(o *corev1.Pod) []policy.Interface {
 	return list
 }
 
-// read reads a pod's annotation. Each interface has one network.
+// read reads a pod's annotation.
 func (p *Policies) read(o *corev1.Pod) []policy.Interface {
 	isOwn := o.Spec.NodeName == p.config.Node
 	if isOwn || o.Spec.NodeName == "" || len(o.Status.PodIPs) == 0 {
@@ -179,7 +242,7 @@ func (p *Policies) read(o *corev1.Pod) []policy.Interface {
 	}
 	var list []policy.Interface
 	for _, s := range statusesIn(o.Annotations[networkstatus.Annotation]) {
-		i := policy.Interface{Name: s.Interface, Networks: []string{s.Name}}
+		i := policy.Interface{Name: s.Interface, Networks: p.networks.named(s.Name)}
 		for _, text := range s.IPs {
 			if a, err := policy.ParseAddress(text); err == nil {
 				i.Addresses = append(i.Addresses, a)

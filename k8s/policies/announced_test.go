@@ -221,3 +221,97 @@ func TestAnnouncedAddressDoesNotHideALoadBalancer(t *testing.T) {
 		t.Error("the load balancer of a denied endpoint is permitted")
 	}
 }
+
+// A NetworkAttachmentDefinition is another name of a network. An address that another pod has does not count by another name.
+func TestAddressOfAnotherPodDoesNotCountByAnotherNameOfItsNetwork(t *testing.T) {
+	known := map[string]string{"b/nad": "red", "c/nad": "red", "c/further": "default", "c/blue": "blue"}
+	for _, tt := range []struct {
+		what   string
+		policy string
+		claims said
+		want   bool
+	}{
+		{"an address that no other pod has", "b/nad", said{"b/nad", "r1", []string{"10.9.0.5"}}, true},
+		{"by the name of the network", "red", said{"b/nad", "r1", []string{"10.9.0.5"}}, true},
+		{"by another definition of the network", "b/nad", said{"c/nad", "r1", []string{"10.9.0.5"}}, false},
+		{"that of a pod that has it by the network", "b/nad", said{"b/nad", "r1", []string{"10.9.0.7"}}, false},
+		{"that of a main interface", "b/nad", said{"b/nad", "r1", []string{"10.1.1.7"}}, false},
+		{"that of a pod that has it by a definition", "red", said{"red", "r1", []string{"10.9.0.8"}}, false},
+		{"that of a pod that has it by another definition", "b/nad", said{"b/nad", "r1", []string{"10.9.0.9"}}, false},
+		{"on default, that of a pod that has it by a definition", "default", said{"default", "r1", []string{"10.1.1.10"}}, false},
+		{"that of a pod on another network with the same addresses", "red", said{"red", "r1", []string{"10.9.0.11"}}, true},
+	} {
+		for _, isKnown := range []bool{true, false} {
+			if !isKnown && (tt.want || tt.policy != tt.claims.Name) { // what is not known counts for neither
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, definitions known %t", tt.what, isKnown), func(t *testing.T) {
+				l := newLab(t, nil)
+				l.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
+				n := networksOf("n2", map[string]string{"red": "10.9.0.0/24", "blue": "10.9.0.0/24", "default": "10.1.1.0/24"})
+				if isKnown {
+					n.Definitions = known
+				}
+				l.SetNetworks(n)
+				l.peersOn(tt.policy, "web")
+				l.pod("db", "n1", "10.1.0.5", nil)
+				l.pod("victim", "n2", "10.1.1.7", says(said{"red", "r1", []string{"10.9.0.7"}}))
+				l.pod("other", "n2", "10.1.1.8", says(said{"b/nad", "r1", []string{"10.9.0.8"}}, said{"c/nad", "r2", []string{"10.9.0.9"}},
+					said{"c/further", "r3", []string{"10.1.1.10"}}, said{"c/blue", "r4", []string{"10.9.0.11"}}))
+				l.web("web", "10.1.1.5", says(tt.claims))
+				l.run()
+				a := attachment("db", "eth0 default 10.1.0.5", "r1 "+tt.policy+" 10.9.9.9")
+				if tt.policy == "b/nad" {
+					a.Interfaces[1].Definition, a.Interfaces[1].Network = "b/nad", "red"
+				}
+				l.admit(a)
+				if got := l.permits("db", "r1", policy.Ingress, tt.claims.IPs[0], 80); got != tt.want {
+					t.Errorf("%s is permitted as that of the pod web: %t", tt.claims.IPs[0], got)
+				}
+			})
+		}
+	}
+}
+
+// A pod's owner cannot take an address from the pods of another node.
+func TestAddressOfAPodOfAnotherNodeCountsWhateverOthersSay(t *testing.T) {
+	l := newLab(t, nil)
+	n := networksOf("n2", map[string]string{"red": "10.9.0.0/24"})
+	n.Blocks["n3"] = []pod.NodePart{{Network: "red", Blocks: []netip.Prefix{netip.MustParsePrefix("10.9.3.0/24")}}}
+	l.SetNetworks(n)
+	l.peersOn("red", "web")
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.web("web", "10.1.1.5", says(said{"red", "r1", []string{"10.9.0.5"}}))
+	l.pod("thief", "n3", "10.1.3.66", says(said{"red", "r1", []string{"10.9.0.5"}}, said{"a/nad", "r2", []string{"10.9.0.5"}}))
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5", "r1 red 10.9.9.9"))
+	if from := l.from("db", "r1", "10.9.0.5"); !from() {
+		t.Error("denied because a pod of another node says that it has the address")
+	}
+}
+
+// The network of a definition may become known, or change, while pods run.
+func TestAnnouncedAddressesFollowDefinitions(t *testing.T) {
+	l := newLab(t, nil)
+	l.peersOn("red", "web")
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.web("web", "10.1.1.5", says(said{"b/nad", "r1", []string{"10.9.0.5"}}))
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5", "r1 red 10.9.9.9"))
+	from := l.from("db", "r1", "10.9.0.5")
+	of := func(network string) {
+		n := networksOf("n2", map[string]string{"red": "10.9.0.0/24", "blue": "10.8.0.0/24"})
+		if network != "" {
+			n.Definitions = map[string]string{"b/nad": network}
+		}
+		l.SetNetworks(n)
+	}
+	for _, network := range []string{"red", "blue", "red", "", "red"} {
+		of(network)
+		if network == "red" {
+			l.eventually("permitted while the definition is of the network", from)
+		} else {
+			l.eventually("denied while the definition is of another network", not(from))
+		}
+	}
+}

@@ -15,17 +15,7 @@ const mainInterface = "eth0"
 
 // podOf converts a pod. Of a pod of this node, Weft knows its own interfaces before the API server does.
 func (p *Policies) podOf(o *corev1.Pod, attachments []*pod.Attachment) policy.Pod {
-	is := policy.Pod{ID: policy.ID{Namespace: o.Namespace, Name: o.Name}, Labels: o.Labels, Local: len(attachments) > 0}
-	for _, list := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
-		for i := range list {
-			for _, port := range list[i].Ports {
-				protocol, err := policy.ParseProtocol(string(port.Protocol))
-				if err == nil && port.ContainerPort > 0 && port.ContainerPort <= 65535 {
-					is.Ports = append(is.Ports, policy.NamedPort{Name: port.Name, Protocol: protocol, Port: uint16(port.ContainerPort)})
-				}
-			}
-		}
-	}
+	is := policy.Pod{ID: policy.ID{Namespace: o.Namespace, Name: o.Name}, Labels: o.Labels, Ports: namedPortsOf(o), Local: len(attachments) > 0}
 	interfaces := make(map[string]policy.Interface)
 	for _, i := range append(p.announced(o), statusOf(o)) {
 		interfaces[i.Name] = i
@@ -37,6 +27,28 @@ func (p *Policies) podOf(o *corev1.Pod, attachments []*pod.Attachment) policy.Po
 		is.Interfaces = append(is.Interfaces, interfaces[name])
 	}
 	return is
+}
+
+// maxPortsOfAName is the number of ports of one name that a pod may have. Each is a rule of the pods that may contact it, so that pods with
+// thousands of them would exceed the limits of other namespaces.
+const maxPortsOfAName = 16
+
+// namedPortsOf lists the named ports of a pod, those of its containers before those of init containers, which may serve, too.
+func namedPortsOf(o *corev1.Pod) []policy.NamedPort {
+	var ports []policy.NamedPort
+	of := make(map[string]int)
+	for _, c := range slices.Concat(o.Spec.Containers, o.Spec.InitContainers) {
+		for _, port := range c.Ports {
+			protocol, err := policy.ParseProtocol(string(port.Protocol))
+			isValid := err == nil && port.ContainerPort > 0 && port.ContainerPort <= 65535
+			if !isValid || of[port.Name] == maxPortsOfAName {
+				continue
+			}
+			of[port.Name]++
+			ports = append(ports, policy.NamedPort{Name: port.Name, Protocol: protocol, Port: uint16(port.ContainerPort)})
+		}
+	}
+	return ports
 }
 
 // statusOf returns the main interface of a pod as its kubelet reports it.

@@ -1,0 +1,50 @@
+package policies_test
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/weftnet/weft/policy"
+)
+
+// A pod may have thousands of init containers that never start, each with a port of the same name. The ports of peers are rules of the pods
+// that may contact them: without a limit, pods of one namespace exceed the limit of rules of another one.
+func TestNamedPortsOfPeersDoNotExceedTheLimitOfOthers(t *testing.T) {
+	l := newLab(t, nil)
+	l.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
+	http := intstr.FromString("http")
+	l.policy("p", networkingv1.NetworkPolicySpec{
+		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, PolicyTypes: []networkingv1.PolicyType{"Egress"},
+		Egress: []networkingv1.NetworkPolicyEgressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: &http}}}},
+	})
+	named := func(port int) corev1.Container {
+		return corev1.Container{Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: int32(port)}}}
+	}
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.web("web", "10.1.1.5", func(o *corev1.Pod) { o.Spec.Containers = []corev1.Container{named(80)} })
+	for n := range 10 {
+		l.pod(fmt.Sprintf("many%d", n), "n2", fmt.Sprintf("10.1.2.%d", n), func(o *corev1.Pod) {
+			o.Namespace = "b"
+			for port := range 3000 {
+				o.Spec.InitContainers = append(o.Spec.InitContainers, named(1+3000*n+port))
+			}
+			o.Spec.Containers = []corev1.Container{named(40000)}
+		})
+	}
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	if !l.permits("db", "eth0", policy.Egress, "10.1.1.5", 80) {
+		t.Errorf("disconnected: %v", l.Excess())
+	}
+	if !l.permits("db", "eth0", policy.Egress, "10.1.2.1", 40000) {
+		t.Error("the port of a container does not count, because init containers have the name, too")
+	}
+	if l.permits("db", "eth0", policy.Egress, "10.1.2.1", 5999) {
+		t.Error("all ports of a pod count")
+	}
+}

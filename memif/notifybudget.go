@@ -1,0 +1,90 @@
+package memif
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// notifyBudget bounds the time that the notifications of an interface take from the threads that send packets. The client shares the
+// eventfd, and can watch it by any number of duplicates in any number of epolls: the kernel tells each of them in the thread that notifies,
+// with interrupts disabled. 100,000 take some 20 ms, in which the thread forwards no packet of any pod.
+//
+// A connection that takes more is ended, and the interface refuses clients until the time is made up for.
+type notifyBudget struct {
+	// suspected means that a notification took long. The thread may also have waited for a processor, so the next one is measured by
+	// the time of the thread.
+	suspected atomic.Bool
+
+	mu    sync.Mutex
+	debt  time.Duration
+	since time.Time // debt is that of this time
+}
+
+const (
+	// slowNotification is what a notification may take. A usual one takes a microsecond.
+	slowNotification = 200 * time.Microsecond
+	// notifyShare is the part of the time that slow notifications of an interface may take: one hundredth.
+	notifyShare = 100
+	// notifyBurst is the time that they may take at once.
+	notifyBurst = 5 * time.Millisecond
+)
+
+// run notifies by f and reports whether that is too much.
+func (b *notifyBudget) run(f func()) (exceeded bool) {
+	if b.suspected.Load() {
+		return b.measure(f)
+	}
+	start := time.Now()
+	f()
+	if time.Since(start) > slowNotification {
+		b.suspected.Store(true)
+	}
+	return false
+}
+
+// measure is run by the time of the thread.
+func (b *notifyBudget) measure(f func()) (exceeded bool) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	start := timeOfThread()
+	f()
+	took := timeOfThread() - start
+	if took <= slowNotification {
+		b.suspected.Store(false)
+		return false
+	}
+	return b.spend(took, time.Now())
+}
+
+// timeOfThread returns the processor time of the thread.
+func timeOfThread() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+// spend adds the time of a notification and reports whether that is too much.
+func (b *notifyBudget) spend(took time.Duration, now time.Time) (exceeded bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.debt = b.debtLocked(now) + took
+	b.since = now
+	return b.debt > notifyBurst
+}
+
+// isExceeded reports whether the interface refuses clients.
+func (b *notifyBudget) isExceeded(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.debtLocked(now) > notifyBurst
+}
+
+func (b *notifyBudget) debtLocked(now time.Time) time.Duration {
+	return max(0, b.debt-now.Sub(b.since)/notifyShare)
+}
