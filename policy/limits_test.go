@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 )
 
 func TestIndexDecidesLikeTheList(t *testing.T) {
@@ -631,5 +634,38 @@ func TestExcessNamesThePodForWhichItIsLargest(t *testing.T) {
 	x := e.Excess()
 	if len(x) != 1 || x[0].Pod != (ID{"a", "p2"}) || x[0].Size != 300 {
 		t.Errorf("excess %+v, want one of 300 rules for a/p2", x)
+	}
+}
+
+// A rule of a policy is there once more for each rule that passes and matches the same addresses.
+func TestRulesBehindRulesThatPassCountTowardsTheLimit(t *testing.T) {
+	limits := DefaultLimits
+	limits.Own = 100
+	e := NewEngine(Config{Limits: limits})
+	e.SetPod(podAt("a/p", true, "10.0.0.1"))
+	var to []string
+	for n := range 60 {
+		to = append(to, fmt.Sprintf("{ipBlock: {cidr: 198.18.0.%d/32}}", 2*n))
+	}
+	p := networkPolicy(t, "a/p", fmt.Sprintf(`{podSelector: {}, policyTypes: [Egress], egress: [{to: [%s]}]}`, strings.Join(to, ", ")))
+	e.SetPolicy(p)
+	e.Compile()
+	if x := e.Excess(); len(x) != 0 {
+		t.Fatalf("without rules that pass: %v", x)
+	}
+	admin := &adminv1.AdminNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "pass"}}
+	admin.Spec.Subject.Namespaces = &metav1.LabelSelector{}
+	admin.Spec.Egress = []adminv1.AdminNetworkPolicyEgressRule{{
+		Action: adminv1.AdminNetworkPolicyRuleActionPass,
+		To:     []adminv1.AdminNetworkPolicyEgressPeer{{Networks: []adminv1.CIDR{"198.18.0.0/15"}}},
+	}}
+	o, err := OfAdminNetworkPolicy(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.SetPolicy(o)
+	e.Compile()
+	if x := e.Excess(); len(x) != 1 || x[0].Of != "NetworkPolicy a/p" || x[0].Size != 120 {
+		t.Errorf("excess %+v, want one of 120 rules", x)
 	}
 }
