@@ -48,7 +48,8 @@ func TestPodThatScansDoesNotPreventOthersFromResolving(t *testing.T) {
 	}
 	if n := scan(20000, 5); n != 0 {
 		t.Errorf("the first scan took %d resolutions of the second one", n)
-	}	a = target(60001)
+	}
+	a = target(60001)
 	if len(d.give(slow.Message{Reason: slow.Unresolved, Interface: 1, Sender: 7, Out: 1, Target: a}, udp(t, a, 10))) != 1 {
 		t.Error("a third pod cannot resolve a neighbour")
 	}
