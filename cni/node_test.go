@@ -119,8 +119,12 @@ func TestSettingsComeFromTheFileOfTheNode(t *testing.T) {
 			}
 		})
 	}
+	valid := filepath.Join(t.TempDir(), "valid")
+	if err := os.WriteFile(valid, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, plant := range map[string]func(path string) error{
-		"link":      func(other string) error { return os.Symlink(path, other) },
+		"link":      func(other string) error { return os.Symlink(valid, other) },
 		"FIFO":      func(other string) error { return unix.Mkfifo(other, 0o600) },
 		"directory": func(other string) error { return os.Mkdir(other, 0o700) },
 		"socket":    func(other string) error { return unix.Mknod(other, unix.S_IFSOCK|0o600, 0) },

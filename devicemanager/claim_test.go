@@ -191,6 +191,25 @@ func TestCDIFileMountsDirectoryOfClaim(t *testing.T) {
 	}
 }
 
+// Directories of /run are lost in a reboot, and the operator may have set devices.memif.claims to 0 before. The claims are still prepared.
+func TestClaimsAreRestoredAfterARebootWithoutDevicesForClaims(t *testing.T) {
+	n := bareNode(t, claims)
+	a := n.claim(t, "c", deviceOf("c", 7, "a"))[0]
+	n.stop()
+	for _, lost := range []string{n.config.CDIDir, n.config.Root, n.config.DeviceInfoDir} {
+		if err := os.RemoveAll(lost); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.config.Claimable = 0
+	n.boot(t)
+	for _, path := range []string{a.Directory, filepath.Join(n.config.CDIDir, "contivpp.io-memif_"+a.ID+".json")} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Claims and the device plugin have different devices. The plugin refuses those of claims, and the reverse, also after the numbers were
 // changed while pods run.
 func TestPluginAndClaimsNeverShareADevice(t *testing.T) {

@@ -103,6 +103,40 @@ func TestUndeliveredRecordsAreBounded(t *testing.T) {
 	})
 }
 
+// A record that is larger than the log may be is the only one that says what happened.
+func TestTheLastRecordIsKeptWhateverItsSize(t *testing.T) {
+	l := &ring{maxRecords: 10, maxBytes: 1000}
+	for seq, size := range []int{400, 400, 5000, 6000, 400} {
+		l.append(&Record{Seq: uint64(seq + 1)}, size)
+		records := l.since(0)
+		if len(records) == 0 || records[len(records)-1].Seq != uint64(seq+1) {
+			t.Errorf("after record %d the log has %d records", seq+1, len(records))
+		}
+	}
+	if n := len(l.since(0)); n != 1 || l.bytes != 400 {
+		t.Errorf("%d records of %d bytes, want the last one of 400", n, l.bytes)
+	}
+}
+
+func TestWhatMayBePrunedWithoutAQuestion(t *testing.T) {
+	for _, tt := range []struct {
+		opt               ResyncOpt
+		candidates, known int
+		may               bool
+	}{
+		{ResyncOpt{}, defaultPrune, defaultPrune, true},
+		{ResyncOpt{}, defaultPrune + 1, 2*defaultPrune + 1, false},
+		{ResyncOpt{}, defaultPrune + 1, 2*defaultPrune + 2, true},
+		{ResyncOpt{MaxPrune: 0.25}, 1, 4, true},
+		{ResyncOpt{MaxPrune: 0.25}, 1, 3, false},
+		{ResyncOpt{Force: true}, 100, 100, true},
+	} {
+		if why := guard(tt.opt, tt.candidates, tt.known); (why == "") != tt.may {
+			t.Errorf("%+v: %d of %d: %q, may %t", tt.opt, tt.candidates, tt.known, why, tt.may)
+		}
+	}
+}
+
 // lastEntries is a journal with the last entry of each object.
 type lastEntries map[string][]byte
 

@@ -158,6 +158,31 @@ func TestListenerIsClosedWithoutABrokerProcess(t *testing.T) {
 	})
 }
 
+// A node may have any number of connected clients. Only those whose sockets do not close make the process useless.
+func TestBrokerProcessIsStuckByClientsThatDoNotClose(t *testing.T) {
+	for what, c := range map[string]struct {
+		ended time.Time
+		want  bool
+	}{
+		"connected":               {time.Time{}, false},
+		"ended just now":          {time.Now(), false},
+		"ended and do not close":  {time.Now().Add(-stuckAfter - time.Second), true},
+		"ended, not for too long": {time.Now().Add(-stuckAfter / 2), false},
+	} {
+		b := &Broker{clients: map[uint64]*brokeredClient{}}
+		for n := range uint64(maxStuck) {
+			b.clients[n] = &brokeredClient{ended: c.ended, established: true}
+		}
+		if got := b.isStuck(); got != c.want {
+			t.Errorf("%d clients that are %s: stuck %t, want %t", maxStuck, what, got, c.want)
+		}
+		delete(b.clients, 0)
+		if b.isStuck() {
+			t.Errorf("%d clients that are %s: stuck", maxStuck-1, what)
+		}
+	}
+}
+
 // lingering returns a TCP socket whose last close takes an hour, because its peer does not read.
 func lingering(t *testing.T) (fd int) {
 	t.Helper()

@@ -142,8 +142,45 @@ func TestSpliceServesAgainAfterItsBrokerProcessWasKilled(t *testing.T) {
 	bothWays(t, server, client)
 }
 
+// A refused client has no part in the state: it was never connected. There is room for a further one only when the broker process has told that
+// an earlier one is gone, so this tests at least one that is.
+func TestRefusedClientDoesNotCountAsParted(t *testing.T) {
+	s := newSpliceLab(t)
+	s.add(t, hostileConfig)
+	s.connect(t)
+	eventually(t, "the Splice says that they are connected", s.isConnected)
+	for range 2 * maxSpliced {
+		if _, err := Connect(t.Context(), ClientConfig{Socket: s.splice.Path(), ID: 7}); reasonFrom(err) != "secret required" {
+			t.Fatal(err)
+		}
+	}
+	if !s.isConnected() {
+		t.Error("refused clients count as parted")
+	}
+}
+
+// A server may repeat its last message of the handshake.
+func TestClientIsConnectedOnceHoweverOftenTheServerSaysSo(t *testing.T) {
+	client, server, splice := rawSplice(t)
+	for range 2 {
+		if err := server.send(newMessage(connectedMessage), -1); err != nil {
+			t.Fatal(err)
+		}
+		if kind, _ := client.answer(); kind != connectedMessage {
+			t.Fatalf("the client got message %d", kind)
+		}
+	}
+	isConnected := func() bool {
+		connected, _ := splice.State()
+		return connected
+	}
+	eventually(t, "the Splice says that they are connected", isConnected)
+	_ = server.socket.Close()
+	eventually(t, "the Splice says that they are not connected", func() bool { return !isConnected() })
+}
+
 // rawSplice is a Splice between a client and a server that send any message.
-func rawSplice(t *testing.T) (client *liar, server *control) {
+func rawSplice(t *testing.T) (client *liar, server *control, splice *Splice) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -151,7 +188,7 @@ func rawSplice(t *testing.T) (client *liar, server *control) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	splice := spliceTo(t, newBroker(t), path)
+	splice = spliceTo(t, newBroker(t), path)
 	client = newLiar(t, splice.Path())
 	socket, err := listener.AcceptUnix()
 	if err != nil {
@@ -169,12 +206,12 @@ func rawSplice(t *testing.T) (client *liar, server *control) {
 	if m, _, err := server.receive(); err != nil || m.kind() != initMessage {
 		t.Fatalf("the server got %v, %v; want the client's message", m, err)
 	}
-	return client, server
+	return client, server, splice
 }
 
 // A descriptor that is neither memory nor an eventfd is replaced by one of /dev/null: the server gets no pipe, socket or file of the client.
 func TestSplicePassesOnlyMemoryAndEventfds(t *testing.T) {
-	client, server := rawSplice(t)
+	client, server, _ := rawSplice(t)
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
@@ -200,7 +237,7 @@ func TestSplicePassesOnlyMemoryAndEventfds(t *testing.T) {
 
 // A server that passes descriptors is hung up on, and the client gets none.
 func TestSplicePassesNoDescriptorsOfTheServer(t *testing.T) {
-	client, server := rawSplice(t)
+	client, server, _ := rawSplice(t)
 	if err := server.send(newMessage(ackMessage), client.eventfd()); err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +374,7 @@ func TestSpliceBoundsWhatItsServerDoesNotRead(t *testing.T) {
 
 // Client and server may agree to send messages without end: they are passed at a bounded rate.
 func TestSpliceBoundsTheRateOfMessages(t *testing.T) {
-	client, server := rawSplice(t)
+	client, server, _ := rawSplice(t)
 	go func() {
 		for client.send(newMessage(ackMessage), -1) == nil {
 		}

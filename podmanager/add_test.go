@@ -364,6 +364,7 @@ func TestAddRejectsExistingForeignLinks(t *testing.T) {
 		"the main interface of another plugin, mode ipam":  {"ipam", "eth9/tap", "", 0, ""},
 		"the main interface":                               {"primary", "", "", 4, "interface eth0 exists already"},
 		"another attachment's main interface":              {"primary", "", "weft:other/c1/eth0", 4, "interface eth0 exists already"},
+		"one of an attachment whose name begins with ours": {"primary", "", "weft:weft/c1/eth01", 4, "interface eth0 exists already"},
 		"an extra interface":                               {"chained", "tap1/tap", "", 103, "interface tap1 exists already"},
 		"our own extra interface":                          {"chained", "tap1/tap", "weft:weft/c1/eth0/tap1", 0, ""},
 		"an interface of another attachment":               {"chained", "tap1/tap", "weft:other/c1/net1", 0, ""},

@@ -177,3 +177,22 @@ func TestADeletionDuringTheWriteOfItsKeyIsKept(t *testing.T) {
 		})
 	}
 }
+
+// A write may fail after a buffer has given its entries to it, such as by a full disk. The next write has them.
+func TestEntriesOfAWriteThatFailsStayBuffered(t *testing.T) {
+	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
+	one := NewBuffer(s, func(value any) []eventloop.Saved { return []eventloop.Saved{{Bucket: BucketLeases, Key: "one", Value: value}} })
+	two := NewBuffer(s, func(value any) []eventloop.Saved { return []eventloop.Saved{{Bucket: BucketLeases, Key: "two", Value: value}} })
+	one.Add("kept")
+	two.Add(panicking{})
+	if err := s.Save(t.Context(), nil); err == nil {
+		t.Fatal("an entry that cannot be encoded is no error")
+	}
+	two.Add("valid")
+	save(t, s)
+	for _, key := range []string{"one", "two"} {
+		if !s.has(eventloop.Saved{Bucket: BucketLeases, Key: key}) {
+			t.Errorf("the entry %s is lost", key)
+		}
+	}
+}

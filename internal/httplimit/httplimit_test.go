@@ -45,6 +45,7 @@ func TestTheConnectionThatIsClosed(t *testing.T) {
 		"one with a request if all have one":      {[]string{"a 10.0.0.1 new", "a 10.0.0.1 active", "b 10.0.0.1 new", "b 10.0.0.1 active", "c 10.0.0.1 new", "c 10.0.0.1 active", "d 10.0.0.1 new"}, []string{"a"}},
 		"those that were used last stay":          {[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "a 10.0.0.1 active", "a 10.0.0.1 idle", "d 10.0.0.1 new", "e 10.0.0.1 new"}, []string{"b", "c"}},
 		"one that is closed makes room":           {[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "b 10.0.0.1 closed", "d 10.0.0.1 new"}, nil},
+		"one that a handler took over makes room": {[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "b 10.0.0.1 active", "b 10.0.0.1 hijacked", "d 10.0.0.1 new"}, nil},
 		"one that was closed is not closed again": {[]string{"a 10.0.0.1 new", "b 10.0.0.1 new", "c 10.0.0.1 new", "d 10.0.0.1 new", "a 10.0.0.1 active", "a 10.0.0.1 closed", "e 10.0.0.1 new"}, []string{"a", "b"}},
 		"clients of a unix socket":                {[]string{"a - new", "b - new", "c - new", "d - new"}, []string{"a"}},
 	} {
@@ -67,7 +68,7 @@ func TestTheConnectionThatIsClosed(t *testing.T) {
 }
 
 func stateNamed(name string) http.ConnState {
-	for _, s := range []http.ConnState{http.StateNew, http.StateActive, http.StateIdle, http.StateClosed} {
+	for _, s := range []http.ConnState{http.StateNew, http.StateActive, http.StateIdle, http.StateHijacked, http.StateClosed} {
 		if s.String() == name {
 			return s
 		}

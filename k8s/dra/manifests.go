@@ -99,7 +99,8 @@ func (m *Manifests) allocated(spec *resourceapi.ResourceClaimSpec) (a resourceap
 		}
 		configs, isMemif := m.configsOf(class, name)
 		if !isMemif && !slices.ContainsFunc(spec.Devices.Config, func(c resourceapi.DeviceClaimConfiguration) bool {
-			return isForDriver(c.DeviceConfiguration) && slices.Contains(c.Requests, name)
+			isForSome := len(c.Requests) > 0 // parameters for all requests do not say which one is for a memif
+			return isForSome && isForDriver(c.DeviceConfiguration) && pod.ConcernsRequest(c.Requests, name)
 		}) {
 			continue
 		}

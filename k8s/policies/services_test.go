@@ -74,15 +74,20 @@ const (
 	isLeaving state = "terminating"
 	isNotYet  state = "not ready"
 	isStarted state = "serving, but not ready"
+	isEnding  state = "terminating, and nothing is said about serving"
 )
 
 // endpoint is one of the pod "uid-NAME".
 func endpoint(name, ip string, s state) discoveryv1.Endpoint {
-	ready, serving, terminating := s == isReady, s == isReady || s == isServing || s == isStarted, s == isServing || s == isLeaving
-	return discoveryv1.Endpoint{
+	ready, serving, terminating := s == isReady, s == isReady || s == isServing || s == isStarted, s == isServing || s == isLeaving || s == isEnding
+	e := discoveryv1.Endpoint{
 		Addresses: []string{ip}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "a", Name: name, UID: types.UID("uid-" + name)},
 		Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating},
 	}
+	if s == isEnding {
+		e.Conditions.Serving = nil
+	}
+	return e
 }
 
 func (l *lab) to(remote string) func() bool {
@@ -110,6 +115,8 @@ func TestEndpointsThatKubeProxyDoesNotUseDoNotDecide(t *testing.T) {
 		{"none is ready", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isServing)}, false},
 		{"none is ready, the denied one does not serve", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isLeaving)}, true},
 		{"none is ready, the denied one does not terminate", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isStarted)}, true},
+		{"none is ready, the allowed one says nothing about serving", nil, []discoveryv1.Endpoint{ep(allowed, isEnding), ep(denied, isLeaving)}, true},
+		{"none is ready, the denied one says nothing about serving", nil, []discoveryv1.Endpoint{ep(allowed, isServing), ep(denied, isEnding)}, false},
 		{"none is usable", nil, []discoveryv1.Endpoint{ep(allowed, isLeaving), ep(allowed, isNotYet)}, false},
 		{"nodes choose their own", local, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isServing)}, false},
 		{"nodes choose their own from outside", localOutside, []discoveryv1.Endpoint{ep(allowed, isReady), ep(denied, isServing)}, false},
@@ -339,8 +346,8 @@ func TestExternalIPsCountOnlyIfTheyAreTrusted(t *testing.T) {
 	}
 }
 
-// gone returns a lab whose Service had the pods web-1 and web-2, of which the second was deleted. Its EndpointSlice has not changed.
-func gone(t *testing.T) *lab {
+// served returns a lab whose Service has the pods web-1 and web-2.
+func served(t *testing.T) *lab {
 	l := newLab(t, nil)
 	l.policy("p", onlyTo("db", "web"))
 	l.pod("db", "n1", "10.1.0.5", nil)
@@ -350,10 +357,24 @@ func gone(t *testing.T) *lab {
 	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isReady), endpoint("web-2", "10.1.1.6", isReady))
 	l.run()
 	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	return l
+}
+
+// gone returns a lab whose Service had the pods web-1 and web-2, of which the second was deleted. Its EndpointSlice has not changed.
+func gone(t *testing.T) *lab {
+	l := served(t)
 	l.Remove("pods", "a", "web-2")
 	l.eventually("the address of the pod is denied", not(l.to("10.1.1.6")))
 	l.eventually("the Service is permitted without the pod", l.to("10.96.0.1"))
 	return l
+}
+
+// A pod of a StatefulSet may be recreated while the watch is interrupted, which then shows its successor in its place.
+func TestPodThatAnotherOneOfItsNameReplacedIsGone(t *testing.T) {
+	l := served(t)
+	l.web("web-2", "10.1.1.7", func(o *corev1.Pod) { o.UID = "uid-new" })
+	l.eventually("the address of the pod is denied", not(l.to("10.1.1.6")))
+	l.eventually("the Service is permitted without the pod", l.to("10.96.0.1"))
 }
 
 func TestAddressOfAPodThatIsGoneCountsWhileAnotherPodHasIt(t *testing.T) {

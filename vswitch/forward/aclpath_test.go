@@ -328,3 +328,24 @@ func TestPacketsOfTheDataplaneAreFiltered(t *testing.T) {
 		}
 	}
 }
+
+// TestPacketsOfTheDataplaneAreNotSentByAnInterfaceThatIsDown sets an interface down while the slow path has a frame for it, such as one that
+// waited for a neighbour.
+func TestPacketsOfTheDataplaneAreNotSentByAnInterfaceThatIsDown(t *testing.T) {
+	for _, up := range []bool{true, false} {
+		s := accessCases[1].setUp(t)
+		i := s.routed([]string{"10.1.0.1", "fd01::1"})
+		i.Up = up
+		s.set(1, i)
+		s.engine.Publish()
+		m := s.engine.workers[0].slow.fromSlow.Reserve()
+		m.Fill(flow{"10.2.0.9", "10.1.0.5", 17, 53, 5000, 0, 0}.frame())
+		m.Reason, m.Out = slow.Output, 1
+		s.engine.workers[0].slow.fromSlow.Commit()
+		s.seen = nil
+		s.worker.round()
+		if got := len(s.seen) == 1; got != up {
+			t.Errorf("up %t, sent %t", up, got)
+		}
+	}
+}

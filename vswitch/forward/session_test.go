@@ -350,6 +350,27 @@ func TestFragmentsPassWithTheirSession(t *testing.T) {
 	}
 }
 
+// The lists may change between two fragments of an answer. They decide about the fragments as about the session: by who opened it.
+func TestFragmentsOfAnAnswerPassAfterTheListsHaveChanged(t *testing.T) {
+	for _, f := range []flow{{"10.1.0.5", "10.2.0.9", 17, 5000, 53, 0, 0}, {"fd01::5", "fd02::9", 17, 5000, 53, 0, 0}} {
+		g := newGate(DefaultSessionLimit)
+		set := func() {
+			input := []ACLRule{allow(true, acl4, "10.1.0.5/32", "", 17), allow(true, acl6, "fd01::5/128", "", 17)}
+			g.set(input, []ACLRule{denyAll(acl4), denyAll(acl6)})
+		}
+		set()
+		first, later := f.reversed(), f.reversed()
+		first.fragment, later.fragment = 0x2000, 3
+		if !g.passes(inward, f) || !g.passes(outward, first) {
+			t.Fatal("dropped")
+		}
+		set()
+		if !g.passes(outward, later) {
+			t.Errorf("%s: the fragment is dropped", later.source)
+		}
+	}
+}
+
 func TestTimeoutsDependOnBothSides(t *testing.T) {
 	answer := tcpFlow.reversed()
 	udp := flow{"10.1.0.5", "10.2.0.9", 17, 5000, 53, 0, 0}

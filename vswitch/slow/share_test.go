@@ -49,4 +49,12 @@ func TestPodThatScansDoesNotPreventOthersFromResolving(t *testing.T) {
 	if n := scan(20000, 5); n != 0 {
 		t.Errorf("the first scan took %d resolutions of the second one", n)
 	}
+	a = target(60001)
+	if len(d.give(slow.Message{Reason: slow.Unresolved, Interface: 1, Sender: 7, Out: 1, Target: a}, udp(t, a, 10))) != 1 {
+		t.Error("a third pod cannot resolve a neighbour")
+	}
+	// One of the two has one resolution less now. If it took one of the other, they would take them from each other forever.
+	if n := scan(30000, 5) + scan(40000, 6); n != 0 {
+		t.Errorf("the scans took %d resolutions of each other", n)
+	}
 }
