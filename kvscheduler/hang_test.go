@@ -66,7 +66,7 @@ func TestAnObjectOfUnknownStateIsReadWhenTheHangingCallOfItsLaneReturned(t *test
 	})
 }
 
-// A transaction may reach its time limit after a part of its operations. The others are not forgotten until somebody commits again.
+// A transaction may reach its time limit after a part of its operations. The others are not forgotten until the next commit.
 func TestOperationsThatWereNotBegunAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)

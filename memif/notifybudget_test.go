@@ -51,7 +51,9 @@ func TestClientWhoseNotificationsTakeLongIsDisconnectedAndRefused(t *testing.T) 
 	if !errors.Is(server.Err(), ErrNotifications) {
 		t.Fatalf("the connection ended with %v", server.Err())
 	}
-	await(t, l.disconnected, "end of the connection")
+	if why := await(t, l.disconnected, "end of the connection"); !errors.Is(why, ErrNotifications) {
+		t.Errorf("the end was reported with %v", why)
+	}
 	server.Release()
 	_, err := Connect(t.Context(), ClientConfig{Socket: l.Path()})
 	if reasonFrom(err) != ErrNotifications.Error() {

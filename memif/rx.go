@@ -169,7 +169,9 @@ func (q *RxQueue) copyChain(left uint16, into []byte) (slots uint16, length uint
 
 // longestChain returns the slots that a packet may have: those of the longest one in the smallest buffers. A chain of buffers with few bytes
 // would take the time of thousands of packets.
-func (q *RxQueue) longestChain() uint16 { return uint16(max(q.maxPacket, DefaultMaxPacket)/minBuffer) + 1 }
+func (q *RxQueue) longestChain() uint16 {
+	return uint16(max(q.maxPacket, DefaultMaxPacket)/minBuffer) + 1
+}
 
 // endOfChain says what is wrong with a chain that goes on behind the slots that were read.
 func (*RxQueue) endOfChain(slots, left uint16) verdict {

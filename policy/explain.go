@@ -85,7 +85,7 @@ func (e *Engine) endOf(x End) (end, error) {
 	}
 	p := e.pod(x.Pod)
 	if p == nil {
-		return end{}, fmt.Errorf("pod %s is unknown, has ended, or uses its node's network: policies do not select it", x.Pod)
+		return end{}, fmt.Errorf("pod %s is unknown, has no address yet, has ended, or uses its node's network: policies do not select it", x.Pod)
 	}
 	for n := range p.Interfaces {
 		if i := &p.Interfaces[n]; i.Name == x.Interface || x.Interface == "" && i.Main {

@@ -48,3 +48,38 @@ func TestNamedPortsOfPeersDoNotExceedTheLimitOfOthers(t *testing.T) {
 		t.Error("all ports of a pod count")
 	}
 }
+
+// Each pod that a policy selects as a peer counts for its limit of addresses. A tenant can have thousands of pods that no node runs.
+func TestPodsWithoutAddressesDoNotExceedTheLimitOfOthers(t *testing.T) {
+	l := newLab(t, nil)
+	l.Put("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
+	spec := networkingv1.NetworkPolicySpec{
+		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, PolicyTypes: []networkingv1.PolicyType{"Egress"},
+	}
+	var ports []networkingv1.NetworkPolicyPort
+	for n := range 49 {
+		name := intstr.FromString(fmt.Sprint("port", n))
+		ports = append(ports, networkingv1.NetworkPolicyPort{Port: &name})
+	}
+	http := intstr.FromInt32(80)
+	for range 50 {
+		spec.Egress = append(spec.Egress, networkingv1.NetworkPolicyEgressRule{
+			To:    []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}},
+			Ports: append(ports, networkingv1.NetworkPolicyPort{Port: &http}),
+		})
+	}
+	l.policy("p", spec)
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.web("web", "10.1.1.5", nil)
+	for n := range 200 { // each is read 50 times 50 times
+		l.pod(fmt.Sprintf("pending%d", n), "", "", func(o *corev1.Pod) {
+			o.Namespace = "b"
+			o.Status.PodIPs = nil
+		})
+	}
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	if !l.permits("db", "eth0", policy.Egress, "10.1.1.5", 80) {
+		t.Errorf("disconnected: %v", l.Excess())
+	}
+}

@@ -269,11 +269,12 @@ func hasEnded(o *corev1.Pod) bool {
 	return o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed
 }
 
-// refresh gives the current state of a pod to the engine.
+// refresh gives the current state of a pod to the engine. A pod without addresses is no peer of any: it would only count for the limits of the
+// policies that select it, and a tenant can have many pods that no node runs.
 func (p *Policies) refresh(id policy.ID) {
 	attachments := p.newestOf(id)
 	o, known := p.shown(id, p.uidOf(id, attachments))
-	if !known || hasEnded(o) || o.Spec.HostNetwork {
+	if !known || hasEnded(o) || o.Spec.HostNetwork || len(attachments) == 0 && len(o.Status.PodIPs) == 0 {
 		if _, was := p.engine.ListsOf(id); was && p.attached[id] != nil {
 			p.pending[id] = true // closed from now on
 		}
