@@ -330,6 +330,7 @@ func (a *Agent) networkConfig(c *config.Config) ipnet.Config {
 			MaxPodQueues:      c.Pods.MaxQueues,
 			AllowIPForwarding: c.Pods.AllowIPForwarding,
 			NoDefaultRoutes:   !c.Pods.IncludeDefaultRoutes,
+			DelegatedCIDRs:    c.Addresses.DelegatedCIDRs,
 			Memif:             attach.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
 			Secret:            a.secret(),
 			Policies:          a.policies(),

@@ -87,8 +87,8 @@ func TestPodsWithoutDefaultRoutesReachThePools(t *testing.T) {
 func TestRoutesOfAnotherPluginAreAddedWithoutDefaultRoutes(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: families["ip4"]}, Pods: attach.Config{NoDefaultRoutes: true}}).run(t)
 	ev := sandbox("a")
-	ev.Requested.Delegated = []netip.Prefix{netip.MustParsePrefix("192.0.2.7/24")}
-	asked := pod.Route{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.0.2.1")}
+	ev.Requested.Delegated = []netip.Prefix{netip.MustParsePrefix("10.7.0.7/24")}
+	asked := pod.Route{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("10.7.0.1")}
 	ev.Requested.Delegation.Routes = []pod.Route{asked}
 	asked.Gateway = netip.MustParseAddr("10.1.0.1")
 	if got := n.add(t, ev).Interfaces[0].Routes; !slices.Contains(got, asked) {

@@ -266,6 +266,7 @@ type Addresses struct {
 	NamespacePools map[string][]string // names of pools by namespace
 	NodePools      []string            // names of pools for pods of other namespaces
 	CoolDown       time.Duration
+	DelegatedCIDRs Prefixes // of addresses outside of the pools that other IPAM plugins may give to pods
 
 	ExhaustedIsUnavailable bool // STATUS fails while no pool has a free address
 }
@@ -276,6 +277,7 @@ func (a *Addresses) flags(fs *pflag.FlagSet) {
 	fs.Var(&structured[map[string][]string]{&a.NamespacePools, "map"}, "namespace-pools", "names of pools by namespace, {NAMESPACE: [POOL, ...]}")
 	fs.StringSliceVar(&a.NodePools, "node-pools", nil, "names of pools for pods of other namespaces; default: all pools without namespaces")
 	fs.DurationVar(&a.CoolDown, "cool-down", 30*time.Second, "time before a released address can be allocated again, 0s to 1h")
+	fs.Var(&a.DelegatedCIDRs, "delegated-cidrs", "prefixes of addresses that other IPAM plugins may give to pods on the network default, besides free ones of the node's pools; default: none")
 	fs.BoolVar(&a.ExhaustedIsUnavailable, "exhausted-is-unavailable", false, "CNI STATUS fails, and the node is not ready, while no pool has a free address")
 }
 

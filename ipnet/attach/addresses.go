@@ -80,7 +80,8 @@ func (rq *request) grant(s spec, r ipam.Request) ([]ipam.Lease, error) {
 }
 
 // holdDelegated records the addresses that another plugin allocated. An address that is also in a pool of the node is held there, so that
-// no other pod gets it.
+// no other pod gets it. The node and the dataplane route the address to the pod, and a tenant may have written the configuration of the plugin:
+// so another address is one that the administrator permits.
 func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 	r.Addresses, r.Pools = nil, []string{}
 	var leases []ipam.Lease
@@ -91,6 +92,9 @@ func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 		}
 		if rq.networks.Allocator("").Allocates(a) {
 			r.Addresses = append(r.Addresses, a)
+		} else if !rq.mayDelegate(a) {
+			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave %s, which is in no pool of the node and in none of delegatedCIDRs: "+
+				"the node would route it to the pod; the administrator can permit its range", rq.ev, a)
 		} else if c := rq.holderOfAddress(a); c != nil && !older(rq.ev, c) {
 			return nil, rq.refusal(s, ipam.ErrInUse{Address: a, Holder: c.Key.String()})
 		}
@@ -98,6 +102,11 @@ func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 	}
 	_, err := rq.grant(s, r)
 	return leases, err
+}
+
+// mayDelegate reports whether other IPAM plugins may give an address that is in no pool of the node.
+func (ps *Pods) mayDelegate(a netip.Addr) bool {
+	return slices.ContainsFunc(ps.config.DelegatedCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // holderOfAddress returns the attachment that has an address on the network default; nil if there is none.

@@ -3,6 +3,7 @@ package attach
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 
 	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/wire"
@@ -17,6 +18,9 @@ type Config struct {
 	MaxPodQueues int // the most that a pod can ask for of a link; default 4
 
 	Policies Policies // nil: there are none
+
+	// DelegatedCIDRs contain the addresses outside of the pools that other IPAM plugins may give to pods.
+	DelegatedCIDRs []netip.Prefix
 
 	AllowIPForwarding bool // pods' kernels forward packets
 	NoDefaultRoutes   bool // pods reach only the node's pools by their main interface, and have no default route
