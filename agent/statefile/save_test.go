@@ -181,8 +181,12 @@ func TestADeletionDuringTheWriteOfItsKeyIsKept(t *testing.T) {
 // A write may fail after a buffer has given its entries to it, such as by a full disk. The next write has them.
 func TestEntriesOfAWriteThatFailsStayBuffered(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
-	one := NewBuffer(s, func(value any) []eventloop.Saved { return []eventloop.Saved{{Bucket: BucketLeases, Key: "one", Value: value}} })
-	two := NewBuffer(s, func(value any) []eventloop.Saved { return []eventloop.Saved{{Bucket: BucketLeases, Key: "two", Value: value}} })
+	one := NewBuffer(s, func(value any) []eventloop.Saved {
+		return []eventloop.Saved{{Bucket: BucketLeases, Key: "one", Value: value}}
+	})
+	two := NewBuffer(s, func(value any) []eventloop.Saved {
+		return []eventloop.Saved{{Bucket: BucketLeases, Key: "two", Value: value}}
+	})
 	one.Add("kept")
 	two.Add(panicking{})
 	if err := s.Save(t.Context(), nil); err == nil {
