@@ -119,6 +119,17 @@ func TestSettingsComeFromTheFileOfTheNode(t *testing.T) {
 			}
 		})
 	}
+	if n, err := readNodeFile(path + ".none"); err != nil || n.nodeSettings != defaultSettings() {
+		t.Errorf("without a file: %+v, %v", n, err)
+	}
+}
+
+// The file is opened by root, and its directory may be wrong: what is not a regular file is neither followed nor waited for.
+func TestSettingsComeFromARegularFile(t *testing.T) {
+	raw, err := json.Marshal(defaultSettings())
+	if err != nil {
+		t.Fatal(err)
+	}
 	valid := filepath.Join(t.TempDir(), "valid")
 	if err := os.WriteFile(valid, raw, 0o600); err != nil {
 		t.Fatal(err)
@@ -143,8 +154,5 @@ func TestSettingsComeFromTheFileOfTheNode(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatalf("a %s blocks the plugin", name)
 		}
-	}
-	if n, err := readNodeFile(path + ".none"); err != nil || n.nodeSettings != defaultSettings() {
-		t.Errorf("without a file: %+v, %v", n, err)
 	}
 }

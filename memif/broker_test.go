@@ -158,6 +158,32 @@ func TestListenerIsClosedWithoutABrokerProcess(t *testing.T) {
 	})
 }
 
+// A socket may have more interfaces than clients may be pending: connected ones are not.
+func TestConnectedClientsTakeNoRoomOfThoseThatConnect(t *testing.T) {
+	for what, b := range map[string]*Broker{"with a broker": newBroker(t), "without a broker": nil} {
+		t.Run(what, func(t *testing.T) {
+			l := newLab(t, ListenOptions{Broker: b, MaxPending: 1})
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			for id := range uint32(3) {
+				own := hostileConfig
+				own.ID = id
+				l.addReleasing(t, own)
+				client, err := Connect(ctx, ClientConfig{Socket: l.Path(), ID: id, Secret: own.Secret})
+				if err != nil {
+					t.Fatalf("client %d: %v", id, err)
+				}
+				t.Cleanup(func() {
+					client.Close()
+					<-client.Gone()
+					client.Release()
+				})
+				await(t, l.connected, "connection")
+			}
+		})
+	}
+}
+
 // A node may have any number of connected clients. Only those whose sockets do not close make the process useless.
 func TestBrokerProcessIsStuckByClientsThatDoNotClose(t *testing.T) {
 	for what, c := range map[string]struct {

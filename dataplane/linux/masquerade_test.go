@@ -111,6 +111,13 @@ func TestAChangedTableIsRepaired(t *testing.T) {
 		"the guard's rules are gone": func(_ *testing.T, c *nftables.Conn) {
 			c.FlushChain(&nftables.Chain{Name: "guard-forward", Table: table})
 		},
+		"a chain comes at another priority": func(t *testing.T, _ *nftables.Conn) { // a chain of another table may come first then
+			there := masqueradeTable.table(withClients(cluster()))
+			moved := *there.chains[0].Chain
+			moved.Priority = new(*moved.Priority + 1)
+			there.chains[0].Chain = &moved
+			must(t, there.replace())
+		},
 		"the translation of clients is gone": func(t *testing.T, c *nftables.Conn) { must(t, c.DelRule(rulesThere(t)[0])) },
 		"a client is gone":                   func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[6].in(table)) },
 		"a node is gone":                     func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[4].in(table)) },

@@ -35,18 +35,18 @@ func TestDevicesOfAPlanAreThoseOfTheScheduler(t *testing.T) {
 		spec, class string
 		want        []string // request and interface
 	}{
-		"one memif":                         {claimSpec(exactly(own, 1), own, "[m]", memifParameters("m0")), "", []string{"m m0"}},
-		"two of one request":                {claimSpec(exactly(own, 2), own, "[m]", memifParameters("m0")), "", []string{"m m01", "m m02"}},
-		"all devices count as one":          {claimSpec("exactly: {deviceClassName: memif.contivpp.io, allocationMode: All}", own, "[m]", memifParameters("m0")), "", []string{"m m0"}},
-		"parameters of all requests":        {claimSpec(exactly(own, 1), own, "[]", memifParameters("m0")), "", []string{"m m0"}},
-		"parameters of the class":           {claimSpec(exactly("fast", 1), "gpu.example.com", "[]", "{}"), fast, []string{"m f0"}},
-		"the claim precedes the class":      {claimSpec(exactly("fast", 1), own, "[m]", memifParameters("m0")), fast, []string{"m m0"}},
-		"a class that is not in the file":   {claimSpec(exactly("fast", 1), own, "[m]", memifParameters("m0")), "", []string{"m m0"}},
-		"a device of another driver":        {claimSpec(exactly("gpu", 1), "gpu.example.com", "[m]", "{}"), "", nil},
-		"another device beside":             {claimSpec(exactly("gpu", 1), own, "[other]", memifParameters("m0")), "", nil},
-		"the first alternative":             {claimSpec(first(own), own, "[m/small]", memifParameters("m0")), "", []string{"m/small m0"}},
-		"parameters of all alternatives":    {claimSpec(first(own), own, "[m]", memifParameters("m0")), "", []string{"m/small m0"}},
-		"parameters of another alternative": {claimSpec(first("fast"), own, "[m/large]", memifParameters("m0")), fast, []string{"m/small f0"}},
+		"one memif":                                       {claimSpec(exactly(own, 1), own, "[m]", memifParameters("m0")), "", []string{"m m0"}},
+		"two of one request":                              {claimSpec(exactly(own, 2), own, "[m]", memifParameters("m0")), "", []string{"m m01", "m m02"}},
+		"all devices count as one":                        {claimSpec("exactly: {deviceClassName: memif.contivpp.io, allocationMode: All}", own, "[m]", memifParameters("m0")), "", []string{"m m0"}},
+		"parameters of all requests":                      {claimSpec(exactly(own, 1), own, "[]", memifParameters("m0")), "", []string{"m m0"}},
+		"parameters of the class":                         {claimSpec(exactly("fast", 1), "gpu.example.com", "[]", "{}"), fast, []string{"m f0"}},
+		"the claim precedes the class":                    {claimSpec(exactly("fast", 1), own, "[m]", memifParameters("m0")), fast, []string{"m m0"}},
+		"a class that is not in the file":                 {claimSpec(exactly("fast", 1), own, "[m]", memifParameters("m0")), "", []string{"m m0"}},
+		"a device of another driver":                      {claimSpec(exactly("gpu", 1), "gpu.example.com", "[m]", "{}"), "", nil},
+		"another device beside":                           {claimSpec(exactly("gpu", 1), own, "[other]", memifParameters("m0")), "", nil},
+		"the first alternative":                           {claimSpec(first(own), own, "[m/small]", memifParameters("m0")), "", []string{"m/small m0"}},
+		"parameters of all alternatives":                  {claimSpec(first(own), own, "[m]", memifParameters("m0")), "", []string{"m/small m0"}},
+		"parameters of another alternative":               {claimSpec(first("fast"), own, "[m/large]", memifParameters("m0")), fast, []string{"m/small f0"}},
 		"alternatives of a class that is not in the file": {claimSpec(first("fast"), own, "[m]", memifParameters("m0")), "", []string{"m/small m0"}},
 	} {
 		t.Run(what, func(t *testing.T) {
