@@ -31,6 +31,8 @@ type PortRange struct{ First, Last uint16 }
 //   - a rule with a protocol matches only if the first 8 bytes behind the IP headers are in the packet;
 //   - a rule with a protocol matches the other fragments by addresses and protocol alone, for they have no ports.
 //
+// In contrast to VPP a rule that permits only messages of ICMP that are never fragmented permits no fragments: isNeverFragmented.
+//
 // In contrast to VPP these are dropped: a packet with a second fragment header or more than eight extension headers, a first fragment
 // without these 8 bytes (RFC 7113 2), and a frame with more than two VLAN tags, because Linux unpacks any number of priority tags. Ports
 // of SCTP are compared.

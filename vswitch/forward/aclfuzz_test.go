@@ -122,7 +122,7 @@ func plainUpper(r ACLRule, protocol byte, upper []byte, later bool) bool {
 		return false
 	}
 	if later {
-		return true
+		return !r.Permit || !isNeverFragmented(&r)
 	}
 	var a, b uint16
 	switch {

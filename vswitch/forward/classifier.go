@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+
+	"github.com/weftnet/weft/vswitch/frame"
 )
 
 // classifier finds the first rule of a list that matches a packet. It is never changed.
@@ -28,6 +30,7 @@ type aclRule struct {
 	tcpMask, tcpFlags     uint8
 	action                aclAction
 	hasProtocol           bool
+	notLater              bool          // it does not match fragments after the first
 	addresses             *aclAddresses // nil: any
 }
 
@@ -99,10 +102,27 @@ func compileRule(r ACLRule) aclRule {
 	case r.Permit:
 		c.action = aclPermit
 	}
+	c.notLater = r.Permit && isNeverFragmented(&r)
 	if r.Source.Bits() > 0 || r.Destination.Bits() > 0 {
 		c.addresses = &aclAddresses{compilePrefix(r.Source), compilePrefix(r.Destination)}
 	}
 	return c
+}
+
+// isNeverFragmented reports whether a rule is for messages of ICMP that no host sends as fragments: errors, which fit the minimum MTU (RFC 1812
+// 4.3.2.3, RFC 4443 2.4), redirects, and neighbour discovery (RFC 6980).
+func isNeverFragmented(r *ACLRule) bool {
+	is4 := r.Source.Addr().Is4()
+	isWithin := func(ranges ...PortRange) bool {
+		return slices.ContainsFunc(ranges, func(of PortRange) bool { return r.Sources.First >= of.First && r.Sources.Last <= of.Last })
+	}
+	switch {
+	case is4 && r.Protocol == frame.ProtocolICMP:
+		return isWithin(PortRange{3, 5}, PortRange{11, 12})
+	case !is4 && r.Protocol == frame.ProtocolICMPv6:
+		return isWithin(PortRange{0, 127}, PortRange{133, 137})
+	}
+	return false
 }
 
 func compilePrefix(p netip.Prefix) aclPrefix {
@@ -279,6 +299,9 @@ func (c *classifier) first(small []uint32, tuples []tuple, p *aclPacket, best ui
 
 // matches compares a rule of the packet's family and protocol.
 func (r *aclRule) matches(p *aclPacket) bool {
+	if p.upper.later && r.notLater {
+		return false
+	}
 	if r.hasProtocol && !p.upper.later {
 		u := &p.upper
 		if u.source < r.sources.First || u.source > r.sources.Last || u.target < r.destinations.First || u.target > r.destinations.Last ||
