@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -179,11 +180,19 @@ kubectl weft: the command failed on 1 of 4 nodes; 2 of 4 nodes did not answer
 
 func TestSilentNodeIsBoundedByItsTimeout(t *testing.T) {
 	a := newAgents(t, func(node string, x k8stest.Exec) int {
-		if node == "n2" {
-			_, _ = io.Copy(io.Discard, x.In)
-			return 0
+		if node != "n2" {
+			return says(node, x)
 		}
-		return says(node, x)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = io.Copy(io.Discard, x.In)
+		}()
+		select {
+		case <-ended:
+		case <-time.After(k8stest.Patience):
+		}
+		return 0
 	}, "n1", "n2")
 	out, failures, code := a.run(true, "devices", "--node-timeout", "700ms")
 	if code != 1 || !strings.Contains(out, "hello from n1") || !strings.Contains(failures, "node n2 did not answer: no answer within 700ms; set a longer --node-timeout\n") {

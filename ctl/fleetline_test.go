@@ -73,8 +73,13 @@ func TestCommandEndsWithItsInput(t *testing.T) {
 	}()
 	k8stest.Eventually(t, "an event", func() bool { return strings.Contains(out.String(), "#1") })
 	_ = end.Close()
-	if code := <-done; code != 0 {
-		t.Errorf("exit code %d: %s", code, out.String())
+	select {
+	case code := <-done:
+		if code != 0 {
+			t.Errorf("exit code %d: %s", code, out.String())
+		}
+	case <-time.After(k8stest.Patience):
+		t.Errorf("the command goes on: %s", out.String())
 	}
 }
 
