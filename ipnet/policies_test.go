@@ -22,15 +22,23 @@ type ruler struct {
 	changed   map[string]bool
 	admitted  map[pod.Key]bool
 	addresses []netip.Prefix
+	isAway    bool // the cluster is not known
 }
 
 func newRuler() *ruler {
 	return &ruler{rules: map[string]attach.Rules{}, changed: map[string]bool{}, admitted: map[pod.Key]bool{}}
 }
 
-func (r *ruler) Admit(a *pod.Attachment, node []netip.Prefix) attach.Rules {
+func (r *ruler) Admit(a *pod.Attachment, node []netip.Prefix) (rules attach.Rules, isWhole bool) {
 	r.admitted[a.Key], r.addresses = true, node
-	return r.rules[a.Pod.String()]
+	if !r.isAway {
+		return r.rules[a.Pod.String()], true
+	}
+	closed := attach.Rules{}
+	for _, i := range a.Interfaces {
+		closed[i.Name] = policy.Closed(node)
+	}
+	return closed, false
 }
 
 func (r *ruler) Dismiss(a *pod.Attachment) { delete(r.admitted, a.Key) }
@@ -258,5 +266,64 @@ func TestRulesOfAnEventAreThoseOfAllAttachments(t *testing.T) {
 	}
 	if got := output(); got != "weft:ingress:y" {
 		t.Errorf("after the addresses of the second attachment the first one has %q", got)
+	}
+}
+
+// A second attachment of a pod is added after a restart of the agent, before it knows the cluster: the pod keeps the connections of the first.
+func TestNewAttachmentLeavesTheOthersOfItsPodWhileTheClusterIsNotKnown(t *testing.T) {
+	for name, lists := range map[string]policy.Lists{"with policies": listsFrom("x", "10.1.0.9/32"), "open": {}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuler()
+			n := policedNode(t, r).run(t)
+			n.set(t, append(networksOf(n), lan(false))...)
+			if lists != (policy.Lists{}) {
+				r.set("a", lists, "eth0")
+			}
+			a := n.add(t, onPod("a", ""))
+			aclsOf := func(n *node, a *pod.Attachment) string {
+				v, _ := n.committer.Values()[wire.InterfaceACLKey(a.Interfaces[0].Object)].(wire.InterfaceACL)
+				return strings.Join(append(v.Input, v.Output...), " ")
+			}
+			before := aclsOf(n, a)
+			r.isAway = true
+			again := n.restarted(t)
+			second := awaiting("a", pod.TypeTap, "lan")
+			second.ID, second.Netns = onPod("a", "").ID, onPod("a", "").Netns
+			b := again.add(t, second)
+			if got := aclsOf(again, a); got != before {
+				t.Errorf("the first attachment has %q, and had %q", got, before)
+			}
+			if aclsOf(again, b) == "" {
+				t.Error("the second attachment is open")
+			}
+			again.delete(t, second)
+			if got := aclsOf(again, a); got != before {
+				t.Errorf("after the DEL of the second attachment the first has %q, and had %q", got, before)
+			}
+			b = again.add(t, second)
+			r.isAway = false
+			r.set("a", lists, "eth0")
+			again.changePolicies(t)
+			if got := aclsOf(again, b); aclsOf(again, a) != before || got != "" {
+				t.Errorf("when the cluster is known the second attachment has %q", got)
+			}
+		})
+	}
+}
+
+// The next sandbox of a pod has an interface of the same name. It is closed until the cluster is known: it may be of another pod of that name.
+func TestNewAttachmentWithTheNameOfAnInterfaceIsClosedWhileTheClusterIsNotKnown(t *testing.T) {
+	r := newRuler()
+	n := policedNode(t, r).run(t)
+	r.set("a", listsFrom("x", "10.1.0.9/32"), "eth0")
+	n.add(t, onPod("a", ""))
+	r.isAway = true
+	again := n.restarted(t)
+	next := onPod("a", "")
+	next.Key.ContainerID = "younger"
+	next.Netns.Inode++
+	a := again.add(t, next)
+	if again.Pods.Lists(a.Pod)["eth0"][policy.Ingress].Decide(netip.MustParseAddr("10.1.0.9"), policy.TCP, 80).Action != policy.Deny {
+		t.Error("the new sandbox has the rules of the earlier one")
 	}
 }

@@ -23,9 +23,9 @@ type Rules = map[string]policy.Lists
 
 // Policies has the rules of this node's pods. Handlers call its methods: a call must not wait.
 type Policies interface {
-	// Admit adds an attachment, or replaces it, and returns the rules of its pod, of all attachments. node are the addresses by which this
-	// node reaches its pods.
-	Admit(a *pod.Attachment, node []netip.Prefix) Rules
+	// Admit adds an attachment, or replaces it, and returns the rules of its pod, of all attachments; or of this one only, which are not the
+	// whole, before the cluster is known. node are the addresses by which this node reaches its pods.
+	Admit(a *pod.Attachment, node []netip.Prefix) (rules Rules, isWhole bool)
 	// Dismiss removes an attachment. An unknown one is no error.
 	Dismiss(a *pod.Attachment)
 	// Changed returns the rules of the pods whose rules may have changed since the last call, by "namespace/name".
@@ -146,7 +146,10 @@ func (ps *Pods) admit(a *pod.Attachment, t *eventloop.Txn) {
 	if ps.config.Policies == nil || a.Pod.IsZero() {
 		return
 	}
-	rules := ps.config.Policies.Admit(a, ps.nodePrefixes())
+	rules, isWhole := ps.config.Policies.Admit(a, ps.nodePrefixes())
+	if !isWhole {
+		rules = ps.withOthers(a, rules)
+	}
 	before := ps.wired[a.Key]
 	t.OnRollback(func() error {
 		if before != nil {
@@ -159,6 +162,25 @@ func (ps *Pods) admit(a *pod.Attachment, t *eventloop.Txn) {
 	replace := ps.replaceOthers(a, t)
 	ps.setRules(map[string]Rules{a.Pod.String(): rules}, t)
 	replace()
+}
+
+// withOthers adds the present rules of the other attachments of a pod to those of one: pods keep their connections while the cluster is not
+// known.
+func (ps *Pods) withOthers(a *pod.Attachment, rules Rules) Rules {
+	all := maps.Clone(rules)
+	present := ps.rulesOf(a.Pod)
+	for _, c := range ps.wired {
+		if c.Pod.String() != a.Pod.String() || c.Key == a.Key {
+			continue
+		}
+		for _, i := range c.Interfaces {
+			_, isOwn := rules[i.Name]
+			if lists, has := present[i.Name]; has && !isOwn {
+				all[i.Name] = lists
+			}
+		}
+	}
+	return all
 }
 
 // replaceOthers returns a function that adds the difference between the values of then and now of the other attachments of a pod.

@@ -173,3 +173,20 @@ func TestEachInterfaceOfAnUnknownPodIsClosed(t *testing.T) {
 		l.eventually(nic+" is open when the pod is known", l.from("db", nic, "10.1.1.9"))
 	}
 }
+
+// Before all objects are known an admission returns the rules of its attachment only: the others keep theirs.
+func TestSecondAttachmentIsDecidedAloneBeforeAllIsKnown(t *testing.T) {
+	l := newLab(t, nil)
+	l.Admit(attachment("db", "eth0 default 10.1.0.5"), nodeLink)
+	other := attachment("db", "net1 red 10.6.0.5")
+	other.Key.IfName = "net1"
+	rules, isWhole := l.Admit(other, nodeLink)
+	if _, has := rules["eth0"]; has || isWhole || len(rules) != 1 || rules["net1"][policy.Ingress] == nil || rules["net1"][policy.Egress] == nil {
+		t.Errorf("rules %v, of all attachments: %t", rules, isWhole)
+	}
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.run()
+	if rules, isWhole = l.Admit(other, nodeLink); !isWhole || len(rules) != 0 {
+		t.Errorf("when all is known: rules %v, of all attachments: %t", rules, isWhole)
+	}
+}

@@ -284,8 +284,9 @@ func (p *Policies) Forget(id pod.ID) {
 }
 
 // Admit adds an attachment, or replaces it, and returns the rules of its pod by interface. Rules of a pod that had an attachment before are
-// still returned by Changed: the event that calls Admit may fail.
-func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) map[string]policy.Lists {
+// still returned by Changed: the event that calls Admit may fail. Until all objects are known they are those of the attachment only, which is
+// closed, and isWhole is false: interfaces that the pod has already keep their rules.
+func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) (rules map[string]policy.Lists, isWhole bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id := policy.ID{Namespace: a.Pod.Namespace, Name: a.Pod.Name}
@@ -307,7 +308,19 @@ func (p *Policies) Admit(a *pod.Attachment, node []netip.Prefix) map[string]poli
 		delete(p.pending, id)
 		delete(p.untold, id)
 	}
-	return p.rulesOf(id)
+	if !p.synced {
+		return p.closed(&own), false
+	}
+	return p.rulesOf(id), true
+}
+
+// closed returns the rules of an attachment about which nothing is known.
+func (p *Policies) closed(a *pod.Attachment) map[string]policy.Lists {
+	rules := make(map[string]policy.Lists)
+	for _, i := range a.Interfaces {
+		rules[i.Name] = policy.Closed(p.node)
+	}
+	return rules
 }
 
 // Dismiss removes an attachment. An unknown one is no error.
@@ -448,9 +461,7 @@ func (p *Policies) rulesOf(id policy.ID) map[string]policy.Lists {
 	lists, known := p.engine.ListsOf(id)
 	rules := make(map[string]policy.Lists)
 	for _, a := range p.attached[id] {
-		for _, i := range a.Interfaces {
-			rules[i.Name] = policy.Closed(p.node)
-		}
+		maps.Copy(rules, p.closed(a))
 	}
 	isOpen := p.synced && known && p.shownNamespaces[id.Namespace]
 	if !isOpen {

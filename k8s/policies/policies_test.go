@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -109,8 +110,14 @@ func attachment(name string, interfaces ...string) *pod.Attachment {
 var nodeLink = []netip.Prefix{netip.MustParsePrefix("10.1.0.1/32")}
 
 func (l *lab) admit(a *pod.Attachment) map[string]policy.Lists {
-	rules := l.Admit(a, nodeLink)
-	l.rules[a.Pod.String()] = rules
+	rules, isWhole := l.Admit(a, nodeLink)
+	if isWhole && !l.Synced() {
+		l.Error("rules of all attachments before all objects are known")
+	}
+	if l.rules[a.Pod.String()] == nil || isWhole {
+		l.rules[a.Pod.String()] = rules
+	}
+	maps.Copy(l.rules[a.Pod.String()], rules)
 	return rules
 }
 
@@ -169,7 +176,10 @@ func TestChangeThatAnAdmissionSeesIsStillReported(t *testing.T) {
 	a := attachment("db", "eth0 default 10.1.0.5")
 	l.admit(a)
 	l.policy("p", onlyFrom("db", "web"))
-	l.eventually("an admission returns the new rules", func() bool { return l.Admit(a, nodeLink)["eth0"][policy.Ingress] != nil })
+	l.eventually("an admission returns the new rules", func() bool {
+		rules, _ := l.Admit(a, nodeLink)
+		return rules["eth0"][policy.Ingress] != nil
+	})
 	if l.permits("db", "eth0", policy.Ingress, "10.1.1.5", 80) {
 		t.Error("the change is lost")
 	}
