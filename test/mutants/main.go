@@ -160,7 +160,7 @@ func (t *trial) sweep(mutations []*mutation) func() {
 // one tries one mutation.
 func (t *trial) one(ctx context.Context, m *mutation) {
 	start := time.Now()
-	if start.After(t.end) {
+	if start.After(t.end) || ctx.Err() != nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.left++
