@@ -31,11 +31,15 @@ func fetch(out io.Writer, arguments []string) error {
 			return err
 		}
 	}
+	patience := timeout
+	if count > 1 { // some of many at once send their SYN several times
+		patience = streamPatience
+	}
 	bodies := make([][]byte, count)
 	var group errgroup.Group
 	for i := range bodies {
 		group.Go(func() (err error) {
-			bodies[i], err = fetchOne(arguments[0])
+			bodies[i], err = fetchOne(arguments[0], patience)
 			return err
 		})
 	}
@@ -44,8 +48,8 @@ func fetch(out io.Writer, arguments []string) error {
 	return errors.Join(err, written)
 }
 
-func fetchOne(url string) ([]byte, error) {
-	client := &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
+func fetchOne(url string, patience time.Duration) ([]byte, error) {
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(url)
 	if err != nil {
 		return nil, err
