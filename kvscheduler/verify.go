@@ -9,7 +9,7 @@ import (
 )
 
 // Verify reads the named objects back (none named: everything desired), changes nothing, and returns what is not as
-// desired: missing, different, or there without being desired. An object that changes meanwhile is left out.
+// desired: missing, different, or there without being desired. An object that changes meanwhile is read again.
 func (s *Scheduler) Verify(ctx context.Context, refs ...Ref) ([]Difference, error) {
 	v := s.store.view()
 	byKind := make(map[Kind][]string)
@@ -59,12 +59,32 @@ func (s *Scheduler) LostObjects() (lost []Why) {
 	return lost
 }
 
+// verifyReads is how often an object is read that changes each time.
+const verifyReads = 3
+
 func (s *Scheduler) verifyKind(ctx context.Context, k *kind, names []string, all bool) ([]Difference, error) {
+	differences, changing, err := s.verifyOnce(ctx, k, names, all)
+	for reads := 1; err == nil && len(changing) > 0 && reads < verifyReads; reads++ {
+		var more []Difference
+		more, changing, err = s.verifyOnce(ctx, k, changing, false)
+		differences = append(differences, more...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range changing {
+		differences = append(differences, Difference{Ref: Ref{Kind: k.name, Name: name}, Reason: "changes whenever it is read"})
+	}
+	return differences, nil
+}
+
+// verifyOnce compares objects once. Nothing is known about those that change meanwhile.
+func (s *Scheduler) verifyOnce(ctx context.Context, k *kind, names []string, all bool) (differences []Difference, changing []string, err error) {
 	v := s.store.view()
 	there := make(map[string]int)
 	var f found
 	if k.backed {
-		var err error = context.DeadlineExceeded
+		err = context.DeadlineExceeded
 		s.bounded(ctx, nil, s.cfg.DumpTimeout, func(ctx context.Context) func() {
 			var got found
 			var gerr error
@@ -76,7 +96,7 @@ func (s *Scheduler) verifyKind(ctx context.Context, k *kind, names []string, all
 			return func() { f, err = got, gerr }
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		there = indexOf(f)
 	}
@@ -84,18 +104,18 @@ func (s *Scheduler) verifyKind(ctx context.Context, k *kind, names []string, all
 		names = withUnexpected(names, f)
 	}
 	later := s.store.view()
-	var out []Difference
 	for _, name := range names {
 		ref := Ref{Kind: k.name, Name: name}
 		e := v.entry(ref)
 		if e != later.entry(ref) {
+			changing = append(changing, name)
 			continue
 		}
 		if d, differs := k.difference(ref, e, f, there); differs {
-			out = append(out, d)
+			differences = append(differences, d)
 		}
 	}
-	return out, nil
+	return differences, changing, nil
 }
 
 func withUnexpected(names []string, f found) []string {

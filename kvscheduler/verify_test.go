@@ -75,24 +75,55 @@ func TestVerifyOfNamedObjectsReportsOnlyThese(t *testing.T) {
 	})
 }
 
-// An object that changes between the look at the view and the end of the dump is in neither state.
-func TestVerifyLeavesOutObjectsThatChangeMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s *kvscheduler.Scheduler
-		change := func(kvscheduler.View, []string) {}
-		s, _ = withListed(t, map[string]listed{"x": {objects: map[string]int{"1": 1, "2": 5}, looks: func(v kvscheduler.View, names []string) { change(v, names) }}}, nil)
-		must2(s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("x/1", 1), intAt("x/2", 2)}}))(t)
-		diffs, err := s.Verify(t.Context())
-		if err != nil || len(diffs) != 1 || diffs[0].Ref != key("x/2") {
-			t.Errorf("without a change: %v, %v", diffs, err)
-		}
-		change = func(kvscheduler.View, []string) {
-			must2(s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("x/2", 3)}}))(t)
-		}
-		if diffs, err := s.Verify(t.Context()); err != nil || len(diffs) != 0 {
-			t.Errorf("an object that was changed during the dump is reported: %v, %v", diffs, err)
-		}
-	})
+// An object that changes between the look at the view and the end of the read was in neither state: it is neither a difference nor in order.
+func TestVerifyReadsObjectsAgainThatChangeMeanwhile(t *testing.T) {
+	named := []ref{key("x/1"), key("x/2")}
+	for name, tt := range map[string]struct {
+		refs    []ref
+		found   int // of x/2
+		changes int // the desired value is set to 3, 4 ... during so many reads
+		reason  string
+	}{
+		"without a change":             {named, 2, 0, ""},
+		"different without a change":   {named, 5, 0, "value differs"},
+		"changed to what is there":     {named, 3, 1, ""},
+		"changed and different":        {named, 5, 1, "value differs"},
+		"changed twice":                {named, 4, 2, ""},
+		"changed twice and different":  {named, 5, 2, "value differs"},
+		"changed each time":            {named, 5, 3, "changes whenever it is read"},
+		"changed each time, as wanted": {named, 4, 100, "changes whenever it is read"},
+		"one of all":                   {nil, 3, 1, ""},
+		"one of all, and different":    {nil, 5, 1, "value differs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s *kvscheduler.Scheduler
+				changes := 0
+				looks := func(kvscheduler.View, []string) {
+					if s != nil && changes < tt.changes {
+						changes++
+						must2(s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("x/2", 2+changes)}}))(t)
+					}
+				}
+				known, _ := withListed(t, map[string]listed{"x": {objects: map[string]int{"1": 1, "2": tt.found}, looks: looks}}, nil)
+				must2(known.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("x/1", 1), intAt("x/2", 2)}}))(t)
+				s = known
+				differences, err := s.Verify(t.Context(), tt.refs...)
+				must(t, err)
+				var reasons []string
+				for _, d := range differences {
+					reasons = append(reasons, d.Ref.String()+" "+d.Reason)
+				}
+				var want []string
+				if tt.reason != "" {
+					want = []string{"x/2 " + tt.reason}
+				}
+				if !slices.Equal(reasons, want) {
+					t.Errorf("differences %q, want %q", reasons, want)
+				}
+			})
+		})
+	}
 }
 
 // hashed is a backend whose only object has the value, handle and hash that the test sets.

@@ -277,6 +277,9 @@ func TestSocketCanBeBoundWhileAnEndedBrokerKeepsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	if _, err := l.Add(hostileConfig); err != nil {
+		t.Fatal(err)
+	}
 	if kind, _ := newLiar(t, path).answer(); kind != helloMessage { // the process has the socket
 		t.Fatalf("the client got %d", kind)
 	}
@@ -380,6 +383,7 @@ func closing(t *testing.T, pid int) (n int) {
 func TestClientsAreAcceptedAtABoundedRate(t *testing.T) {
 	const more = 50
 	l := newLab(t, ListenOptions{Broker: newBroker(t)})
+	l.add(t, hostileConfig)
 	began := time.Now()
 	for range acceptBurst + more {
 		client := newLiar(t, l.Path())

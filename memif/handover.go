@@ -79,9 +79,12 @@ func Adopt(path string, descriptor int, o ListenOptions) (*Listener, error) {
 	return newListener(path, listener, o), nil
 }
 
-// Start serves clients and follows the resumed connections, after Adopt. Listen includes it.
+// Start serves clients and follows the resumed connections, after Adopt.
 func (l *Listener) Start() {
-	l.accepting()
+	l.mu.Lock()
+	l.started = true
+	l.acceptLocked()
+	l.mu.Unlock()
 	for _, c := range l.resumed {
 		select {
 		case <-c.handover.left:

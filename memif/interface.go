@@ -107,6 +107,7 @@ func (l *Listener) Add(c Config) (*Interface, error) {
 	}
 	i := &Interface{config: c, listener: l}
 	l.interfaces[c.ID] = i
+	l.acceptLocked()
 	return i, nil
 }
 

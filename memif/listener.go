@@ -73,6 +73,8 @@ type Listener struct {
 	resumed []*Conn // before Start
 
 	mu         sync.Mutex
+	started    bool // it may accept clients
+	accepting  bool // it has begun to
 	closed     bool // no client is accepted any more
 	ended      bool // by Close or Release
 	interfaces map[uint32]*Interface
@@ -80,7 +82,8 @@ type Listener struct {
 }
 
 // Listen binds a socket at path, shorter than 108 bytes; "@name" is one without a file. A socket file that no process listens
-// on is replaced, anything else there is an error. The interfaces come with Add.
+// on is replaced, anything else there is an error. The interfaces come with Add. Clients can connect, and are served from the first
+// Add on: before it, the client of any interface would be refused.
 func Listen(path string, o ListenOptions) (*Listener, error) {
 	o.complete()
 	socket, err := bind(path, o.Mode)
@@ -88,7 +91,7 @@ func Listen(path string, o ListenOptions) (*Listener, error) {
 		return nil, fmt.Errorf("memif socket %s: %w", path, err)
 	}
 	l := newListener(path, socket, o)
-	l.Start()
+	l.started = true
 	return l, nil
 }
 
@@ -109,8 +112,12 @@ func newListener(path string, socket *net.UnixListener, o ListenOptions) *Listen
 	return l
 }
 
-// accepting starts to accept clients.
-func (l *Listener) accepting() {
+// acceptLocked begins to accept clients if the listener is started and has an interface. The caller holds l.mu.
+func (l *Listener) acceptLocked() {
+	if !l.started || l.accepting || l.closed || len(l.interfaces) == 0 {
+		return
+	}
+	l.accepting = true
 	if l.options.Broker != nil {
 		l.number = l.options.Broker.listen(&brokeredListener{socket: l.socket, pending: l.options.MaxPending, serve: l.serve})
 	} else {
@@ -130,7 +137,7 @@ func (l *Listener) Close() error {
 	all := l.refuseClients()
 	l.removeFile()
 	var err error
-	if l.options.Broker != nil {
+	if l.number != 0 {
 		l.options.Broker.unlisten(l.number)
 	} else {
 		err = l.socket.Close()
