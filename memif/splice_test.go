@@ -437,7 +437,7 @@ func TestSpliceEndsWithABrokerWhoseSocketsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Close()
-	_ = server.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = server.SetReadDeadline(time.Now().Add(timeout))
 	if _, _, err := peer.receive(); !errors.Is(err, io.EOF) {
 		t.Errorf("the server got %v, want the end", err)
 	}

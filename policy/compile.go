@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -10,13 +11,6 @@ import (
 	"slices"
 	"strings"
 )
-
-// fragmentKey says what the addresses and ports in the rules of a policy depend on beside its peers.
-type fragmentKey struct {
-	direction Direction
-	ports     string // in ingress: the named ports of the subject
-	networks  string // of kind Multi: the networks of the subject's interface
-}
 
 // compiled are the rules of an interface by direction, and what they lack because of limits.
 type compiled struct {
@@ -41,22 +35,10 @@ func (c *compilation) isGuarded() bool { return c.direction == Egress && !c.nic.
 
 // ownLimit returns the limit of the policies of a namespace. Only main interfaces have other rules.
 func (c *compilation) ownLimit() int {
-	switch {
-	case c.isStarved:
-		return 0
-	case c.nic.Main:
+	if c.nic.Main {
 		return c.limits.Own
 	}
 	return c.limits.Further
-}
-
-// leaveOutForRules leaves out a policy of the namespace that needs more rules than there are.
-func (c *compilation) leaveOutForRules(policy *policyState, size int) {
-	limit := c.ownLimit()
-	if c.isStarved {
-		limit = c.limits.Node
-	}
-	c.leaveOut(policy, size, limit, unitRules)
 }
 
 func (c *compilation) size(r *Rule) int { return r.Size(c.isGuarded()) }
@@ -230,44 +212,65 @@ func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []R
 	for n, policy := range policies {
 		efforts[n] = c.effortFor(policy, c.direction)
 	}
-	sizes := make([]int, len(policies))
-	fragments := make([][]Rule, len(policies))
 	readable := atMost(efforts, c.limits.Effort)
+	var read []*policyState
+	names := make(map[*policyState]string, len(policies)) // of those that are not applied completely
 	for n, policy := range policies {
 		switch {
 		case policy.isCrowded:
 			c.leaveOut(policy, len(policy.wide), c.limits.Selectors, unitSelectors)
-			continue
 		case policy.hasTooManySelectors():
 			c.leaveOut(policy, policy.selectors, maxSelectors, unitSelectors)
-			continue
 		case !readable[n]:
 			c.leaveOut(policy, efforts[n], c.limits.Effort, unitAddresses)
+		default:
+			read = append(read, policy)
 			continue
 		}
-		fragments[n] = c.fragment(policy, c.direction, c.pod, c.nic)
-		for k := range fragments[n] {
-			sizes[n] += size(&fragments[n][k])
+		names[policy] = policy.String() + leftOut
+	}
+	allowed := c.whole(read)
+	needed := sizeOfAll(allowed, size)
+	switch {
+	case c.isStarved:
+		allowed = nil
+		c.starve(read, size, names)
+	case needed <= c.ownLimit():
+		c.own = needed
+	default:
+		allowed = c.shared(read, size, names)
+	}
+	var all []string
+	for _, policy := range policies {
+		all = append(all, cmp.Or(names[policy], policy.String()))
+	}
+	return append(allowed, rest(Deny, listed(all)+" "+c.direction.String()+": no rule allows it"))
+}
+
+// whole returns all rules of policies.
+func (c *compilation) whole(policies []*policyState) (rules []Rule) {
+	for _, policy := range policies {
+		rules = append(rules, c.fragment(policy, c.direction, c.pod, c.nic)...)
+	}
+	return rules
+}
+
+// starve leaves out all policies that have rules.
+func (c *compilation) starve(policies []*policyState, size func(*Rule) int, names map[*policyState]string) {
+	for _, policy := range policies {
+		if n := sizeOfAll(c.fragment(policy, c.direction, c.pod, c.nic), size); n > 0 {
+			c.leaveOut(policy, n, c.limits.Node, unitRules)
+			names[policy] = policy.String() + leftOut
 		}
 	}
-	fit := atMost(sizes, c.ownLimit())
-	var allowed []Rule
-	var names []string
-	for n, policy := range policies {
-		name := policy.String()
-		switch {
-		case !readable[n]:
-			name += leftOut
-		case !fit[n]:
-			c.leaveOutForRules(policy, sizes[n])
-			name += leftOut
-		default:
-			allowed = append(allowed, fragments[n]...)
-			c.own += sizes[n]
-		}
-		names = append(names, name)
+}
+
+func sizeOfAll(rules []Rule, size func(*Rule) int) int {
+	n := 0
+	for k := range rules {
+		n += size(&rules[k])
 	}
-	return append(allowed, rest(Deny, listed(names)+" "+c.direction.String()+": no rule allows it"))
+	return n
 }
 
 // leftOut marks a policy whose rules are left out, in explanations.
@@ -352,183 +355,6 @@ func (r Rule) intersect(l Rule) (Rule, bool) {
 	var some bool
 	both.Ports, some = intersectPorts(r.Ports, l.Ports)
 	return both, some && len(both.Remotes) > 0
-}
-
-// fragment returns the rules of a policy in one direction for an interface of a subject. It resolves them once for all subjects for which
-// they are the same.
-func (e *Engine) fragment(policy *policyState, d Direction, p *podState, i *Interface) []Rule {
-	key := fragmentKey{direction: d}
-	if d == Ingress {
-		key.ports = policy.portsOf(p)
-	}
-	if policy.Kind == Multi {
-		key.networks = strings.Join(i.Networks, ",")
-	}
-	rules, done := policy.fragments[key]
-	if !done {
-		e.work.Fragments++
-		if policy.fragments == nil {
-			policy.fragments = make(map[fragmentKey][]Rule)
-		}
-		for _, r := range policy.Policy.Rules[d] {
-			rules = append(rules, e.resolve(policy, r, d, end{pod: p, nic: i})...)
-		}
-		policy.fragments[key] = rules
-	}
-	return rules
-}
-
-// portsOf names the ports of a subject that the policy's ingress rules refer to.
-func (p *policyState) portsOf(pod *podState) string {
-	var b strings.Builder
-	for _, r := range p.Rules[Ingress] {
-		for _, port := range r.Ports {
-			if port.Name == "" {
-				continue
-			}
-			for _, n := range pod.Ports {
-				if port.names(n) {
-					fmt.Fprintf(&b, "%s %d %d,", n.Name, n.Protocol, n.Port)
-				}
-			}
-			b.WriteByte(';')
-		}
-	}
-	return b.String()
-}
-
-// names reports whether a port refers to the named port of a container.
-func (p Port) names(n NamedPort) bool {
-	return p.Name == n.Name && (p.Protocol == AnyProtocol || p.Protocol == n.Protocol)
-}
-
-// resolve returns a clause of a policy with addresses and ports, for an interface of a subject.
-func (e *Engine) resolve(policy *policyState, r Clause, d Direction, subject end) []Rule {
-	origin := policy.String() + " " + r.Name
-	var rules []Rule
-	add := func(remotes []netip.Prefix, ports []PortRange) {
-		if len(remotes) > 0 {
-			rules = append(rules, Rule{Action: r.Action, Remotes: remotes, Ports: ports, Origin: origin})
-		}
-	}
-	if r.AnyPort {
-		add(e.remotes(policy, r, d, subject.nic), nil)
-		return rules
-	}
-	if ports := portsOfSubject(r, d, subject.pod); len(ports) > 0 {
-		add(e.remotes(policy, r, d, subject.nic), ports)
-	}
-	if d == Ingress {
-		return rules
-	}
-	for _, p := range r.Ports {
-		if p.Name == "" {
-			continue
-		}
-		for _, n := range e.portsOfPeers(policy, r, p, subject.nic) {
-			add(n.addresses, []PortRange{{n.Protocol, Range{n.Port, n.Port}}})
-		}
-	}
-	return rules
-}
-
-// portsOfSubject returns the ports of a clause that do not depend on the peer.
-func portsOfSubject(r Clause, d Direction, subject *podState) []PortRange {
-	var ports []PortRange
-	for _, p := range r.Ports {
-		if p.Name == "" {
-			ports = append(ports, PortRange{p.Protocol, p.Ports})
-			continue
-		}
-		if d == Egress {
-			continue
-		}
-		for _, n := range subject.Ports {
-			if p.names(n) {
-				ports = append(ports, PortRange{n.Protocol, Range{n.Port, n.Port}})
-			}
-		}
-	}
-	return mergePorts(ports)
-}
-
-// remotes lists the addresses of a rule's peers: in ingress, all that their packets can have as their source.
-func (e *Engine) remotes(policy *policyState, r Clause, d Direction, i *Interface) []netip.Prefix {
-	if r.Any {
-		return everywhere
-	}
-	var clients ClientMap
-	if d == Ingress && i.isOnDefault() {
-		clients = e.clients
-	}
-	var all []netip.Prefix
-	for _, peer := range r.Peers {
-		switch {
-		case peer.Pods != nil:
-			for p := range policy.peers[peer.Pods.key].members {
-				all = append(all, addressesOf(policy, p, i, clients)...)
-			}
-		case peer.Nodes != nil:
-			for _, n := range e.nodes {
-				if peer.Nodes.Matches(n.labels) {
-					all = append(all, n.addresses...)
-				}
-			}
-		default:
-			for _, prefix := range peer.Prefixes {
-				all = append(all, clients.Sources(prefix)...)
-			}
-		}
-	}
-	return aggregate(all)
-}
-
-// addressesOf lists the addresses of a peer that an interface of the subject reaches: of main interfaces, or of those on a network of both
-// and of the policy. Networks may have the same addresses. The client addresses of these are among them.
-func addressesOf(policy *policyState, p *podState, i *Interface, clients ClientMap) []netip.Prefix {
-	var all []netip.Prefix
-	for n := range p.Interfaces {
-		x := &p.Interfaces[n]
-		if !policy.applies(x) || policy.Kind == Multi && !slices.ContainsFunc(x.Networks, func(n string) bool { return slices.Contains(i.Networks, n) }) {
-			continue
-		}
-		all = append(all, clients.sourcesOf(x)...)
-		if policy.Namespace == p.Namespace {
-			all = append(all, singles(x.Claimed)...)
-		}
-	}
-	return all
-}
-
-// portOfPeers is a named port with the addresses of the peers that have it.
-type portOfPeers struct {
-	NamedPort
-	addresses []netip.Prefix
-}
-
-// portsOfPeers resolves a named port of an egress rule. Only pods have named ports.
-func (e *Engine) portsOfPeers(policy *policyState, r Clause, port Port, i *Interface) []portOfPeers {
-	by := make(map[NamedPort][]netip.Prefix)
-	for _, peer := range r.Peers {
-		if peer.Pods == nil {
-			continue
-		}
-		for p := range policy.peers[peer.Pods.key].members {
-			for _, n := range p.Ports {
-				if port.names(n) {
-					by[n] = append(by[n], addressesOf(policy, p, i, ClientMap{})...)
-				}
-			}
-		}
-	}
-	var list []portOfPeers
-	for n, addresses := range by {
-		list = append(list, portOfPeers{n, aggregate(addresses)})
-	}
-	slices.SortFunc(list, func(a, b portOfPeers) int {
-		return int(a.Protocol)<<16 + int(a.Port) - int(b.Protocol)<<16 - int(b.Port)
-	})
-	return list
 }
 
 // nameLength is the number of bytes of the hash in a name. Pods share lists by name, and users choose parts of the content, so two contents

@@ -87,6 +87,7 @@ type policyState struct {
 	subject   *group
 	peers     map[string]*group // by the key of their selector
 	fragments map[fragmentKey][]Rule
+	portions  map[fragmentKey][]portion
 	efforts   [2]int   // by direction, see effortFor; 0: not counted yet
 	selectors int      // of peers, see hasTooManySelectors
 	wide      []string // the keys of those that select pods of several namespaces
@@ -347,6 +348,7 @@ func (e *Engine) invalidatePeers(p *podState) {
 // invalidate drops the addresses in the rules of a policy, and marks its local subjects.
 func (e *Engine) invalidate(p *policyState) {
 	p.fragments = nil
+	p.portions = nil
 	p.efforts = [2]int{}
 	for member := range p.subject.members {
 		e.touch(member)

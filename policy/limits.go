@@ -16,7 +16,7 @@ const MaxRules = 80_000
 // the limit is not affected:
 //
 //   - Policies of namespaces are limited together, as they select pods of their own namespace only. The smallest ones are applied first. The
-//     others allow nothing, and isolate the pod as before. Where the pods of a namespace have different rules,
+//     others allow nothing, and isolate the pod as before. Peers of other namespaces have fair shares of what remains. Where the pods of a namespace have different rules,
 //     and more than a node has for a namespace, its further pods are isolated.
 //   - Of AdminNetworkPolicies the smallest rules are applied first. Further rules that allow are left out, and those that deny or pass
 //     become rules that deny more.
@@ -133,6 +133,7 @@ const (
 	unitSelectors = "different selectors of peers"
 
 	effectIsolates = "it isolates pods, but its rules allow nothing"
+	effectExcludes = "it permits nothing to or from pods of "
 	effectDenies   = "its largest rules deny more than they say, or allow nothing"
 	effectService  = "policed pods cannot contact it"
 )

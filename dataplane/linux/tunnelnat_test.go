@@ -136,13 +136,20 @@ func send(t *testing.T, from *net.UDPConn, to netip.AddrPort, text string) {
 // received returns the next datagram of a socket and its source address.
 func received(t *testing.T, at *net.UDPConn) (from, text string) {
 	t.Helper()
-	must(t, at.SetReadDeadline(time.Now().Add(20*time.Second)))
-	raw := make([]byte, 1<<16)
-	n, a, err := at.ReadFromUDPAddrPort(raw)
+	from, text, err := receivedWithin(at, 20*time.Second)
 	if err != nil {
 		t.Errorf("at %s: %v", at.LocalAddr(), err)
 	}
-	return a.Addr().Unmap().String(), string(raw[:n])
+	return from, text
+}
+
+func receivedWithin(at *net.UDPConn, patience time.Duration) (from, text string, err error) {
+	if err := at.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return "", "", err
+	}
+	raw := make([]byte, 1<<16)
+	n, a, err := at.ReadFromUDPAddrPort(raw)
+	return a.Addr().Unmap().String(), string(raw[:n]), err
 }
 
 // TestPeersSeeTunnelPacketsFromTheNodesAddress uses sockets of the kernel, which drops packets with a wrong checksum.
