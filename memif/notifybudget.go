@@ -15,15 +15,19 @@ import (
 //
 // A connection that takes more is ended, and the interface refuses clients until the time is made up for.
 type notifyBudget struct {
-	// suspected means that a notification took long. The thread may also have waited for a processor, so the next one is measured by
-	// the time of the thread.
-	suspected atomic.Bool
+	// suspectedUntil, after processStart, is the end of a suspicion: a notification took long. The thread may also have waited for a processor, so
+	// those that follow are measured by the time of the thread. The client can choose which of them are slow, so fast ones do not end the
+	// suspicion: it lasts as long as it takes to make up for the first slow one, which is not measured.
+	suspectedUntil atomic.Int64
 
 	mu    sync.Mutex
 	debt  time.Duration
 	since time.Time // debt is that of this time
 	slow  int       // slow notifications since there was no debt
 }
+
+// processStart is the zero of times that are stored as one word.
+var processStart = time.Now()
 
 const (
 	// slowNotification is what a notification may take. A usual one takes a microsecond.
@@ -39,15 +43,20 @@ const (
 
 // run notifies by f and reports whether that is too much.
 func (b *notifyBudget) run(f func()) (exceeded bool) {
-	if b.suspected.Load() {
+	start := time.Since(processStart)
+	if start < time.Duration(b.suspectedUntil.Load()) {
 		return b.measure(f)
 	}
-	start := time.Now()
 	f()
-	if time.Since(start) > slowNotification {
-		b.suspected.Store(true)
-	}
+	b.suspect(time.Since(processStart) - start)
 	return false
+}
+
+// suspect begins or extends a suspicion if a notification was slow.
+func (b *notifyBudget) suspect(took time.Duration) {
+	if took > slowNotification {
+		b.suspectedUntil.Store(int64(time.Since(processStart) + took*notifyShare))
+	}
 }
 
 // measure is run by the time of the thread.
@@ -57,11 +66,8 @@ func (b *notifyBudget) measure(f func()) (exceeded bool) {
 	start := timeOfThread()
 	f()
 	took := timeOfThread() - start
-	if took <= slowNotification {
-		b.suspected.Store(false)
-		return false
-	}
-	return b.spend(took, time.Now())
+	b.suspect(took)
+	return took > slowNotification && b.spend(took, time.Now())
 }
 
 // timeOfThread returns the processor time of the thread.

@@ -61,13 +61,70 @@ func TestClientWhoseNotificationsTakeLongIsDisconnectedAndRefused(t *testing.T) 
 	}
 }
 
+// burn takes processor time of the thread, as the kernel does when it tells thousands of epolls.
+func burn(d time.Duration) {
+	start := timeOfThread()
+	for timeOfThread()-start < d {
+	}
+}
+
+// A client with two queues can have one eventfd that is watched by thousands of epolls and one that is not, or stop watching for a moment. Fast
+// notifications between the slow ones take nothing back.
+func TestFastNotificationsDoNotHideSlowOnes(t *testing.T) {
+	var b notifyBudget
+	for range 30 {
+		if b.run(func() { burn(5 * time.Millisecond) }) {
+			return
+		}
+		for range 3 {
+			if b.run(func() {}) {
+				t.Fatal("a fast notification is too much")
+			}
+		}
+	}
+	t.Errorf("30 notifications of 5 ms took 150 ms, and the client stays: debt %v, %d slow ones", b.debt, b.slow)
+}
+
+func TestAClientDoesNotHideSlowNotificationsBehindASecondQueue(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{})
+	server, client := connectPair(t, l, ClientConfig{RxQueues: 2})
+	rx := client.RxQueues()
+	watch(t, rx[0].FD(), 500, 200)
+	for n := 0; n < 100 && server.Err() == nil; n++ {
+		for n, q := range rx {
+			q.Arm()
+			server.TxQueues()[n].Send(packets(1, 64))
+			q.Receive(buffers(1))
+		}
+	}
+	if !errors.Is(server.Err(), ErrNotifications) {
+		t.Errorf("after 100 slow notifications: %v", server.Err())
+	}
+}
+
+// The one slow notification that is not measured is made up for before another one is not.
+func TestASuspicionLastsUntilTheTimeIsMadeUpFor(t *testing.T) {
+	var b notifyBudget
+	before := time.Since(processStart)
+	b.suspect(20 * time.Millisecond)
+	after := time.Since(processStart)
+	until := time.Duration(b.suspectedUntil.Load())
+	if until < before+2*time.Second || until > after+2*time.Second {
+		t.Errorf("20 ms are suspected for %v, want 2 s", until-before)
+	}
+	if b.suspect(slowNotification); time.Duration(b.suspectedUntil.Load()) != until {
+		t.Error("a notification that is not slow changes the suspicion")
+	}
+}
+
 func TestClientThatIsNotifiedOftenStaysConnected(t *testing.T) {
 	l := newLab(t, ListenOptions{})
 	l.add(t, Config{})
 	server, client := connectPair(t, l, ClientConfig{})
 	rx := client.RxQueues()[0]
 	for range 20000 {
-		server.notified.suspected.Store(true) // as if the thread had waited for a processor
+		server.notified.suspect(time.Second) // as if the thread had waited for a processor
 		rx.Arm()
 		server.TxQueues()[0].Send(packets(1, 64))
 		rx.Receive(buffers(1))

@@ -353,6 +353,9 @@ type upperLayer struct {
 	id             uint16 // of an ICMP echo
 }
 
+// isFragment is false for an atomic fragment of IPv6 (RFC 6946), which needs no reassembly.
+func (u *upperLayer) isFragment() bool { return u.later || u.first }
+
 // parseResult is the kind of a frame for ACLs.
 type parseResult uint8
 

@@ -65,17 +65,19 @@ func plainVerdict(rules []ACLRule, raw []byte) bool {
 	var source, destination netip.Addr
 	var protocol byte
 	var upper []byte
-	var later bool
+	var later, first bool
 	if kind == 0x0800 {
 		source, destination = netip.AddrFrom4([4]byte(p[12:])), netip.AddrFrom4([4]byte(p[16:]))
 		protocol, later = p[9], binary.BigEndian.Uint16(p[6:])&0x1fff != 0
+		first = !later && binary.BigEndian.Uint16(p[6:])&0x2000 != 0
 		upper = p[min(int(p[0]&15)*4, len(p)):]
 	} else {
 		source, destination = netip.AddrFrom16([16]byte(p[8:])), netip.AddrFrom16([16]byte(p[24:]))
-		protocol, upper, later = plainChain(p)
+		protocol, upper, later, first = plainChain(p)
 	}
 	for _, r := range rules {
-		if r.Source.Addr().Is4() == source.Is4() && r.Source.Contains(source) && r.Destination.Contains(destination) && plainUpper(r, protocol, upper, later) {
+		if r.Source.Addr().Is4() == source.Is4() && r.Source.Contains(source) && r.Destination.Contains(destination) && plainUpper(r, protocol, upper, later) &&
+			!((later || first) && r.Permit && isNeverFragmented(&r)) {
 			return r.Permit
 		}
 	}
@@ -87,31 +89,32 @@ func isTag(b []byte) bool {
 }
 
 // plainChain finds the upper layer, which is empty if the headers before it do not end.
-func plainChain(p []byte) (protocol byte, upper []byte, later bool) {
+func plainChain(p []byte) (protocol byte, upper []byte, later, first bool) {
 	protocol, upper = p[6], p[40:]
 	fragments := 0
 	for range 8 {
 		isFragment := protocol == 44
 		if !isFragment && protocol != 0 && protocol != 43 && protocol != 60 {
-			return protocol, upper, false
+			return protocol, upper, false, first
 		}
 		if len(upper) < 8 || isFragment && fragments > 0 {
-			return protocol, nil, false
+			return protocol, nil, false, first
 		}
 		length := 8
 		if isFragment {
 			fragments++
 			later = binary.BigEndian.Uint16(upper[2:])>>3 != 0
+			first = !later && upper[3]&1 != 0
 		} else {
 			length += 8 * int(upper[1])
 		}
 		protocol = upper[0]
 		if later {
-			return protocol, nil, true
+			return protocol, nil, true, false
 		}
 		upper = upper[min(length, len(upper)):]
 	}
-	return protocol, nil, false
+	return protocol, nil, false, first
 }
 
 func plainUpper(r ACLRule, protocol byte, upper []byte, later bool) bool {
@@ -122,7 +125,7 @@ func plainUpper(r ACLRule, protocol byte, upper []byte, later bool) bool {
 		return false
 	}
 	if later {
-		return !r.Permit || !isNeverFragmented(&r)
+		return true
 	}
 	var a, b uint16
 	switch {

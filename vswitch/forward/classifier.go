@@ -30,7 +30,7 @@ type aclRule struct {
 	tcpMask, tcpFlags     uint8
 	action                aclAction
 	hasProtocol           bool
-	notLater              bool          // it does not match fragments after the first
+	onlyWhole             bool          // it matches no fragments
 	addresses             *aclAddresses // nil: any
 }
 
@@ -102,7 +102,7 @@ func compileRule(r ACLRule) aclRule {
 	case r.Permit:
 		c.action = aclPermit
 	}
-	c.notLater = r.Permit && isNeverFragmented(&r)
+	c.onlyWhole = r.Permit && isNeverFragmented(&r)
 	if r.Source.Bits() > 0 || r.Destination.Bits() > 0 {
 		c.addresses = &aclAddresses{compilePrefix(r.Source), compilePrefix(r.Destination)}
 	}
@@ -299,7 +299,7 @@ func (c *classifier) first(small []uint32, tuples []tuple, p *aclPacket, best ui
 
 // matches compares a rule of the packet's family and protocol.
 func (r *aclRule) matches(p *aclPacket) bool {
-	if p.upper.later && r.notLater {
+	if r.onlyWhole && p.upper.isFragment() {
 		return false
 	}
 	if r.hasProtocol && !p.upper.later {
