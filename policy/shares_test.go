@@ -106,6 +106,8 @@ func TestPeersOfOtherNamespacesHaveFairShares(t *testing.T) {
 	mustDecide(t, "with many pods", e, withTenant(29, Deny))
 	setPods(e, "other", 500)
 	mustDecide(t, "with two tenants", e, permitted)
+	setPods(e, "b", 25)
+	mustDecide(t, "with more peers of another namespace", e, map[contact]Action{{addressAt(1, 24), 80}: Allow, {addressAt(1, 24), 81}: Deny})
 	e.SetPolicy(bigPolicy(t, "a/large", 300, 300))
 	mustDecide(t, "beside a policy that does not fit", e, permitted)
 	e.DeletePolicy(Ref{Network, "a", "large"})

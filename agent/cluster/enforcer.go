@@ -15,6 +15,7 @@ import (
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/k8s/events"
 	"github.com/weftnet/weft/k8s/policies"
@@ -41,6 +42,7 @@ const enforcerTick = 5 * time.Second
 func (e *Enforcer) Run(ctx context.Context) error {
 	tick := time.NewTicker(enforcerTick)
 	defer tick.Stop()
+	isDue := false
 	for {
 		e.report()
 		select {
@@ -48,12 +50,21 @@ func (e *Enforcer) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		case <-e.Policies.NotifyChanged():
-			ev := &attach.ChangePolicies{}
-			if _, err := e.Loop.Do(ctx, ev); err != nil && !errors.Is(err, context.Canceled) {
-				e.Log.Error("rules of policies are not set completely, the scheduler retries", "err", err)
-			}
+			isDue = true
+		}
+		if isDue {
+			isDue = e.apply(ctx) != nil
 		}
 	}
+}
+
+// apply applies changed rules. If the loop refuses the event, the changes stay; else only the scheduler has something to repeat.
+func (e *Enforcer) apply(ctx context.Context) error {
+	_, err := e.Loop.Do(ctx, &attach.ChangePolicies{})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		e.Log.Error("rules of policies are not set completely, what failed is repeated", "err", err)
+	}
+	return err
 }
 
 // report sets the condition.
@@ -62,11 +73,13 @@ func (e *Enforcer) report() {
 	hasMain := slices.ContainsFunc(attachments, isMain)
 	isChained := slices.ContainsFunc(attachments, func(a pod.Attachment) bool { return a.Mode == pod.ModeChained || a.Mode == pod.ModeDelegate })
 	invalid, withoutClients := e.Policies.Invalid(), e.Policies.WithoutClients()
-	excess := e.Policies.Excess()
+	excess, failure := e.Policies.Excess(), e.Policies.Failure()
 	e.tell(excess, attachments)
 	switch {
 	case !e.Policies.Synced():
 		e.Health.Set(health.Policies, false, "the API server has not shown all policies: the rules of an earlier run hold, and new pods are closed")
+	case failure != nil:
+		e.Health.Set(health.Policies, false, "the API server does not answer, so changes of policies may be unknown: "+line.Of(failure.Error(), line.Cause))
 	case len(invalid) > 0:
 		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies have invalid parts, which deny connections: %s", len(invalid), invalid[0]))
 	case len(excess) > 0:

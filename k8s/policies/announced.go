@@ -58,6 +58,11 @@ func (p *Policies) SetNetworks(n Networks) {
 			p.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
 		}
 	}
+	if isOther {
+		for id := range p.attached {
+			p.refresh(id)
+		}
+	}
 	if p.synced {
 		poke(p.dirty)
 	}
@@ -202,7 +207,7 @@ func (p *Policies) claimsOf(o *corev1.Pod, attachments []*pod.Attachment) map[cl
 			}
 		}
 	}
-	for _, i := range append(ownInterfaces(attachments), statusOf(o)) {
+	for _, i := range append(p.ownInterfaces(attachments), statusOf(o)) {
 		for _, a := range i.Addresses {
 			all[claim{networkOf(i.Networks), a}] = false
 			all[claim{anyNetwork, a}] = false

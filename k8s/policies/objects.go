@@ -231,12 +231,27 @@ func (p *Policies) put(o policy.Policy, err error) {
 // shown returns a pod that has not ended and does not use its node's network; false: no watch has shown it, or it is another one of the
 // name. UID "" is any.
 func (p *Policies) shown(id policy.ID, uid string) (*corev1.Pod, bool) {
-	o, known := p.pods.One(id.String())
-	if known && (uid == "" || string(o.UID) == uid || o.Annotations[mirror] == uid) {
+	isIt := func(o *corev1.Pod) bool { return uid == "" || string(o.UID) == uid || o.Annotations[mirror] == uid }
+	if o, known := p.pods.One(id.String()); known && isIt(o) {
 		return o, true
 	}
-	o, known = p.asked[id]
-	return o, known && (uid == "" || string(o.UID) == uid || o.Annotations[mirror] == uid)
+	o := p.asked[id].pod
+	return o, o != nil && isIt(o)
+}
+
+// asked is the answer of the API server to a question about a pod.
+type asked struct {
+	uid string
+	pod *corev1.Pod // nil: a watch has shown the pod, so what it was at its ADD does not count any more
+}
+
+// supersede forgets the answer about a pod that a watch has shown.
+func (p *Policies) supersede(id policy.ID) {
+	o, known := p.pods.One(id.String())
+	if was, wasAsked := p.asked[id]; known && wasAsked && string(o.UID) == was.uid {
+		was.pod = nil
+		p.asked[id] = was
+	}
 }
 
 // newestOf lists the attachments of the newest pod of a name, by age. The sandbox of its predecessor may still be there.
@@ -259,10 +274,7 @@ func (p *Policies) uidOf(id policy.ID, attachments []*pod.Attachment) string {
 	if uid := attachments[0].Pod.UID; uid != "" {
 		return uid
 	}
-	if o, wasAsked := p.asked[id]; wasAsked {
-		return string(o.UID)
-	}
-	return ""
+	return p.asked[id].uid
 }
 
 func hasEnded(o *corev1.Pod) bool {
@@ -272,6 +284,7 @@ func hasEnded(o *corev1.Pod) bool {
 // refresh gives the current state of a pod to the engine. A pod without addresses is no peer of any: it would only count for the limits of the
 // policies that select it, and a tenant can have many pods that no node runs.
 func (p *Policies) refresh(id policy.ID) {
+	p.supersede(id)
 	attachments := p.newestOf(id)
 	o, known := p.shown(id, p.uidOf(id, attachments))
 	if !known || hasEnded(o) || o.Spec.HostNetwork || len(attachments) == 0 && len(o.Status.PodIPs) == 0 {

@@ -20,7 +20,7 @@ func (p *Policies) podOf(o *corev1.Pod, attachments []*pod.Attachment) policy.Po
 	for _, i := range append(p.announced(o), statusOf(o)) {
 		interfaces[i.Name] = i
 	}
-	for _, i := range ownInterfaces(attachments) {
+	for _, i := range p.ownInterfaces(attachments) {
 		interfaces[i.Name] = i
 	}
 	for _, name := range slices.Sorted(maps.Keys(interfaces)) {
@@ -75,14 +75,19 @@ func interfaceOf(a *pod.Attachment, i pod.Interface) policy.Interface {
 	return out
 }
 
-// ownInterfaces lists the interfaces of attachments.
-func ownInterfaces(attachments []*pod.Attachment) []policy.Interface {
+// ownInterfaces lists the interfaces of attachments. On a network where pods choose their addresses, these count as those of an annotation do.
+func (p *Policies) ownInterfaces(attachments []*pod.Attachment) []policy.Interface {
 	var list []policy.Interface
 	for _, a := range attachments {
 		for _, i := range a.Interfaces {
-			if i.Type != pod.TypeIPAM {
-				list = append(list, interfaceOf(a, i))
+			if i.Type == pod.TypeIPAM {
+				continue
 			}
+			is := interfaceOf(a, i)
+			if i.Network != "" && p.networks.choosesAddresses(i.Network) {
+				is.Addresses, is.Claimed = nil, is.Addresses
+			}
+			list = append(list, is)
 		}
 	}
 	return list

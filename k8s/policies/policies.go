@@ -71,7 +71,7 @@ type Policies struct {
 	shownNamespaces map[string]bool
 	deniedNow       []policy.Denied
 	attached        map[policy.ID]map[pod.Key]*pod.Attachment // of this node
-	asked           map[policy.ID]*corev1.Pod                 // pods that no watch had shown when their attachment was added
+	asked           map[policy.ID]asked                       // pods that no watch had shown when their attachment was added
 	pending         map[policy.ID]bool                        // attached pods with other rules since the last call of Changed
 	untold          map[policy.ID]bool                        // attached pods that are pending when they are compiled, whatever their rules
 	link            []netip.Prefix                            // the addresses of the node's link to the dataplane
@@ -86,7 +86,7 @@ func New(c Config) *Policies {
 	}
 	p := &Policies{
 		config: c, changed: make(chan struct{}, 1), dirty: make(chan struct{}, 1), clients: make(chan struct{}), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
-		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]*corev1.Pod), pending: make(map[policy.ID]bool),
+		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]asked), pending: make(map[policy.ID]bool),
 		invalid: make(map[policy.Ref]string), untold: make(map[policy.ID]bool), shownNamespaces: make(map[string]bool),
 	}
 	p.watch()
@@ -270,7 +270,7 @@ func (p *Policies) Learn(ctx context.Context, id pod.ID) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked[own] = lightenPod(o)
+	p.asked[own] = asked{uid: string(o.UID), pod: lightenPod(o)}
 }
 
 // Forget forgets what Learn read for an ADD that failed, unless the pod has an attachment.
