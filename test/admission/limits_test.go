@@ -59,7 +59,7 @@ func serveLimits(t testing.TB) *mutating.Plugin {
 	must(t, err)
 	gates := featuregate.NewFeatureGate()
 	must(t, gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{"MutatingAdmissionPolicy": {Default: true, PreRelease: featuregate.Beta}}))
-	initializer.New(withSchemas{native}, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), factory, allowAll{}, gates, compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
+	initializer.New(withSchemas{native}, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), factory, rights{}, gates, compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
 	must(t, plugin.ValidateInitialization())
 	factory.Start(ctx.Done())
 	if !plugin.WaitForReady() {

@@ -44,7 +44,7 @@ func (s *server) writesPod(t testing.TB, who, sub string, operation admission.Op
 	attributes := admission.NewAttributesRecord(object, old, kind, "a", "p", kind.GroupVersion().WithResource("pods"), sub, operation, nil, false,
 		&user.DefaultInfo{Name: who})
 	err := s.plugin.Validate(ctx, attributes, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
-	if err != nil && !strings.Contains(err.Error(), "admission.networkStatusWriters") {
+	if err != nil && !strings.Contains(err.Error(), "users with the right to update pods/status") {
 		t.Fatalf("the API server fails: %v", err)
 	}
 	return err == nil
@@ -71,8 +71,8 @@ func TestOnlyWritersChangeTheNetworkStatusOfAPod(t *testing.T) {
 	} {
 		for _, sub := range []string{"", "status"} {
 			for who, may := range map[string]bool{
-				"owner": tt.ownerMay, "system:node:n1": tt.ownerMay, "system:serviceaccount:a:weft-agent": tt.ownerMay, "system:serviceaccount:a:multus": tt.ownerMay,
-				agent: true, "system:serviceaccount:kube-system:multus": true,
+				"owner": tt.ownerMay, "system:node:n1": tt.ownerMay, "system:serviceaccount:a:weft-agent": tt.ownerMay,
+				agent: true, statusWriter: true,
 			} {
 				if did := s.writesPod(t, who, sub, tt.operation, tt.now, tt.before); did != may {
 					t.Errorf("%s by %s, subresource %q: admitted %t", name, who, sub, did)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,7 +134,7 @@ func serve(t testing.TB, p policies, parameters ...runtime.Object) *server {
 	t.Cleanup(func() { cancel(); factory.Shutdown() })
 	plugin, err := validating.NewPlugin(nil)
 	must(t, err)
-	initializer.New(native, dynamic, factory, allowAll{}, featuregate.NewFeatureGate(), compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
+	initializer.New(native, dynamic, factory, rights{}, featuregate.NewFeatureGate(), compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
 	must(t, plugin.ValidateInitialization())
 	factory.Start(ctx.Done())
 	if !plugin.WaitForReady() {
@@ -142,11 +143,22 @@ func serve(t testing.TB, p policies, parameters ...runtime.Object) *server {
 	return &server{plugin}
 }
 
-// allowAll grants every right: the policies' expressions check none.
-type allowAll struct{}
+// statusWriter is the only user who may update the status of the pod p in namespace a.
+const statusWriter = "system:multus:n1"
 
-func (allowAll) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-	return authorizer.DecisionAllow, "", nil
+// rights answers for the one right that an expression of a policy checks. It denies any other.
+type rights struct{}
+
+// Authorize implements authorizer.Authorizer.
+func (rights) Authorize(_ context.Context, of authorizer.Attributes) (authorizer.Decision, string, error) {
+	if of.GetUser().GetName() != statusWriter {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	asked := strings.Join([]string{of.GetVerb(), of.GetAPIGroup(), of.GetResource(), of.GetSubresource(), of.GetNamespace(), of.GetName()}, "/")
+	if asked == "update//pods/status/a/p" {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
 }
 
 // request is a request of an agent, or of the controller, to the API server.

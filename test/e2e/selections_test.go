@@ -9,8 +9,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
@@ -156,16 +159,45 @@ func TestUsersDoNotChangeTheNetworkStatusOfAPod(t *testing.T) {
 	s.create("p", "n1")
 	s.ready("p")
 	s.status("p")
-	forged := `[{"name": "default", "interface": "net1", "ips": ["10.244.1.200"]}]`
-	for _, sub := range [][]string{nil, {"status"}} {
-		annotate := func(annotations map[string]any) error {
-			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
-			s.must(err)
-			_, err = s.c.Client.CoreV1().Pods(s.name).Patch(t.Context(), "p", types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, sub...)
-			return err
-		}
-		s.checkVerdict("forge addresses", annotate(map[string]any{statusKey: forged}), false)
-		s.checkVerdict("remove the annotation", annotate(map[string]any{statusKey: nil}), true)
-		s.checkVerdict("write another annotation", annotate(map[string]any{"other": "text"}), true)
+	owner := s.editor("tenant")
+	forged := map[string]any{statusKey: `[{"name": "default", "interface": "net1", "ips": ["10.244.1.200"]}]`}
+	for _, a := range []struct {
+		what        string
+		annotations map[string]any
+		client      kubernetes.Interface
+		sub         []string
+		may         bool
+	}{
+		{"forge addresses", forged, owner, nil, false},
+		{"forge addresses by the status", forged, owner, []string{"status"}, false}, // has no right to it
+		{"remove the annotation", map[string]any{statusKey: nil}, owner, nil, true},
+		{"write another annotation", map[string]any{"other": "text"}, owner, nil, true},
+		{"write it as one who may write the status", forged, s.c.Client, nil, true},
+		{"write it by the status", forged, s.c.Client, []string{"status"}, true},
+	} {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": a.annotations}})
+		s.must(err)
+		_, err = a.client.CoreV1().Pods(s.name).Patch(t.Context(), "p", types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, a.sub...)
+		s.checkVerdict(a.what, err, a.may)
 	}
+}
+
+// editor returns a client with the rights of a user who may edit the objects of the namespace.
+func (s *space) editor(name string) kubernetes.Interface {
+	s.t.Helper()
+	_, err := s.c.Client.RbacV1().RoleBindings(s.name).Create(s.t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	access := rest.CopyConfig(s.c.Access)
+	access.Impersonate.UserName, access.Impersonate.Groups = name, []string{"system:authenticated"}
+	client, err := kubernetes.NewForConfig(access)
+	s.must(err)
+	s.must(cluster.Eventually(s.t.Context(), "the rights of "+name, func(ctx context.Context) error {
+		_, err := client.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{})
+		return err
+	}))
+	return client
 }
