@@ -279,6 +279,34 @@ func TestForeignAddressInAPoolIsNotAllocatedAgain(t *testing.T) {
 	}
 }
 
+// A tenant may have written the configuration of the other plugin, so a pool that refuses an address to the pod's annotation refuses it to the
+// plugin too, also if delegatedCIDRs contain it.
+func TestForeignAddressObeysItsPool(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pool ipam.Pool
+		want string
+	}{
+		"for another namespace": {ipam.Pool{Namespaces: []string{"payments"}}, `pool other is not for namespace "default"`},
+		"disabled":              {ipam.Pool{Disabled: true}, "pool other is disabled, or not for this node"},
+	} {
+		for _, prefix := range []string{"10.2.0.0/28", "10.7.0.0/28"} { // the fixture has 10.7.0.0/24 in delegatedCIDRs
+			t.Run(name+" "+prefix, func(t *testing.T) {
+				pool := tt.pool
+				pool.Name, pool.Prefix = "other", netip.MustParsePrefix(prefix)
+				address := pool.Prefix.Addr().Next().Next().Next()
+				n := newNode(t, four, pool).run(t)
+				checkRefusal(t, n.refuses(t, static("asks", address.String())), pod.CodeUnknownNetwork, tt.want)
+				checkRefusal(t, n.refuses(t, foreign("takes", address.String()+"/32")), pod.CodeUnknownNetwork,
+					"address "+address.String()+" of the IPAM plugin: "+tt.want)
+			})
+		}
+	}
+	n := newNode(t, four, ipam.Pool{Name: "ours", Prefix: netip.MustParsePrefix("10.2.0.0/28"), Namespaces: []string{"default"}}).run(t)
+	if got := mainAddress(n.add(t, foreign("admitted", "10.2.0.5/32"))); got != "10.2.0.5" {
+		t.Errorf("address of a pool that admits the namespace: %s", got)
+	}
+}
+
 // rows: CAL-21
 func TestInvalidForeignAddressesAreRefused(t *testing.T) {
 	for prefix, want := range map[string]string{

@@ -81,7 +81,7 @@ func (rq *request) grant(s spec, r ipam.Request) ([]ipam.Lease, error) {
 
 // holdDelegated records the addresses that another plugin allocated. An address that is also in a pool of the node is held there, so that
 // no other pod gets it. The node and the dataplane route the address to the pod, and a tenant may have written the configuration of the plugin:
-// so another address is one that the administrator permits.
+// so an address of a pool is one that the pod could also request, and another address is one that the administrator permits.
 func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 	r.Addresses, r.Pools = nil, []string{}
 	var leases []ipam.Lease
@@ -89,6 +89,9 @@ func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 		family := wire.FamilyOf(a)
 		if !rq.networks.NodeAddress(family).IsValid() {
 			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: the IPAM plugin gave %s, but the node has no pool of %s, so no way there", rq.ev, a, family)
+		}
+		if err := rq.networks.Pools().Usable(rq.ev, "address "+a.String()+" of the IPAM plugin", a); err != nil {
+			return nil, err
 		}
 		if rq.networks.Allocator("").Allocates(a) {
 			r.Addresses = append(r.Addresses, a)
