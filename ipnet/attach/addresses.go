@@ -165,12 +165,13 @@ func (ps *Pods) checkUnused(ev *pod.AddressPod, i *pod.Interface) error {
 // addressed sets the addresses, gateways and routes of another plugin, for each destination the first route.
 func addressed(i *pod.Interface, r *pod.Requested) {
 	i.Addresses, i.Gateways, i.Pools = r.Delegated, r.DelegatedGateways, make([]string, len(r.Delegated))
+	taken := destinationsOf(i.Routes)
 	for _, route := range r.Delegation.Routes {
 		at := slices.IndexFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr().Is4() == route.Destination.Addr().Is4() })
-		isThere := func(o pod.Route) bool { return o.Destination == route.Destination }
-		if at < 0 || slices.ContainsFunc(i.Routes, isThere) {
+		if at < 0 || taken[route.Destination] {
 			continue
 		}
+		taken[route.Destination] = true
 		if !route.Gateway.IsValid() {
 			route.Gateway = i.Gateways[at]
 		}
