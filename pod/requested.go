@@ -37,7 +37,7 @@ const (
 // Validate rejects a request that exceeds a limit. Its errors have code 7.
 func (r *Requested) Validate() error {
 	if len(r.Pools) > MaxPools {
-		return tooMany("the IPAM configuration names", "pools", len(r.Pools), MaxPools)
+		return Errorf(CodeInvalidConfig, "the IPAM configuration names %d pools, at most %d are possible", len(r.Pools), MaxPools)
 	}
 	return r.Delegation.Validate()
 }
@@ -45,7 +45,7 @@ func (r *Requested) Validate() error {
 // Validate rejects a result that exceeds a limit. Its errors have code 7.
 func (d Delegation) Validate() error {
 	if len(d.Routes) > MaxRoutes {
-		return tooMany(ipamPluginGave, "routes", len(d.Routes), MaxRoutes)
+		return tooMany("routes", len(d.Routes), MaxRoutes)
 	}
 	for _, list := range []struct {
 		name  string
@@ -57,19 +57,18 @@ func (d Delegation) Validate() error {
 		{"domains", []string{d.DNS.Domain}},
 	} {
 		if len(list.texts) > MaxDNS {
-			return tooMany(ipamPluginGave, list.name, len(list.texts), MaxDNS)
+			return tooMany(list.name, len(list.texts), MaxDNS)
 		}
 		for _, text := range list.texts {
 			if len(text) > MaxDNSText {
-				return Errorf(CodeInvalidConfig, "%s %s with %d bytes, at most %d are possible: %.80q", ipamPluginGave, list.name, len(text), MaxDNSText, text)
+				return Errorf(CodeInvalidConfig, "the IPAM plugin gave %s with %d bytes, at most %d are possible: %.80q",
+					list.name, len(text), MaxDNSText, text)
 			}
 		}
 	}
 	return nil
 }
 
-const ipamPluginGave = "the IPAM plugin gave"
-
-func tooMany(who, what string, has, most int) error {
-	return Errorf(CodeInvalidConfig, "%s %d %s, at most %d are possible", who, has, what, most)
+func tooMany(what string, has, most int) error {
+	return Errorf(CodeInvalidConfig, "the IPAM plugin gave %d %s, at most %d are possible", has, what, most)
 }

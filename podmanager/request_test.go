@@ -132,6 +132,9 @@ func TestTooLongListsAreRefusedBeforeTheSandboxIsInspected(t *testing.T) {
 		wantError(t, n.refusedAdd(t, req), 7, text)
 	}
 	n := newNode(t)
+	big := addOf("c1", "/run/netns/a")
+	big.HasAnnotations, big.Annotations = true, map[string]string{"contivpp.io/x": strings.Repeat("x", maxAnnotations)}
+	wantError(t, n.refusedAdd(t, big), 7, "annotations of the runtime: 278541 bytes, at most 278528 are possible")
 	n.asked(t, awaiting())
 	tooMany := answered()
 	tooMany.DelegatedRoutes = routes
