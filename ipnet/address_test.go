@@ -98,6 +98,65 @@ func TestInvalidAddressesChangeNothing(t *testing.T) {
 	refuses(gone, "there is no interface that awaits addresses")
 }
 
+// The DHCP server may be any pod of the network. It gives no address that the pod's annotation could not request, or with antiSpoof a pod may send
+// from the address of another one.
+func TestDHCPGivesNoAddressOfAnotherInterface(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.set(t, lan(true), custom("other", pod.L2))
+	n.add(t, asking("victim", "x1/tap/lan", `{"x1": {"ips": ["10.9.0.2/24", "fd09::2/64"]}}`))
+	n.add(t, asking("elsewhere", "x1/tap/other", `{"x1": {"ips": ["10.9.0.4/24"]}}`))
+	ev := awaiting("takes", "tap", "lan")
+	ev.Annotations = asking("takes", "x1/tap/lan", `{"x1": {"ips": ["10.9.0.3/24"]}}`).Annotations
+	a := n.add(t, ev)
+	restarted := n.restarted(t)
+	for _, n := range []*node{n, restarted} {
+		before := n.state(t)
+		for prefix, held := range map[string]string{
+			"10.9.0.2/24": "address 10.9.0.2 is held by pod default/victim on this node (weft/c0ffee-victim/eth0/x1)",
+			"10.9.0.2/16": "address 10.9.0.2 is held by pod default/victim on this node (weft/c0ffee-victim/eth0/x1)",
+			"fd09::2/64":  "address fd09::2 is held by pod default/victim on this node (weft/c0ffee-victim/eth0/x1)",
+			"10.9.0.3/24": "address 10.9.0.3 is held by pod default/takes on this node (nad-net1/c0ffee-takes/net1/x1)",
+		} {
+			_, err := n.loop.Do(t.Context(), addressed(a, prefix, ""))
+			checkRefusal(t, err, pod.CodeAddressInUse, held)
+		}
+		for _, prefix := range []string{"10.9.0.0/24", "10.9.0.255/24"} {
+			_, err := n.loop.Do(t.Context(), addressed(a, prefix, ""))
+			checkRefusal(t, err, pod.CodeInvalidConfig, "which cannot be a pod's address")
+		}
+		if after := n.state(t); after != before {
+			t.Errorf("before\n%s\nafter\n%s", before, after)
+		}
+	}
+	if _, err := restarted.loop.Do(t.Context(), addressed(a, "10.9.0.4/24", "")); err != nil { // of another network
+		t.Fatal(err)
+	}
+	other := restarted.add(t, awaiting("later", "tap", "lan"))
+	_, err := restarted.loop.Do(t.Context(), addressed(other, "10.9.0.4/24", ""))
+	checkRefusal(t, err, pod.CodeAddressInUse, "address 10.9.0.4 is held by pod default/takes on this node (nad-net1/c0ffee-takes/net1)")
+}
+
+// The server may know the pod by its MAC and give its new sandbox the address of the old one, whose DEL comes later.
+func TestDHCPGivesANewSandboxTheAddressOfTheOldOne(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.set(t, lan(true))
+	of := func(container, uid string) *pod.AddPod {
+		ev := awaiting("a", "tap", "lan")
+		ev.Key.ContainerID = container
+		ev.Netns.Path = "/run/netns/" + container
+		ev.ID.UID = uid
+		return ev
+	}
+	if _, err := n.loop.Do(t.Context(), addressed(n.add(t, of("old", "uid-1")), "10.9.0.2/24", "")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.loop.Do(t.Context(), addressed(n.add(t, of("young", "uid-1")), "10.9.0.2/24", "")); err != nil {
+		t.Error(err)
+	}
+	_, err := n.loop.Do(t.Context(), addressed(n.add(t, of("recreated", "uid-2")), "10.9.0.2/24", ""))
+	checkRefusal(t, err, pod.CodeTryAgain, "of an earlier pod of this name that is not deleted yet; try again")
+}
+
 func TestOnlyInterfacesWithAnL2NetworkCanAwaitAddresses(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.set(t, lan(false), custom("bridge", pod.L2, "10.5.0.0/24"), custom("routed", pod.L3, "10.6.0.0/24"))

@@ -279,6 +279,46 @@ func TestForeignAddressInAPoolIsNotAllocatedAgain(t *testing.T) {
 	}
 }
 
+// A tenant may have written the configuration of the other plugin, so a pool that refuses an address to the pod's annotation refuses it to the
+// plugin too, also if delegatedCIDRs contain it.
+func TestForeignAddressObeysItsPool(t *testing.T) {
+	const plain, permitted = "10.2.0.0/28", "10.7.0.0/28" // the fixture has 10.7.0.0/24 in delegatedCIDRs
+	const notFor, disabled = `pool other is not for namespace "default"`, "pool other is disabled, or not for this node"
+	for name, tt := range map[string]struct {
+		pool         ipam.Pool
+		prefix, want string
+		isPermitted  bool // to the plugin; never to the pod's annotation
+	}{
+		"for another namespace":            {ipam.Pool{Namespaces: []string{"payments"}}, plain, notFor, false},
+		"for another namespace, delegated": {ipam.Pool{Namespaces: []string{"payments"}}, permitted, notFor, false},
+		"disabled":                         {ipam.Pool{Disabled: true}, plain, disabled, false},
+		"disabled, delegated":              {ipam.Pool{Disabled: true}, permitted, disabled, true},
+		"disabled, delegated, for another": {ipam.Pool{Disabled: true, Namespaces: []string{"payments"}}, permitted, notFor, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := tt.pool
+			pool.Name, pool.Prefix = "other", netip.MustParsePrefix(tt.prefix)
+			address := pool.Prefix.Addr().Next().Next().Next()
+			n := newNode(t, four, pool).run(t)
+			if why := n.refuses(t, static("asks", address.String())); why == nil {
+				t.Error("the pod gets the address by an annotation")
+			}
+			takes := foreign("takes", address.String()+"/32")
+			if tt.isPermitted {
+				if got := mainAddress(n.add(t, takes)); got != address.String() {
+					t.Errorf("address %s, want %s", got, address)
+				}
+				return
+			}
+			checkRefusal(t, n.refuses(t, takes), pod.CodeUnknownNetwork, "address "+address.String()+" of the IPAM plugin: "+tt.want)
+		})
+	}
+	n := newNode(t, four, ipam.Pool{Name: "ours", Prefix: netip.MustParsePrefix("10.2.0.0/28"), Namespaces: []string{"default"}}).run(t)
+	if got := mainAddress(n.add(t, foreign("admitted", "10.2.0.5/32"))); got != "10.2.0.5" {
+		t.Errorf("address of a pool that admits the namespace: %s", got)
+	}
+}
+
 // rows: CAL-21
 func TestInvalidForeignAddressesAreRefused(t *testing.T) {
 	for prefix, want := range map[string]string{

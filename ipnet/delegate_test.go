@@ -117,3 +117,45 @@ func TestPodHasTheRoutesOfAForeignPlugin(t *testing.T) {
 	twice.Requested.Delegation.Routes = routes("10.99.0.0/16")
 	checkRefusal(t, n.refuses(t, twice), pod.CodeInvalidAnnotation, "both lead to 10.99.0.0/16")
 }
+
+// destinations returns routes to different hosts.
+func destinations(count int) (all []pod.Route) {
+	for i := range count {
+		host := netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)})
+		all = append(all, pod.Route{Destination: netip.PrefixFrom(host, 32)})
+	}
+	return all
+}
+
+// The configuration of an IPAM plugin has room for 40,000 routes. All would be objects of the pod's transaction, for which the pods of the node wait.
+func TestRoutesOfAForeignPluginAreBounded(t *testing.T) {
+	n := newNode(t, four).run(t)
+	for _, mode := range []string{pod.ModePrimary, pod.ModeDelegate} {
+		ev := foreign("a", "10.7.0.5/32")
+		ev.Mode = mode
+		ev.Requested.Delegation.Routes = destinations(pod.MaxRoutes + 1)
+		checkRefusal(t, n.refuses(t, ev), pod.CodeInvalidConfig, "the IPAM plugin gave 65 routes, at most 64 are possible")
+	}
+	ev := foreign("a", "10.7.0.5/32")
+	ev.Requested.Delegation.Routes = destinations(pod.MaxRoutes)
+	if got := len(n.add(t, ev).Interfaces[0].Routes); got != pod.MaxRoutes+2 {
+		t.Errorf("%d routes, want those of the plugin and two of Weft", got)
+	}
+}
+
+// By DHCP a pod of the network may be the server, which can send classless routes (RFC 3442).
+func TestRoutesOfADHCPServerAreBounded(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.set(t, lan(true))
+	a := n.add(t, awaiting("a", "tap", "lan"))
+	before := n.state(t)
+	_, err := n.loop.Do(t.Context(), addressed(a, "10.9.0.2/24", "10.9.0.1", destinations(pod.MaxRoutes+1)...))
+	checkRefusal(t, err, pod.CodeInvalidConfig, "the IPAM plugin gave 65 routes, at most 64 are possible")
+	if after := n.state(t); after != before {
+		t.Errorf("before\n%s\nafter\n%s", before, after)
+	}
+	ev := addressed(a, "10.9.0.2/24", "10.9.0.1", destinations(pod.MaxRoutes)...)
+	if _, err := n.loop.Do(t.Context(), ev); err != nil || len(ev.Attachment.Interfaces[0].Routes) != pod.MaxRoutes {
+		t.Errorf("error %v, routes %v", err, ev.Attachment.Interfaces[0].Routes)
+	}
+}

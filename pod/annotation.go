@@ -406,6 +406,7 @@ func members(raw []byte) ([]member, error) {
 		return nil, errors.New("expected a JSON object")
 	}
 	var all []member
+	seen := make(map[string]bool)
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
@@ -415,9 +416,10 @@ func members(raw []byte) ([]member, error) {
 		if err := d.Decode(&m.value); err != nil {
 			return nil, fmt.Errorf("%.80q: %w", m.name, err)
 		}
-		if slices.ContainsFunc(all, func(o member) bool { return o.name == m.name }) {
+		if seen[m.name] {
 			return nil, fmt.Errorf("%.80q occurs twice", m.name)
 		}
+		seen[m.name] = true
 		all = append(all, m)
 	}
 	if _, err := d.Token(); err != nil {
@@ -440,6 +442,9 @@ func ParsePools(annotations map[string]string) ([]string, error) {
 	var names []string
 	if err := json.Unmarshal([]byte(text), &names); err != nil || slices.Contains(names, "") {
 		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: expected a JSON list of pool names, not %.300q", AnnotationPools, text)
+	}
+	if len(names) > MaxPools {
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %d pools, at most %d are possible", AnnotationPools, len(names), MaxPools)
 	}
 	return names, nil
 }
@@ -502,9 +507,16 @@ func AnnotationProblems(annotations map[string]string, namespace, main string) [
 	return problems
 }
 
-// UnknownAnnotations returns an error for each unknown annotation contivpp.io/... They do not fail the pod's ADD.
+// maxUnknown bounds the errors of a pod's unknown annotations. A pod has room for thousands of them, and the event loop looks for a similar
+// known name of each.
+const maxUnknown = 16
+
+// UnknownAnnotations returns an error for each unknown annotation contivpp.io/..., for 16 of them at most. They do not fail the pod's ADD.
 func UnknownAnnotations(annotations map[string]string) (errs []error) {
 	for _, name := range sortedKeys(annotations) {
+		if len(errs) == maxUnknown {
+			break
+		}
 		if err := unknownAnnotation(name); err != nil {
 			errs = append(errs, err)
 		}

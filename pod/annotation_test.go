@@ -213,6 +213,7 @@ func TestInvalidPoolsAndAddressesAreRejected(t *testing.T) {
 		{AnnotationPools, `[1]`, "expected a JSON list of pool names"},
 		{AnnotationPools, `[""]`, "expected a JSON list of pool names"},
 		{AnnotationPools, strings.Repeat("x", maxAnnotation+1), "at most 16384"},
+		{AnnotationPools, `["a"` + strings.Repeat(`,"a"`, MaxPools) + `]`, "65 pools, at most 64 are possible"},
 		{AnnotationIPs, `10.0.0.1`, "expected a JSON list of addresses"},
 		{AnnotationIPs, `["10.0.0.1","10.0.0.2"]`, "second address of its family"},
 		{AnnotationIPs, strings.Repeat("x", maxAnnotation+1), "at most 16384"},
@@ -228,6 +229,31 @@ func TestInvalidPoolsAndAddressesAreRejected(t *testing.T) {
 				t.Errorf("got %v, want code 103 with %q and the annotation's name", err, tc.want)
 			}
 		})
+	}
+}
+
+// The event loop looks for a similar known name of each unknown one, and a pod has room for thousands.
+func TestErrorsOfUnknownAnnotationsAreBounded(t *testing.T) {
+	annotations := map[string]string{AnnotationCustom: "x1/tap"}
+	for i := range maxUnknown + 1 {
+		annotations[fmt.Sprintf("%sx%02d", AnnotationPrefix, i)] = ""
+	}
+	errs := UnknownAnnotations(annotations)
+	if len(errs) != maxUnknown || !strings.Contains(errs[maxUnknown-1].Error(), "unknown annotation contivpp.io/x15") {
+		t.Errorf("%d errors: %v", len(errs), errs)
+	}
+}
+
+// The options of an interface come by Multus from a NetworkAttachmentDefinition, which is not bounded as annotations are.
+func TestOptionsOfADefinitionAreBoundedAsAnnotationsAre(t *testing.T) {
+	if _, err := ParseOptions(`{"mtu": 1400` + strings.Repeat(" ", maxAnnotation) + "}"); err == nil || !strings.Contains(err.Error(), "at most 16384 are read") {
+		t.Errorf("error %v", err)
+	}
+	if o, err := ParseOptions(`{"mtu": 1400}`); err != nil || o.MTU != 1400 {
+		t.Errorf("options %+v, error %v", o, err)
+	}
+	if _, err := ParseOptions(`{"mtu": 1400, "mac": "02:00:00:00:00:01", "mtu": 1400}`); err == nil || !strings.Contains(err.Error(), `"mtu" occurs twice`) {
+		t.Errorf("error %v", err)
 	}
 }
 

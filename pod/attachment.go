@@ -188,5 +188,13 @@ func (e *AddressPod) Load(context.Context) error {
 	return e.Prepare(e)
 }
 
-// Validate validates the key.
-func (e *AddressPod) Validate() error { return e.Key.Validate() }
+// Validate rejects an invalid key, and a result of the IPAM plugin with too long lists.
+func (e *AddressPod) Validate() error {
+	if err := e.Key.Validate(); err != nil {
+		return err
+	}
+	if err := e.Requested.Validate(); err != nil {
+		return Errorf(CodeInvalidConfig, "%s: %w", e, err)
+	}
+	return nil
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/weftnet/weft/internal/line"
@@ -44,29 +43,6 @@ const (
 	ModeDelegate = "delegate" // another plugin requests an interface in addition to the main one; creates it and those that the annotations request
 	ModeIPAM     = "ipam"     // allocates addresses for an interface of another plugin
 )
-
-// Requested is the request of the runtime for the main interface, in addition to annotations.
-type Requested struct {
-	Addresses []netip.Prefix // at most one of each family; single addresses unless the runtime gave a prefix length
-	MAC       string         // "" = any
-	Pools     []string       // to allocate from; none: the pools of the pod
-	DeviceID  string         // of the device plugin, if another component chose the device
-
-	// Network, Type and Options are set in mode delegate only: the configuration of another plugin specifies the interface.
-	Network string // "default", "stub", or a custom network's name; "" is default
-	Type    string // tap, veth or memif; "": the type of main interfaces
-	Options InterfaceOptions
-
-	// Delegated are the addresses of a foreign IPAM plugin, at most one of each family. The main interface has no others.
-	// DelegatedGateways has their gateways, invalid if absent, in the same order. Weft replaces them by its own gateways.
-	Delegated         []netip.Prefix
-	DelegatedGateways []netip.Addr
-	Delegation        Delegation // the rest of the result
-
-	// AwaitsAddresses requests a main interface without addresses, which a foreign IPAM plugin uses to get them (dhcp). An AddressPod
-	// adds them.
-	AwaitsAddresses bool
-}
 
 // HasMain reports whether Weft creates the main interface.
 func (e *AddPod) HasMain() bool { return e.Mode != ModeChained && e.Mode != ModeIPAM }
@@ -158,7 +134,7 @@ func (e *AddPod) Load(ctx context.Context) error {
 	return e.Prepare(ctx, e)
 }
 
-// Validate rejects an invalid key, mode or network namespace.
+// Validate rejects an invalid key, mode or network namespace, and a request with too long lists.
 func (e *AddPod) Validate() error {
 	if err := e.Key.Validate(); err != nil {
 		return err
@@ -168,6 +144,9 @@ func (e *AddPod) Validate() error {
 	}
 	if e.Netns.Path == "" || e.Netns.Inode == 0 {
 		return Errorf(CodeInvalidEnvironment, "add %s: no network namespace: ADD requires CNI_NETNS", describe(e.ID, e.Key))
+	}
+	if err := e.Requested.Validate(); err != nil {
+		return e.Failed(err)
 	}
 	return nil
 }

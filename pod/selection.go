@@ -314,8 +314,11 @@ func (d Definition) Request(s Selection) InterfaceRequest {
 
 // ParseOptions parses the options of one interface, as in a definition; "" has none.
 func ParseOptions(text string) (InterfaceOptions, error) {
-	if text == "" {
+	switch {
+	case text == "":
 		return InterfaceOptions{}, nil
+	case len(text) > maxAnnotation:
+		return InterfaceOptions{}, fmt.Errorf("%d bytes, at most %d are read", len(text), maxAnnotation)
 	}
 	return parseOptions([]byte(text))
 }

@@ -166,9 +166,15 @@ func withCode(err error, code uint, format string, subject any) error {
 	return pod.Errorf(code, format+": %w", subject, err)
 }
 
+// maxAnnotations bounds the annotations of a request in bytes, names and values together. The API server permits 256 KiB for a pod, and kubelet
+// adds a few. With Multus they may come from a NetworkAttachmentDefinition instead, which has room for more.
+const maxAnnotations = (256 + 16) << 10
+
 // annotations returns the annotations of the request, or else those of Config.Annotations.
 func (m *Manager) annotations(ctx context.Context, id pod.ID, req *weftv1.AddRequest) (map[string]string, string, error) {
-	switch {
+	switch size := sizeOf(req.GetAnnotations()); {
+	case size > maxAnnotations:
+		return nil, "runtime", pod.Errorf(pod.CodeInvalidConfig, "annotations of the runtime: %d bytes, at most %d are possible", size, maxAnnotations)
 	case req.GetHasAnnotations():
 		return req.GetAnnotations(), "runtime", nil
 	case id.IsZero() || m.config.Annotations == nil:
@@ -176,6 +182,13 @@ func (m *Manager) annotations(ctx context.Context, id pod.ID, req *weftv1.AddReq
 	}
 	annotations, from, err := m.config.Annotations(ctx, id)
 	return annotations, from, withCode(err, pod.CodeTryAgain, "pod %s: get its annotations", id)
+}
+
+func sizeOf(annotations map[string]string) (bytes int) {
+	for name, value := range annotations {
+		bytes += len(name) + len(value)
+	}
+	return bytes
 }
 
 // selected returns the interfaces that a pod selects. In other modes than primary the calling plugin does that.

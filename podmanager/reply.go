@@ -26,6 +26,7 @@ func inSandbox(reply *weftv1.AddReply) []*weftv1.Interface {
 // the plugin fails instead.
 func replyOf(a *pod.Attachment) *weftv1.AddReply {
 	reply := &weftv1.AddReply{Dns: dnsOf(a.Delegation.DNS)}
+	replied := make(map[netip.Prefix]bool)
 	for _, in := range a.Interfaces {
 		at := uint32(len(reply.Interfaces))
 		if in.Type != pod.TypeIPAM {
@@ -44,14 +45,16 @@ func replyOf(a *pod.Attachment) *weftv1.AddReply {
 			continue // its program handles the routes, not the kernel
 		}
 		for _, r := range in.Routes {
+			replied[r.Destination] = true
 			reply.Routes = append(reply.Routes, routeOf(r))
 		}
 	}
 	for _, r := range a.Delegation.Routes {
-		sameDestination := func(other *weftv1.Route) bool { return samePrefix(other.GetDestination(), r.Destination.String()) }
-		if !slices.ContainsFunc(reply.Routes, sameDestination) {
-			reply.Routes = append(reply.Routes, &weftv1.Route{Destination: r.Destination.String(), Gateway: gatewayFor(reply, r)})
+		if replied[r.Destination] {
+			continue
 		}
+		replied[r.Destination] = true
+		reply.Routes = append(reply.Routes, &weftv1.Route{Destination: r.Destination.String(), Gateway: gatewayFor(reply, r)})
 	}
 	return reply
 }

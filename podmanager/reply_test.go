@@ -70,14 +70,15 @@ func TestRoutesOfAnIPAMPluginGetTheGatewayOfTheMainInterface(t *testing.T) {
 		},
 		Delegation: pod.Delegation{Routes: []pod.Route{
 			{Destination: prefix("10.9.0.0/16"), Gateway: address("10.1.1.1")}, {Destination: prefix("fd09::/48"), Gateway: address("fd08::1")},
+			{Destination: prefix("10.9.0.0/16"), Gateway: address("10.1.1.2")}, // a destination has one route
 		}},
 	})
 	got := map[string]string{}
 	for _, r := range reply.GetRoutes() {
 		got[r.GetDestination()] = r.GetGateway()
 	}
-	if want := map[string]string{"10.9.0.0/16": "169.254.1.1", "fd09::/48": ""}; !maps.Equal(got, want) {
-		t.Errorf("routes with their gateways: %v, want %v", got, want)
+	if want := map[string]string{"10.9.0.0/16": "169.254.1.1", "fd09::/48": ""}; !maps.Equal(got, want) || len(reply.GetRoutes()) != len(want) {
+		t.Errorf("routes with their gateways: %v, want %v", reply.GetRoutes(), want)
 	}
 }
 

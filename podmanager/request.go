@@ -179,7 +179,7 @@ func delegate(r *pod.Requested, req *weftv1.AddRequest) error {
 	r.Delegation.DNS = pod.DNS{
 		Nameservers: d.GetNameservers(), Domain: d.GetDomain(), Search: d.GetSearch(), Options: d.GetOptions(),
 	}
-	return nil
+	return r.Validate()
 }
 
 func gatewayOf(text string) (netip.Addr, error) {

@@ -3,6 +3,7 @@ package podmanager
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -103,6 +104,46 @@ func TestExistingSelectedInterfaceIsRejectedWithItsAnnotation(t *testing.T) {
 	wantError(t, n.refusedAdd(t, second), 4, "if Multus calls Weft, set kubernetes.multus to true")
 }
 
+// A request is refused before the agent asks other components about the pod.
+func TestTooLongListsAreRefusedBeforeTheSandboxIsInspected(t *testing.T) {
+	routes := make([]*weftv1.Route, pod.MaxRoutes+1)
+	for i := range routes {
+		routes[i] = &weftv1.Route{Destination: fmt.Sprintf("11.0.0.%d/32", i)}
+	}
+	for text, spoil := range map[string]func(r *weftv1.AddRequest){
+		"the IPAM plugin gave 65 routes, at most 64 are possible":            func(r *weftv1.AddRequest) { r.DelegatedRoutes = routes },
+		"the IPAM plugin gave 33 name servers, at most 32 are possible":      func(r *weftv1.AddRequest) { r.DelegatedDns.Nameservers = make([]string, 33) },
+		"the IPAM plugin gave 33 search domains, at most 32 are possible":    func(r *weftv1.AddRequest) { r.DelegatedDns.Search = make([]string, 33) },
+		"gave 33 options of the resolver, at most 32 are possible":           func(r *weftv1.AddRequest) { r.DelegatedDns.Options = make([]string, 33) },
+		"the IPAM configuration names 65 pools, at most 64 are possible":     func(r *weftv1.AddRequest) { r.Mode, r.Pools = "ipam", make([]string, 65) },
+		"the IPAM plugin gave domains with 256 bytes, at most 255 are":       func(r *weftv1.AddRequest) { r.DelegatedDns.Domain = strings.Repeat("x", 256) },
+		"is the second one of its family, one each is possible":              func(r *weftv1.AddRequest) { r.DelegatedIps = append(r.DelegatedIps, r.DelegatedIps[0]) },
+		"requested address \"10.1.0.3\": one of this family is requested al": func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.0.2", "10.1.0.3"} },
+	} {
+		n := newNode(t)
+		n.config.Inspect = func(context.Context, string) (pod.Netns, error) {
+			t.Errorf("%s: the sandbox is inspected", text)
+			return pod.Netns{}, errors.New("")
+		}
+		req := addOf("c1", "/run/netns/a")
+		req.DelegatedIps = []*weftv1.IP{{Address: "10.7.0.9/16"}}
+		req.DelegatedDns = &weftv1.DNS{}
+		spoil(req)
+		wantError(t, n.refusedAdd(t, req), 7, text)
+	}
+	n := newNode(t)
+	big := addOf("c1", "/run/netns/a")
+	big.HasAnnotations, big.Annotations = true, map[string]string{"contivpp.io/x": strings.Repeat("x", maxAnnotations)}
+	wantError(t, n.refusedAdd(t, big), 7, "annotations of the runtime: 278541 bytes, at most 278528 are possible")
+	n.asked(t, awaiting())
+	tooMany := answered()
+	tooMany.DelegatedRoutes = routes
+	wantError(t, n.address(t, tooMany).GetError(), 7, "the IPAM plugin gave 65 routes, at most 64 are possible")
+	if reply := n.address(t, answered()); reply.GetError() != nil || !n.finds(t) {
+		t.Errorf("later: %v", reply)
+	}
+}
+
 // FuzzRequested parses arbitrary ADD requests. Accepted ones have valid addresses, at most one of each family.
 func FuzzRequested(f *testing.F) {
 	for _, req := range []*weftv1.AddRequest{
@@ -129,7 +170,7 @@ func FuzzRequested(f *testing.F) {
 			}
 			return
 		}
-		if len(got.Addresses) > 2 || len(got.Delegated) > 2 || len(got.DelegatedGateways) != len(got.Delegated) || strings.ContainsAny(got.MAC, " \n") {
+		if len(got.Addresses) > 2 || len(got.Delegated) > 2 || len(got.DelegatedGateways) != len(got.Delegated) || strings.ContainsAny(got.MAC, " \n") || got.Validate() != nil {
 			t.Errorf("%v was accepted: %+v", &req, got)
 		}
 		for _, a := range got.Addresses {

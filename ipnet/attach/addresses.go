@@ -81,7 +81,7 @@ func (rq *request) grant(s spec, r ipam.Request) ([]ipam.Lease, error) {
 
 // holdDelegated records the addresses that another plugin allocated. An address that is also in a pool of the node is held there, so that
 // no other pod gets it. The node and the dataplane route the address to the pod, and a tenant may have written the configuration of the plugin:
-// so another address is one that the administrator permits.
+// so an address of a pool is one that the pod could also request, and another address is one that the administrator permits.
 func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 	r.Addresses, r.Pools = nil, []string{}
 	var leases []ipam.Lease
@@ -90,13 +90,20 @@ func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 		if !rq.networks.NodeAddress(family).IsValid() {
 			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: the IPAM plugin gave %s, but the node has no pool of %s, so no way there", rq.ev, a, family)
 		}
+		serves := rq.networks.Pools().Usable
+		if rq.mayDelegate(a) {
+			serves = rq.networks.Pools().Serves // Weft does not allocate from a disabled pool, but the administrator permits that others do
+		}
+		if err := serves(rq.ev, "address "+a.String()+" of the IPAM plugin", a); err != nil {
+			return nil, err
+		}
 		if rq.networks.Allocator("").Allocates(a) {
 			r.Addresses = append(r.Addresses, a)
 		} else if !rq.mayDelegate(a) {
 			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave %s, which is in no pool of the node and in none of delegatedCIDRs: "+
 				"the node would route it to the pod; the administrator can permit its range", rq.ev, a)
-		} else if c := rq.holderOfAddress(a); c != nil && !older(rq.ev, c) {
-			return nil, rq.refusal(s, ipam.ErrInUse{Address: a, Holder: c.Key.String()})
+		} else if holder := rq.holderBeside("", a, rq.ev.ID, rq.ev.Key); holder != "" {
+			return nil, rq.refusal(s, ipam.ErrInUse{Address: a, Holder: holder})
 		}
 		leases = append(leases, ipam.Lease{Address: a})
 	}
@@ -107,18 +114,6 @@ func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 // mayDelegate reports whether other IPAM plugins may give an address that is in no pool of the node.
 func (ps *Pods) mayDelegate(a netip.Addr) bool {
 	return slices.ContainsFunc(ps.config.DelegatedCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
-// holderOfAddress returns the attachment that has an address on the network default; nil if there is none.
-func (ps *Pods) holderOfAddress(a netip.Addr) *connection {
-	for _, c := range ps.wired {
-		for _, i := range c.Interfaces {
-			if i.Network == "" && addressIn(i, a) >= 0 {
-				return c
-			}
-		}
-	}
-	return nil
 }
 
 // addressIn returns the index of an address of an interface; -1 if the interface does not have it.
@@ -142,6 +137,9 @@ func (ps *Pods) Address(ev *pod.AddressPod, t *eventloop.Txn) error {
 	if err := checkDelegated(ev, &ev.Requested); err != nil {
 		return err
 	}
+	if err := ps.checkUnused(ev, &ev.Attachment.Interfaces[main]); err != nil {
+		return err
+	}
 	addressed(&ev.Attachment.Interfaces[main], &ev.Requested)
 	if err := unambiguous(ev, ev.Attachment.Interfaces); err != nil {
 		return err
@@ -154,15 +152,30 @@ func (ps *Pods) Address(ev *pod.AddressPod, t *eventloop.Txn) error {
 	return nil
 }
 
+// checkUnused rejects what an annotation on such a network cannot request either: an address of another interface on this node, and the
+// address of a subnet. The DHCP server may be any pod of the network.
+func (ps *Pods) checkUnused(ev *pod.AddressPod, i *pod.Interface) error {
+	for _, p := range ev.Requested.Delegated {
+		if namesSubnet(p) {
+			return pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave %s, which cannot be a pod's address", ev, p)
+		}
+		if holder := ps.holderBeside(i.Network, p.Addr(), ev.Attachment.Pod, ev.Key); holder != "" {
+			return ps.inUse(ev.String(), ev.Attachment.Pod, ipam.ErrInUse{Address: p.Addr(), Holder: holder})
+		}
+	}
+	return nil
+}
+
 // addressed sets the addresses, gateways and routes of another plugin, for each destination the first route.
 func addressed(i *pod.Interface, r *pod.Requested) {
 	i.Addresses, i.Gateways, i.Pools = r.Delegated, r.DelegatedGateways, make([]string, len(r.Delegated))
+	taken := destinationsOf(i.Routes)
 	for _, route := range r.Delegation.Routes {
 		at := slices.IndexFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr().Is4() == route.Destination.Addr().Is4() })
-		isThere := func(o pod.Route) bool { return o.Destination == route.Destination }
-		if at < 0 || slices.ContainsFunc(i.Routes, isThere) {
+		if at < 0 || taken[route.Destination] {
 			continue
 		}
+		taken[route.Destination] = true
 		if !route.Gateway.IsValid() {
 			route.Gateway = i.Gateways[at]
 		}
@@ -190,14 +203,20 @@ func (rq *request) refusal(s spec, err error) error {
 		return pod.Errorf(pod.CodePoolExhausted, "%s: %w, %d by this node; delete pods of network %s, or give it larger cidrs", what, err, rq.heldOf(s, exhausted), s.network)
 	case errors.As(err, &exhausted):
 		return pod.Errorf(pod.CodePoolExhausted, "%s: %w, %d by this node; delete pods, or give the node another pool", what, err, rq.heldOf(s, exhausted))
-	case errors.As(err, &inUse) && rq.isOfEarlierPod(inUse.Holder):
-		return pod.Errorf(pod.CodeTryAgain, "%s: %w, of an earlier pod of this name that is not deleted yet; try again", what, err)
 	case errors.As(err, &inUse):
-		return pod.Errorf(pod.CodeAddressInUse, "%s: address %s is held by %s; ask for another one, or for none", what, inUse.Address, rq.holderName(inUse.Holder))
+		return rq.inUse(what, rq.ev.ID, inUse)
 	case errors.As(err, &outside):
 		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %w; %s", what, err, rq.outsideAdvice(s, outside))
 	}
 	return pod.Errorf(pod.CodeInvalidConfig, "%s: %w", what, err)
+}
+
+// inUse says who has the address that the pod id cannot have.
+func (ps *Pods) inUse(what string, id pod.ID, e ipam.ErrInUse) error {
+	if ps.isOfEarlierPod(id, e.Holder) {
+		return pod.Errorf(pod.CodeTryAgain, "%s: %w, of an earlier pod of this name that is not deleted yet; try again", what, e)
+	}
+	return pod.Errorf(pod.CodeAddressInUse, "%s: address %s is held by %s; ask for another one, or for none", what, e.Address, ps.holderName(e.Holder))
 }
 
 // heldOf counts the addresses of exhausted pools that this node gave to pods.
@@ -211,8 +230,8 @@ func (rq *request) heldOf(s spec, e ipam.ErrExhausted) (held uint64) {
 }
 
 // holderName returns the pod of a holder with its attachment, or the holder if its pod is unknown.
-func (rq *request) holderName(holder string) string {
-	for _, c := range rq.wired {
+func (ps *Pods) holderName(holder string) string {
+	for _, c := range ps.wired {
 		if slices.ContainsFunc(c.Interfaces, func(i pod.Interface) bool { return desired.HolderOf(c.Key, i.Name) == holder }) {
 			return c.Name() + " on this node (" + holder + ")"
 		}

@@ -23,7 +23,7 @@ import (
 func (rq *request) becomeDirect(s *spec) error {
 	s.options.Role = cmp.Or(s.options.Role, pod.RoleClient)
 	for _, c := range rq.inOrder() {
-		if c.displaced || older(rq.ev, c) {
+		if c.displaced || older(rq.ev.ID, rq.ev.Key, c) {
 			continue
 		}
 		for _, i := range c.Interfaces {
@@ -42,7 +42,7 @@ func (rq *request) becomeDirect(s *spec) error {
 func (rq *request) besideMember(s spec, c *connection, i pod.Interface) error {
 	mode := cmp.Or(s.options.Mode, pod.MemifEthernet)
 	switch {
-	case i.Memif.Role == s.options.Role && rq.isOfEarlierPod(desired.HolderOf(c.Key, i.Name)):
+	case i.Memif.Role == s.options.Role && rq.isOfEarlierPod(rq.ev.ID, desired.HolderOf(c.Key, i.Name)):
 		return pod.Errorf(pod.CodeTryAgain, "%s: interface %s: the %s of network %s is an earlier pod of this name that is not deleted yet; try again",
 			rq.ev, s.name, s.options.Role, s.network)
 	case i.Memif.Role == s.options.Role:

@@ -229,20 +229,20 @@ func (ps *Pods) release(network, holder string, t *eventloop.Txn) {
 	}
 }
 
-// older reports whether an attachment belongs to an older sandbox of the event's pod.
-func older(ev *pod.AddPod, c *connection) bool {
-	same := !ev.ID.IsZero() && c.Pod.String() == ev.ID.String()
-	if c.Pod.UID != "" && ev.ID.UID != "" && c.Pod.UID != ev.ID.UID {
+// older reports whether an attachment belongs to an older sandbox of the pod id than the one of key.
+func older(id pod.ID, key pod.Key, c *connection) bool {
+	same := !id.IsZero() && c.Pod.String() == id.String()
+	if c.Pod.UID != "" && id.UID != "" && c.Pod.UID != id.UID {
 		same = false // another pod with the same name
 	}
-	return same && c.Key.ContainerID != ev.Key.ContainerID
+	return same && c.Key.ContainerID != key.ContainerID
 }
 
-// isOfEarlierPod reports whether a holder belongs to an earlier pod with the name of the event's pod, such as a pod of a StatefulSet with
+// isOfEarlierPod reports whether a holder belongs to an earlier pod with the name of the pod id, such as a pod of a StatefulSet with
 // static addresses. The DEL of the earlier pod comes soon.
-func (rq *request) isOfEarlierPod(holder string) bool {
-	for _, c := range rq.wired {
-		again := !rq.ev.ID.IsZero() && c.Pod.String() == rq.ev.ID.String() && c.Pod.UID != "" && rq.ev.ID.UID != "" && c.Pod.UID != rq.ev.ID.UID
+func (ps *Pods) isOfEarlierPod(id pod.ID, holder string) bool {
+	for _, c := range ps.wired {
+		again := !id.IsZero() && c.Pod.String() == id.String() && c.Pod.UID != "" && id.UID != "" && c.Pod.UID != id.UID
 		if again && slices.ContainsFunc(c.Interfaces, func(i pod.Interface) bool { return desired.HolderOf(c.Key, i.Name) == holder }) {
 			return true
 		}
@@ -254,7 +254,7 @@ func (rq *request) isOfEarlierPod(holder string) bool {
 func (rq *request) olderHolders(network string) []string {
 	var holders []string
 	for _, c := range rq.wired {
-		if !older(rq.ev, c) {
+		if !older(rq.ev.ID, rq.ev.Key, c) {
 			continue
 		}
 		for _, i := range c.Interfaces {
@@ -270,7 +270,7 @@ func (rq *request) olderHolders(network string) []string {
 // their DEL. The loss is durable, or a restart would undo it.
 func (ps *Pods) handOver(ev *pod.AddPod, t *eventloop.Txn) {
 	for _, c := range ps.wired {
-		if !older(ev, c) {
+		if !older(ev.ID, ev.Key, c) {
 			continue
 		}
 		less, lost := without(c, ev.Attachment)

@@ -41,13 +41,23 @@ func (ps *Pods) interfaceOf(s spec, leases []ipam.Lease) pod.Interface {
 // routedBeside adds the routes of another plugin, with Weft's gateway in place of that plugin's. A route of a family without an
 // address is skipped.
 func routedBeside(i *pod.Interface, routes []pod.Route) {
+	taken := destinationsOf(i.Routes)
 	for _, r := range routes {
 		at := slices.IndexFunc(i.Gateways, func(g netip.Addr) bool { return g.Is4() == r.Destination.Addr().Is4() })
-		isThere := func(o pod.Route) bool { return o.Destination == r.Destination }
-		if at >= 0 && !slices.ContainsFunc(i.Routes, isThere) {
+		if at >= 0 && !taken[r.Destination] {
+			taken[r.Destination] = true
 			i.Routes = append(i.Routes, pod.Route{Destination: r.Destination, Gateway: i.Gateways[at]})
 		}
 	}
+}
+
+// destinationsOf returns the set of the destinations of routes.
+func destinationsOf(routes []pod.Route) map[netip.Prefix]bool {
+	set := make(map[netip.Prefix]bool)
+	for _, r := range routes {
+		set[r.Destination] = true
+	}
+	return set
 }
 
 // asDefault adds an address with a default route.

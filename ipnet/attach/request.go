@@ -295,26 +295,42 @@ func (rq *request) bring(s *spec, ips []netip.Prefix) error {
 		case p.IsSingleIP():
 			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: address %s needs a prefix length, as in \"%s/%d\": network %s has no cidrs",
 				rq.ev, s.name, a, a, map[bool]int{true: 24, false: 64}[a.Is4()], s.network)
-		case !canBePods(a) || a.Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == lastOf(p)):
+		case !canBePods(a) || namesSubnet(p):
 			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: %s cannot be a pod's address", rq.ev, s.name, p)
 		}
-		if c := rq.holderOn(s.network, a); c != nil && !older(rq.ev, c) {
-			return rq.refusal(*s, ipam.ErrInUse{Address: a, Holder: desired.HolderOf(c.Key, nameOn(c, s.network, a))})
+		if holder := rq.holderBeside(s.network, a, rq.ev.ID, rq.ev.Key); holder != "" {
+			return rq.refusal(*s, ipam.ErrInUse{Address: a, Holder: holder})
 		}
 	}
 	s.wanted, s.brought = nil, ips
 	return nil
 }
 
-// nameOn returns the name of the interface that has an address on a network.
-func nameOn(c *connection, network string, a netip.Addr) string {
-	at := slices.IndexFunc(c.Interfaces, func(i pod.Interface) bool { return i.Network == network && addressIn(i, a) >= 0 })
-	return c.Interfaces[at].Name
+// holderBeside returns the holder of an address on a network: an interface of this node, except those of older sandboxes of the pod id, whose
+// address the sandbox of key may have; "" if there is none.
+func (ps *Pods) holderBeside(network string, a netip.Addr, id pod.ID, key pod.Key) string {
+	for _, c := range ps.wired {
+		if older(id, key, c) {
+			continue
+		}
+		for _, i := range c.Interfaces {
+			if i.Network == network && addressIn(i, a) >= 0 {
+				return desired.HolderOf(c.Key, i.Name)
+			}
+		}
+	}
+	return ""
 }
 
 // canBePods reports whether an address can be the address of a pod.
 func canBePods(a netip.Addr) bool {
 	return a.IsValid() && !a.Is4In6() && !a.IsMulticast() && !a.IsLoopback() && !a.IsUnspecified() && !a.IsLinkLocalUnicast()
+}
+
+// namesSubnet reports whether an address with its prefix length is the address of the subnet or its broadcast address.
+func namesSubnet(p netip.Prefix) bool {
+	a := p.Addr()
+	return a.Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == lastOf(p))
 }
 
 // lastOf returns the broadcast address of an IPv4 prefix.

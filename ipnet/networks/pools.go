@@ -186,13 +186,15 @@ func (p *PoolSet) chosen(ev *pod.AddPod, c choice, family wire.Family) ([]string
 // Usable rejects an address whose pool does not serve the pod. An address outside all pools passes; the allocator rejects it with
 // more detail.
 func (p *PoolSet) Usable(ev *pod.AddPod, from string, a netip.Addr) error {
-	pool := p.pool(p.Of(a))
-	switch {
-	case pool == nil:
-		return nil
-	case pool.Disabled:
+	if pool := p.pool(p.Of(a)); pool != nil && pool.Disabled {
 		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is disabled, or not for this node", ev, from, pool.Name)
-	case !pool.Admits(ev.ID.Namespace):
+	}
+	return p.Serves(ev, from, a)
+}
+
+// Serves rejects an address whose pool is for other namespaces. The pool may be disabled.
+func (p *PoolSet) Serves(ev *pod.AddPod, from string, a netip.Addr) error {
+	if pool := p.pool(p.Of(a)); pool != nil && !pool.Admits(ev.ID.Namespace) {
 		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is not for namespace %q", ev, from, pool.Name, ev.ID.Namespace)
 	}
 	return nil
