@@ -3,6 +3,7 @@ package dra
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -89,6 +90,7 @@ func (d *Driver) collectUntil(ctx context.Context) {
 // an attachment uses stay.
 func (d *Driver) collect(ctx context.Context) {
 	for _, id := range d.config.Devices.Claims() {
+		preparation := d.preparations.lastOf(id.UID)
 		reason, err := d.obsolete(ctx, id)
 		if err != nil && ctx.Err() == nil {
 			d.config.Log.Debug("claim not looked up", "claim", id.String(), "err", err)
@@ -96,10 +98,54 @@ func (d *Driver) collect(ctx context.Context) {
 		if reason == "" {
 			continue
 		}
-		if err := d.config.Devices.Unclaim(ctx, id, reason); err != nil {
+		release := func() error { return d.config.Devices.Unclaim(ctx, id, reason) }
+		if err := d.preparations.ifLast(id.UID, preparation, release); err != nil {
 			d.config.Log.Debug("obsolete claim not released", "claim", id.String(), "reason", reason, "err", err)
 		}
 	}
+}
+
+// preparations numbers the preparations of claims, and has the last one of each UID. A claim that no pod needed may be prepared for another pod
+// while the API server's answer is on its way: then it is not released.
+type preparations struct {
+	mu     sync.Mutex
+	number uint64
+	last   map[string]uint64
+}
+
+func (p *preparations) note(uid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last == nil {
+		p.last = make(map[string]uint64)
+	}
+	p.number++
+	p.last[uid] = p.number
+}
+
+// lastOf returns the number of the last preparation of a claim; 0: an earlier run of the agent prepared it, or none did.
+func (p *preparations) lastOf(uid string) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last[uid]
+}
+
+// ifLast releases a claim if the preparation is still its last one. Another preparation that begins meanwhile waits.
+func (p *preparations) ifLast(uid string, preparation uint64, release func() error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last[uid] != preparation {
+		return nil
+	}
+	delete(p.last, uid)
+	return release()
+}
+
+// forget is for a claim that kubelet released.
+func (p *preparations) forget(uid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.last, uid)
 }
 
 // obsolete returns why a prepared claim is obsolete; "" if it is not.

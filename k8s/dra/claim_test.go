@@ -62,6 +62,29 @@ func (n *node) failing(verb string, err error) {
 	n.api.PrependReactor(verb, resourceClaims.Resource, func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 }
 
+// No pod needs the claim when the API server answers. Before the answer arrives, kubelet prepares the claim for another pod.
+func TestAClaimIsNotReleasedThatIsPreparedForAnotherPodMeanwhile(t *testing.T) {
+	n, id := claimed(t)
+	isNeeded := true
+	n.api.PrependReactor("get", resourceClaims.Resource, func(k8stesting.Action) (bool, runtime.Object, error) {
+		idle := claimOf("c", "", "memif-100")
+		idle.Status.ReservedFor = nil
+		if isNeeded {
+			if _, err := (&plugin{Driver: n.Driver}).prepare(t.Context(), claimOf("c", "", "memif-100")); err != nil {
+				t.Error(err)
+			}
+		}
+		return true, idle, nil
+	})
+	if n.collect(t.Context()); !slices.Contains(n.memifs.Claims(), id) {
+		t.Error("the claim of the other pod is released")
+	}
+	isNeeded = false
+	if n.collect(t.Context()); len(n.memifs.Claims()) > 0 {
+		t.Errorf("left %v", n.memifs.Claims())
+	}
+}
+
 func TestNoClaimIsReleasedBecauseTheAPIServerFails(t *testing.T) {
 	for name, err := range map[string]error{
 		"no connection": errors.New("connection refused"),

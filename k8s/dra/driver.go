@@ -56,9 +56,10 @@ type Limits struct {
 
 // Driver serves kubelet.
 type Driver struct {
-	config   Config
-	statuses *statuses
-	health   *health
+	config       Config
+	statuses     *statuses
+	health       *health
+	preparations preparations
 }
 
 // New returns a driver that does nothing before Run.
@@ -169,6 +170,7 @@ func (p *plugin) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	if err != nil {
 		return nil, err
 	}
+	p.preparations.note(string(claim.UID))
 	allocations, err := p.config.Devices.Claim(ctx, idOf(claim), requested)
 	if err != nil {
 		return nil, err
@@ -190,7 +192,9 @@ func (p *plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 		results[claim.UID] = p.config.Devices.Unclaim(ctx, id, "kubelet no longer needs it")
 		if err := results[claim.UID]; err != nil {
 			p.config.Log.Warn("claim not released", "claim", id.String(), "err", err)
+			continue
 		}
+		p.preparations.forget(id.UID)
 	}
 	return results, nil
 }
