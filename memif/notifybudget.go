@@ -52,10 +52,17 @@ func (b *notifyBudget) run(f func()) (exceeded bool) {
 	return false
 }
 
-// suspect begins or extends a suspicion if a notification was slow.
+// suspect begins or extends a suspicion if a notification was slow. A less slow one does not shorten it.
 func (b *notifyBudget) suspect(took time.Duration) {
-	if took > slowNotification {
-		b.suspectedUntil.Store(int64(time.Since(processStart) + took*notifyShare))
+	if took <= slowNotification {
+		return
+	}
+	end := int64(time.Since(processStart) + took*notifyShare)
+	for {
+		known := b.suspectedUntil.Load()
+		if end <= known || b.suspectedUntil.CompareAndSwap(known, end) {
+			return
+		}
 	}
 }
 

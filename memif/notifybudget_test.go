@@ -116,6 +116,9 @@ func TestASuspicionLastsUntilTheTimeIsMadeUpFor(t *testing.T) {
 	if b.suspect(slowNotification); time.Duration(b.suspectedUntil.Load()) != until {
 		t.Error("a notification that is not slow changes the suspicion")
 	}
+	if b.suspect(2 * slowNotification); time.Duration(b.suspectedUntil.Load()) != until {
+		t.Error("a less slow notification shortens the suspicion")
+	}
 }
 
 func TestClientThatIsNotifiedOftenStaysConnected(t *testing.T) {

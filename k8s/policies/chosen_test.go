@@ -74,4 +74,8 @@ func TestChosenAddressOfALocalPodOpensNoPodOfAnotherNamespace(t *testing.T) {
 	l.eventually("an address that Weft gave a pod of this node is permitted", func() bool {
 		return l.permits("db", "net1", policy.Ingress, "10.9.0.99", 80)
 	})
+	l.SetNetworks(policies.Networks{}) // it is deleted, and pods are still on it
+	l.eventually("nothing counts on a network of which nothing is known", func() bool {
+		return !l.permits("db", "net1", policy.Ingress, "10.9.0.99", 80)
+	})
 }

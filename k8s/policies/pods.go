@@ -75,7 +75,8 @@ func interfaceOf(a *pod.Attachment, i pod.Interface) policy.Interface {
 	return out
 }
 
-// ownInterfaces lists the interfaces of attachments. On a network where pods choose their addresses, these count as those of an annotation do.
+// ownInterfaces lists the interfaces of attachments. On a network where pods choose their addresses, or of which nothing is known, these count as
+// those of an annotation do.
 func (p *Policies) ownInterfaces(attachments []*pod.Attachment) []policy.Interface {
 	var list []policy.Interface
 	for _, a := range attachments {
@@ -84,7 +85,7 @@ func (p *Policies) ownInterfaces(attachments []*pod.Attachment) []policy.Interfa
 				continue
 			}
 			is := interfaceOf(a, i)
-			if i.Network != "" && p.networks.choosesAddresses(i.Network) {
+			if i.Network != "" && i.Network != policy.DefaultNetwork && !p.networks.CIDRs[i.Network] {
 				is.Addresses, is.Claimed = nil, is.Addresses
 			}
 			list = append(list, is)
