@@ -171,17 +171,22 @@ func fairShare(demands []int, total int) int {
 	return total
 }
 
-// widen returns a rule that denies at least what r matches. It needs no more rules of the dataplane than the given number, if this is 2 or more.
-func (r *Rule) widen(most int) Rule {
-	wide := Rule{Action: Deny, Remotes: r.Remotes, Origin: r.Origin + " (denies more: over the limit of rules)"}
-	if len(r.Remotes) <= most {
-		return wide
+// widen returns a rule that denies at least what r matches, and as little more as fits into the given number of rules of the dataplane: on all
+// ports, then for prefixes around the addresses, then both. If these need more, it denies any address.
+func (r *Rule) widen(most int, size func(*Rule) int) Rule {
+	origin := r.Origin + " (denies more: over the limit of rules)"
+	wide := []Rule{
+		{Action: Deny, Remotes: r.Remotes, Origin: origin},
+		{Action: Deny, Remotes: coarsen(r.Remotes, most/max(1, len(r.Ports))/2), Ports: r.Ports, Origin: origin},
+		{Action: Deny, Remotes: coarsen(r.Remotes, most/2), Origin: origin},
+		{Action: Deny, Remotes: everywhere, Ports: r.Ports, Origin: origin},
 	}
-	wide.Remotes = everywhere
-	if 2*len(r.Ports) <= most {
-		wide.Ports = r.Ports
+	for n := range wide {
+		if size(&wide[n]) <= most {
+			return wide[n]
+		}
 	}
-	return wide
+	return Rule{Action: Deny, Remotes: everywhere, Origin: origin}
 }
 
 // boundAdmin returns rules of cluster-wide policies of at most limit rules of the dataplane, and the origins of those that do not fit. size is
@@ -216,7 +221,7 @@ func boundAdmin(rules []Rule, limit int, size func(*Rule) int) (bounded []Rule, 
 		case most < 2:
 			return append(bounded, Rule{Action: Deny, Remotes: everywhere, Origin: r.Origin + " (denies more: over the limit of rules)"}), over
 		default:
-			bounded = append(bounded, r.widen(most))
+			bounded = append(bounded, r.widen(most, size))
 		}
 	}
 	return bounded, over
