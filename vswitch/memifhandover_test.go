@@ -159,9 +159,31 @@ func memifPairs(t *testing.T, api govpp.Connection, pairs int) (conns [][2]*memi
 			t.Cleanup(conn.Release)
 			pair[end] = conn
 		}
+		meet(t, pair[0], pair[1])
 		conns = append(conns, pair)
 	}
 	return conns
+}
+
+// meet returns when the dataplane forwards from one memif to another: it does so a little later than the clients are connected.
+func meet(t *testing.T, from, to *memif.Conn) {
+	t.Helper()
+	sent, last := 0, time.Time{}
+	buffer := [][]byte{make([]byte, 2048)}
+	eventually(t, func() bool {
+		if time.Since(last) > 100*time.Millisecond {
+			sent++
+			last = time.Now()
+			_ = from.TxQueues()[0].Send([][]byte{streamFrame(0, sent)})
+		}
+		for to.RxQueues()[0].Receive(buffer) > 0 { // after the first frame that arrives all do, in their order
+			if int(binary.BigEndian.Uint64(buffer[0][frame.EthernetLen:])) == sent {
+				return true
+			}
+			buffer[0] = buffer[0][:cap(buffer[0])]
+		}
+		return false
+	})
 }
 
 // patience is the time that tests give a handover: the machine may be busy, and some of these tests make much load.

@@ -31,7 +31,7 @@ func crowdCommand(ts *testscript.TestScript, neg bool, args []string) {
 	switch args[0] {
 	case "begin":
 		for i := range n {
-			s.calls[member(i)], err = s.begin("add", []string{member(i)})
+			s.calls[member(i)], err = s.begin("add", []string{member(i), "dialTimeout=10s"}) // a start may take long on a busy machine
 			ts.Check(err)
 		}
 	case "end":
