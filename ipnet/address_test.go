@@ -131,6 +131,11 @@ func TestDHCPGivesNoAddressOfAnotherInterface(t *testing.T) {
 	if _, err := restarted.loop.Do(t.Context(), addressed(a, "10.9.0.4/24", "")); err != nil { // of another network
 		t.Fatal(err)
 	}
+	for name, prefix := range map[string]string{"even": "10.9.0.8/31", "odd": "10.9.0.11/31"} { // neither is the subnet's (RFC 3021)
+		if _, err := restarted.loop.Do(t.Context(), addressed(restarted.add(t, awaiting(name, "tap", "lan")), prefix, "")); err != nil {
+			t.Error(err)
+		}
+	}
 	other := restarted.add(t, awaiting("later", "tap", "lan"))
 	_, err := restarted.loop.Do(t.Context(), addressed(other, "10.9.0.4/24", ""))
 	checkRefusal(t, err, pod.CodeAddressInUse, "address 10.9.0.4 is held by pod default/takes on this node (nad-net1/c0ffee-takes/net1)")

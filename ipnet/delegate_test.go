@@ -154,7 +154,13 @@ func TestRoutesOfADHCPServerAreBounded(t *testing.T) {
 	if after := n.state(t); after != before {
 		t.Errorf("before\n%s\nafter\n%s", before, after)
 	}
-	ev := addressed(a, "10.9.0.2/24", "10.9.0.1", destinations(pod.MaxRoutes)...)
+	twice := destinations(pod.MaxRoutes - 1)
+	ev := addressed(a, "10.9.0.2/24", "10.9.0.1", append(twice, twice[0])...)
+	if _, err := n.loop.Do(t.Context(), ev); err != nil || len(ev.Attachment.Interfaces[0].Routes) != pod.MaxRoutes-1 {
+		t.Errorf("with a destination twice: error %v, %d routes", err, len(ev.Attachment.Interfaces[0].Routes))
+	}
+	a = n.add(t, awaiting("b", "tap", "lan"))
+	ev = addressed(a, "10.9.0.3/24", "10.9.0.1", destinations(pod.MaxRoutes)...)
 	if _, err := n.loop.Do(t.Context(), ev); err != nil || len(ev.Attachment.Interfaces[0].Routes) != pod.MaxRoutes {
 		t.Errorf("error %v, routes %v", err, ev.Attachment.Interfaces[0].Routes)
 	}

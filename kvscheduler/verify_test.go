@@ -77,7 +77,7 @@ func TestVerifyOfNamedObjectsReportsOnlyThese(t *testing.T) {
 
 // An object that changes between the look at the view and the end of the read was in neither state: it is neither a difference nor in order.
 func TestVerifyReadsObjectsAgainThatChangeMeanwhile(t *testing.T) {
-	named := []ref{key("x/1"), key("x/2")}
+	named := []ref{key("x/1"), key("x/2"), key("x/3")}
 	for name, tt := range map[string]struct {
 		refs    []ref
 		found   int // of x/2
@@ -105,8 +105,8 @@ func TestVerifyReadsObjectsAgainThatChangeMeanwhile(t *testing.T) {
 						must2(s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("x/2", 2+changes)}}))(t)
 					}
 				}
-				known, _ := withListed(t, map[string]listed{"x": {objects: map[string]int{"1": 1, "2": tt.found}, looks: looks}}, nil)
-				must2(known.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("x/1", 1), intAt("x/2", 2)}}))(t)
+				known, _ := withListed(t, map[string]listed{"x": {objects: map[string]int{"1": 1, "2": tt.found, "3": 9}, looks: looks}}, nil)
+				must2(known.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("x/1", 1), intAt("x/2", 2), intAt("x/3", 3)}}))(t)
 				s = known
 				differences, err := s.Verify(t.Context(), tt.refs...)
 				must(t, err)
@@ -114,9 +114,9 @@ func TestVerifyReadsObjectsAgainThatChangeMeanwhile(t *testing.T) {
 				for _, d := range differences {
 					reasons = append(reasons, d.Ref.String()+" "+d.Reason)
 				}
-				var want []string
+				want := []string{"x/3 value differs"}
 				if tt.reason != "" {
-					want = []string{"x/2 " + tt.reason}
+					want = []string{"x/2 " + tt.reason, "x/3 value differs"}
 				}
 				if !slices.Equal(reasons, want) {
 					t.Errorf("differences %q, want %q", reasons, want)

@@ -39,14 +39,17 @@ func TestNoClientIsServedBeforeTheFirstInterface(t *testing.T) {
 }
 
 func TestAListenerWithoutInterfacesIsClosed(t *testing.T) {
-	l, err := Listen(filepath.Join(t.TempDir(), "s"), ListenOptions{Broker: newBroker(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if d := l.Descriptor(); d != -1 {
-		t.Errorf("the socket's descriptor %d stays open", d)
+	for name, end := range map[string]func(*Listener){
+		"Close":   func(l *Listener) { _ = l.Close() },
+		"Release": (*Listener).Release,
+	} {
+		l, err := Listen(filepath.Join(t.TempDir(), "s"), ListenOptions{Broker: newBroker(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end(l)
+		if d := l.Descriptor(); d != -1 {
+			t.Errorf("%s: the socket's descriptor %d stays open", name, d)
+		}
 	}
 }

@@ -219,6 +219,19 @@ func TestLimitsTogetherAreAtMostWhatTheDataplaneAccepts(t *testing.T) {
 	}
 }
 
+func TestTheSmallestThatFitAreApplied(t *testing.T) {
+	for _, tt := range []struct {
+		limit int
+		want  []bool
+	}{
+		{0, []bool{false, false, false}}, {2, []bool{false, true, false}}, {4, []bool{false, true, false}}, {5, []bool{true, true, false}}, {15, []bool{true, true, true}},
+	} {
+		if got := atMost([]int{3, 2, 10}, tt.limit); !slices.Equal(got, tt.want) {
+			t.Errorf("limit %d: %v, want %v", tt.limit, got, tt.want)
+		}
+	}
+}
+
 func TestFairShare(t *testing.T) {
 	for _, tt := range []struct {
 		demands []int

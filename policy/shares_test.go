@@ -84,6 +84,22 @@ var permitted = map[contact]Action{
 	{"192.0.2.9", 81}: Allow, {"198.51.100.1", 80}: Deny,
 }
 
+// Of 114 rules the namespace's own pods and addresses need 23 for ingress and 34 for egress. The pods of b need 40, as much as the smaller share.
+func TestTheOwnNamespaceHasNoShareAmongTheOthers(t *testing.T) {
+	e := newSharedScene(t)
+	limits := DefaultLimits
+	limits.Own = 114
+	e.SetConfig(Config{Limits: limits})
+	setPods(e, "tenant", 500)
+	mustDecide(t, "with a share of 40", e, permitted)
+	limits.Own = 113
+	e.SetConfig(Config{Limits: limits})
+	e.Compile()
+	if a := e.Lists()[ID{"a", "p"}]["eth0"][Egress].Decide(address(addressAt(1, 19)), TCP, 80).Action; a != Deny {
+		t.Error("40 rules fit into a share of 39")
+	}
+}
+
 // withTenant are contacts of a tenant's pod.
 func withTenant(n int, a Action) map[contact]Action {
 	return map[contact]Action{{addressAt(2, n), 80}: a, {addressAt(2, n), 8080}: a, {addressAt(2, n), 81}: Deny}
@@ -152,6 +168,7 @@ func TestSharedLimitsAreNotExceeded(t *testing.T) {
 		for name, spec := range sharedPolicies {
 			e.SetPolicy(networkPolicy(t, name, spec))
 		}
+		e.SetPolicy(networkPolicy(t, "a/also", `{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {}}], ports: [{port: 90}]}]}`))
 		e.Compile()
 		for d, l := range e.Lists()[ID{"a", "p"}]["eth0"] {
 			size := 0

@@ -14,27 +14,41 @@ import (
 // A pod was read at its ADD, before a watch had shown it. Later its labels changed, so that a policy isolates it, and then it was deleted with
 // force, while its sandbox exists. It is closed, and does not get the rules of its first labels again.
 func TestDeletedPodDoesNotGetTheRulesOfItsFirstLabels(t *testing.T) {
-	l := newLab(t, nil)
-	l.policy("p", onlyFrom("db", "web"))
-	l.run()
-	l.stopWatches()
-	l.pod("x", "n1", "10.1.0.5", nil) // open
-	a := attachment("x", "eth0 default 10.1.0.5")
-	l.Learn(t.Context(), a.Pod)
-	l.admit(a)
-	isOpen := func() bool { return l.permits("x", "eth0", policy.Ingress, "10.1.1.9", 80) }
-	if !isOpen() {
-		t.Fatal("not open")
-	}
-	l.Fail(nil)
-	l.pod("x", "n1", "10.1.0.5", func(o *corev1.Pod) { o.Labels = map[string]string{"app": "db"} })
-	l.pod("other", "n2", "10.1.1.7", func(o *corev1.Pod) { o.Labels = map[string]string{"app": "web"} })
-	peer := func() bool { return l.permits("x", "eth0", policy.Ingress, "10.1.1.7", 80) }
-	l.eventually("it is isolated, except from its peer", func() bool { return !isOpen() && peer() })
-	l.Remove("pods", "a", "x")
-	l.eventually("it is closed", func() bool { return !peer() })
-	if isOpen() {
-		t.Error("a pod that is deleted is open by labels that it had at its ADD")
+	for name, uid := range map[string]string{"the runtime passes the UID": "uid-x", "it does not": ""} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, nil)
+			l.policy("p", onlyFrom("db", "web"))
+			l.run()
+			l.stopWatches()
+			l.pod("x", "n1", "10.1.0.5", nil) // open
+			a := attachment("x", "eth0 default 10.1.0.5")
+			a.Pod.UID = uid
+			l.Learn(t.Context(), a.Pod)
+			l.admit(a)
+			isOpen := func() bool { return l.permits("x", "eth0", policy.Ingress, "10.1.1.9", 80) }
+			if !isOpen() {
+				t.Fatal("not open")
+			}
+			l.Fail(nil)
+			l.pod("x", "n1", "10.1.0.5", func(o *corev1.Pod) { o.Labels = map[string]string{"app": "db"} })
+			l.pod("other", "n2", "10.1.1.7", func(o *corev1.Pod) { o.Labels = map[string]string{"app": "web"} })
+			peer := func() bool { return l.permits("x", "eth0", policy.Ingress, "10.1.1.7", 80) }
+			l.eventually("it is isolated, except from its peer", func() bool { return !isOpen() && peer() })
+			l.Remove("pods", "a", "x")
+			l.eventually("it is closed", func() bool { return !peer() })
+			if isOpen() {
+				t.Error("a pod that is deleted is open by labels that it had at its ADD")
+			}
+			l.policy("q", onlyFrom("later", "web"))
+			l.pod("x", "n1", "10.1.0.6", func(o *corev1.Pod) { o.UID = "uid of its successor" }) // open
+			later := attachment("later", "eth0 default 10.1.0.8")
+			l.pod("later", "n1", "10.1.0.8", nil)
+			l.admit(later)
+			l.eventually("a later pod is isolated", func() bool { return !l.permits("later", "eth0", policy.Ingress, "10.1.1.9", 80) })
+			if isOpen() {
+				t.Error("the sandbox of a deleted pod has the rules of the next pod of its name")
+			}
+		})
 	}
 }
 
