@@ -158,6 +158,9 @@ func TestDHCPGivesANewSandboxTheAddressOfTheOldOne(t *testing.T) {
 	if _, err := n.loop.Do(t.Context(), addressed(n.add(t, of("young", "uid-1")), "10.9.0.2/24", "")); err != nil {
 		t.Error(err)
 	}
+	if before, after := n.state(t), n.restarted(t).state(t); after != before {
+		t.Errorf("before a restart\n%s\nafter it\n%s", before, after)
+	}
 	_, err := n.loop.Do(t.Context(), addressed(n.add(t, of("recreated", "uid-2")), "10.9.0.2/24", ""))
 	checkRefusal(t, err, pod.CodeTryAgain, "of an earlier pod of this name that is not deleted yet; try again")
 }

@@ -67,7 +67,7 @@ type Listener struct {
 	pending chan struct{}
 	closing chan struct{}
 	running sync.WaitGroup
-	number  uint32        // at the Broker
+	number  uint32        // at the Broker; 0: without one, or not accepting yet
 	parting time.Duration // of an Interface's connections
 
 	resumed []*Conn // before Start

@@ -174,7 +174,7 @@ const maxAnnotations = (256 + 16) << 10
 func (m *Manager) annotations(ctx context.Context, id pod.ID, req *weftv1.AddRequest) (map[string]string, string, error) {
 	switch size := sizeOf(req.GetAnnotations()); {
 	case size > maxAnnotations:
-		return nil, "runtime", pod.Errorf(pod.CodeInvalidConfig, "annotations of the runtime: %d bytes, at most %d are possible", size, maxAnnotations)
+		return nil, "runtime", pod.Errorf(pod.CodeInvalidConfig, "pod %s: the runtime passes annotations of %d bytes, at most %d are possible; shorten them", id, size, maxAnnotations)
 	case req.GetHasAnnotations():
 		return req.GetAnnotations(), "runtime", nil
 	case id.IsZero() || m.config.Annotations == nil:

@@ -134,7 +134,7 @@ func TestTooLongListsAreRefusedBeforeTheSandboxIsInspected(t *testing.T) {
 	n := newNode(t)
 	big := addOf("c1", "/run/netns/a")
 	big.HasAnnotations, big.Annotations = true, map[string]string{"contivpp.io/x": strings.Repeat("x", maxAnnotations)}
-	wantError(t, n.refusedAdd(t, big), 7, "annotations of the runtime: 278541 bytes, at most 278528 are possible")
+	wantError(t, n.refusedAdd(t, big), 7, "pod shop/cart-0: the runtime passes annotations of 278541 bytes, at most 278528 are possible; shorten them")
 	n.asked(t, awaiting())
 	tooMany := answered()
 	tooMany.DelegatedRoutes = routes

@@ -171,8 +171,8 @@ func fairShare(demands []int, total int) int {
 	return total
 }
 
-// widen returns a rule that denies at least what r matches, and as little more as fits into the given number of rules of the dataplane: on all
-// ports, then for prefixes around the addresses, then both. If these need more, it denies any address.
+// widen returns a rule that denies at least what r matches and has at most the given number of rules of the dataplane. It tries in this order:
+// all ports of the same addresses, the same ports of prefixes that contain the addresses, all ports of these prefixes, any address.
 func (r *Rule) widen(most int, size func(*Rule) int) Rule {
 	origin := r.Origin + " (denies more: over the limit of rules)"
 	wide := []Rule{

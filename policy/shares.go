@@ -67,16 +67,20 @@ func (p *policyState) peersByNamespace(d Direction) map[string]map[*group][]*pod
 	return by
 }
 
-// aboutPods returns the clause without what does not depend on pods.
+// aboutPods returns the clause without what does not depend on pods. For any address, only named ports depend on them.
 func (r Clause) aboutPods() Clause {
+	if r.Any {
+		r.AnyPort = false
+		r.Ports = slices.DeleteFunc(slices.Clone(r.Ports), func(p Port) bool { return p.Name == "" })
+	}
 	r.Any = false
 	r.Peers = slices.DeleteFunc(slices.Clone(r.Peers), func(p Peer) bool { return p.Pods == nil })
 	return r
 }
 
-// shared returns the rules of policies that need more than there are. The policies of a namespace share the limit by what they say without
-// the pods of other namespaces: the smallest ones are applied. These namespaces get fair shares of the rest, so that none
-// takes the permissions of the others, or those of the policies' own namespace. names gets the names of policies that are not applied completely.
+// shared returns rules of policies that need more rules than the limit. The policies are first compared by what they need without pods of other
+// namespaces, and the smallest ones are applied. The pods of each other namespace then have a fair share of the rest. So the pods of one
+// namespace neither displace those of another one nor the policies' own peers. names gets the names of policies that are not applied completely.
 func (c *compilation) shared(policies []*policyState, size func(*Rule) int, names map[*policyState]string) []Rule {
 	portions := make([][]portion, len(policies))
 	sizes := make([]int, len(policies))

@@ -100,12 +100,39 @@ func TestTheOwnNamespaceHasNoShareAmongTheOthers(t *testing.T) {
 	}
 }
 
+// The rule permits port 80 of any address, and the named port of pods. Only the latter depends on namespaces.
+func TestRulesForAnyAddressDependOnPodsByNamedPortsOnly(t *testing.T) {
+	e := newSharedScene(t)
+	e.DeletePolicy(Ref{Network, "a", "out"})
+	e.SetPolicy(networkPolicy(t, "a/any", `{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{port: 80}, {port: web}]}]}`))
+	setPods(e, "tenant", 500)
+	e.Compile()
+	egress := e.Lists()[ID{"a", "p"}]["eth0"][Egress]
+	for c, want := range map[contact]Action{
+		{addressAt(1, 19), 8080}: Allow, {addressAt(2, 0), 80}: Allow, {addressAt(2, 0), 8080}: Deny, {"198.51.100.1", 80}: Allow,
+	} {
+		if r := egress.Decide(address(c.remote), TCP, c.port); r.Action != want {
+			t.Errorf("%s port %d: %v (%s), want %v", c.remote, c.port, r.Action, r.Origin, want)
+		}
+	}
+	size := 0
+	for _, r := range egress.Rules {
+		if r.Action == Allow {
+			size += r.Size(false)
+		}
+	}
+	if size != 2+11+20 { // any address of two families, pods of a, pods of b
+		t.Errorf("%d rules, want 33", size)
+	}
+}
+
 // withTenant are contacts of a tenant's pod.
 func withTenant(n int, a Action) map[contact]Action {
 	return map[contact]Action{{addressAt(2, n), 80}: a, {addressAt(2, n), 8080}: a, {addressAt(2, n), 81}: Deny}
 }
 
-// A tenant's pods are peers of the policies of others, and use up their limit. They take nothing from the peers of other namespaces.
+// Policies select the pods of all namespaces, and a tenant has so many pods that a policy exceeds its limit. The peers of other namespaces stay
+// permitted.
 func TestPeersOfOtherNamespacesHaveFairShares(t *testing.T) {
 	e := newSharedScene(t)
 	mustDecide(t, "without the tenant", e, permitted)

@@ -94,7 +94,8 @@ func (s *datagrams) during(t *testing.T, f func()) loss {
 	eventually(t, func() bool { return received.Load() > after+200 })
 	stop()
 	n := <-sent
-	for end := time.Now().Add(5 * time.Second); received.Load() < int64(n) && time.Now().Before(end); { // some may be on their way
+	end := time.Now().Add(5 * time.Second)
+	for received.Load() < int64(n) && time.Now().Before(end) { // some may be on their way
 		<-time.After(10 * time.Millisecond)
 	}
 	must(t, s.receiver.SetReadDeadline(time.Now()))

@@ -84,13 +84,7 @@ func TestConditionNamesInvalidPartsOfPolicies(t *testing.T) {
 		Policies: policies.New(policies.Config{Node: "n1", Client: c}), Attachments: func() []pod.Attachment { return nil },
 		Health: health.New("", slog.New(slog.DiscardHandler)),
 	}
-	e.Health.Advise(health.Policies)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = e.Policies.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
-	e.Policies.SetClients(policy.ClientMap{}, nil)
-	k8stest.Eventually(t, "the policies are known", e.Policies.Synced)
+	watch(t, e)
 	e.report()
 	const want = `1 policies have invalid parts, which deny connections: NetworkPolicy shop/db: ingress[1]: ipBlock: "10.0.0.0/33" is not a CIDR`
 	if got := e.Health.Failure(health.Policies); got != want {

@@ -58,7 +58,8 @@ func (e *Enforcer) Run(ctx context.Context) error {
 	}
 }
 
-// apply applies changed rules. If the loop refuses the event, the changes stay; else only the scheduler has something to repeat.
+// apply applies changed rules by an event. If the loop refuses it, the changes remain for the next event. The scheduler repeats operations that
+// failed.
 func (e *Enforcer) apply(ctx context.Context) error {
 	_, err := e.Loop.Do(ctx, &attach.ChangePolicies{})
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -79,7 +80,7 @@ func (e *Enforcer) report() {
 	case !e.Policies.Synced():
 		e.Health.Set(health.Policies, false, "the API server has not shown all policies: the rules of an earlier run hold, and new pods are closed")
 	case failure != nil:
-		e.Health.Set(health.Policies, false, "the API server does not answer, so changes of policies may be unknown: "+line.Of(failure.Error(), line.Cause))
+		e.Health.Set(health.Policies, false, "policies cannot be watched, so changes may be unknown, and the last known rules hold: "+line.Of(failure.Error(), line.Cause))
 	case len(invalid) > 0:
 		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies have invalid parts, which deny connections: %s", len(invalid), invalid[0]))
 	case len(excess) > 0:

@@ -45,14 +45,23 @@ func shopOf(t *testing.T) (*k8stest.Server, *Enforcer, pod.Attachment) {
 		Policies: policies.New(policies.Config{Node: "n1", Client: c}), Attachments: func() []pod.Attachment { return []pod.Attachment{web} },
 		Health: health.New("", slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler),
 	}
+	watch(t, e)
+	return server, e, web
+}
+
+// watch runs the watches of an enforcer's policies until the test ends, and returns when the policies are known.
+func watch(t *testing.T, e *Enforcer) {
+	t.Helper()
 	e.Health.Advise(health.Policies)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = e.Policies.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
+	var running sync.WaitGroup
+	running.Go(func() { _ = e.Policies.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
 	e.Policies.SetClients(policy.ClientMap{}, nil)
 	k8stest.Eventually(t, "the policies are known", e.Policies.Synced)
-	return server, e, web
 }
 
 // The API server refuses the list and the watch of NetworkPolicies, such as after a change of RBAC: new policies are not applied.
@@ -69,7 +78,7 @@ func TestTheConditionPoliciesSaysThatChangesMayBeUnknown(t *testing.T) {
 	k8stest.Eventually(t, "the watch fails", func() bool { return e.Policies.Failure() != nil })
 	server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deny"}})
 	e.report()
-	if got := e.Health.Failure(health.Policies); !strings.Contains(got, "changes of policies may be unknown") {
+	if got := e.Health.Failure(health.Policies); !strings.Contains(got, "policies cannot be watched, so changes may be unknown, and the last known rules hold: ") {
 		t.Errorf("the condition says %q, although: %v", got, e.Policies.Failure())
 	}
 	server.Fail(nil)

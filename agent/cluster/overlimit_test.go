@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/k8s/policies"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/policy"
 )
 
 // putBig puts a policy of a namespace that needs as many rules as a number squared.
@@ -62,13 +60,7 @@ func TestConditionAndEventNameAPolicyOverALimit(t *testing.T) {
 		Policies: policies.New(policies.Config{Node: "n1", Client: c}), Attachments: func() []pod.Attachment { return []pod.Attachment{web} },
 		Health: health.New("", log), Tell: func(n events.Note) { told = append(told, n) }, Log: log,
 	}
-	e.Health.Advise(health.Policies)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = e.Policies.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
-	e.Policies.SetClients(policy.ClientMap{}, nil)
-	k8stest.Eventually(t, "the policies are known", e.Policies.Synced)
+	watch(t, e)
 	e.Policies.Admit(&web, nil)
 	const what = "NetworkPolicy shop/big: it isolates pods, but its rules allow nothing, because it needs 90000 rules"
 	isOver := func() bool { return len(e.Policies.Excess()) > 0 }

@@ -90,8 +90,9 @@ func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 		if !rq.networks.NodeAddress(family).IsValid() {
 			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: the IPAM plugin gave %s, but the node has no pool of %s, so no way there", rq.ev, a, family)
 		}
+		isPermitted := rq.mayDelegate(a)
 		serves := rq.networks.Pools().Usable
-		if rq.mayDelegate(a) {
+		if isPermitted {
 			serves = rq.networks.Pools().Serves // Weft does not allocate from a disabled pool, but the administrator permits that others do
 		}
 		if err := serves(rq.ev, "address "+a.String()+" of the IPAM plugin", a); err != nil {
@@ -99,7 +100,7 @@ func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 		}
 		if rq.networks.Allocator("").Allocates(a) {
 			r.Addresses = append(r.Addresses, a)
-		} else if !rq.mayDelegate(a) {
+		} else if !isPermitted {
 			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave %s, which is in no pool of the node and in none of delegatedCIDRs: "+
 				"the node would route it to the pod; the administrator can permit its range", rq.ev, a)
 		} else if holder := rq.holderBeside("", a, rq.ev.ID, rq.ev.Key); holder != "" {

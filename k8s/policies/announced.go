@@ -127,6 +127,12 @@ func (n *Networks) choosesAddresses(network string) bool {
 	return network == unknownNetwork || isKnown && !has
 }
 
+// givesAddresses reports whether Weft gives pods of this node their addresses on a network. Of an unknown network it does not.
+func (n *Networks) givesAddresses(network string) bool {
+	isDefault := network == "" || network == policy.DefaultNetwork
+	return isDefault || n.CIDRs[network]
+}
+
 // isDefinition reports whether a network is named by a NetworkAttachmentDefinition.
 func isDefinition(network string) bool { return strings.Contains(network, "/") }
 

@@ -75,8 +75,7 @@ func interfaceOf(a *pod.Attachment, i pod.Interface) policy.Interface {
 	return out
 }
 
-// ownInterfaces lists the interfaces of attachments. On a network where pods choose their addresses, or of which nothing is known, these count as
-// those of an annotation do.
+// ownInterfaces lists the interfaces of attachments. Addresses that Weft did not give are claimed: the pod's owner may have chosen them.
 func (p *Policies) ownInterfaces(attachments []*pod.Attachment) []policy.Interface {
 	var list []policy.Interface
 	for _, a := range attachments {
@@ -85,8 +84,9 @@ func (p *Policies) ownInterfaces(attachments []*pod.Attachment) []policy.Interfa
 				continue
 			}
 			is := interfaceOf(a, i)
-			if i.Network != "" && i.Network != policy.DefaultNetwork && !p.networks.CIDRs[i.Network] {
-				is.Addresses, is.Claimed = nil, is.Addresses
+			if !p.networks.givesAddresses(i.Network) {
+				is.Claimed = is.Addresses
+				is.Addresses = nil
 			}
 			list = append(list, is)
 		}
