@@ -100,11 +100,11 @@ test: modules peers ## run all tests (PACKAGES=./... selects; WEFT_REQUIRE=root,
 	{ status=0; \
 	if [ -n "$$raced" ]; then $(GO) test $(RACE) $$options $$raced || status=1; fi; \
 	if [ -n "$$plain" ]; then $(GO) test $$options $$plain || status=1; fi; \
+	for module in $(if $(filter ./...,$(PACKAGES)),test/admission test/ui tools); do $(GO) test -C $$module -count=1 ./... || status=1; done; \
 	echo $$status >"$$out/status"; } | tee "$$out/log"; \
 	echo "test: the slowest packages:"; \
 	awk '($$1 == "ok" || $$1 == "FAIL") && $$3 ~ /s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' "$$out/log" | sort -rn | head -n 10; \
 	exit "$$(cat "$$out/status")"
-	@$(if $(filter ./...,$(PACKAGES)),$(GO) test -C test/admission -count=1 ./... && $(GO) test -C test/ui -count=1 ./... && $(GO) test -C tools -count=1 ./...)
 	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestMaliciousClients ./vswitch/forward) # truncates mapped memory, which the detector does not support
 
 # VPP runs few tests at a time, because each of its threads supports 15 veths (docs/vpp.md).

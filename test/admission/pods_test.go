@@ -138,6 +138,9 @@ var podCases = []struct {
 	{"pools", map[string]string{pod.AnnotationPools: `["a", "b"]`}, ""},
 	{"no list of pools", map[string]string{pod.AnnotationPools: `a`}, `annotation contivpp.io/ip-pools: expected a JSON list of pool names, not "a"`},
 	{"an empty name of a pool", map[string]string{pod.AnnotationPools: `[""]`}, "expected a JSON list of pool names"},
+	{"64 pools with escapes", map[string]string{pod.AnnotationPools: `["\"a"` + strings.Repeat(`,"\u0022,\""`, pod.MaxPools-1) + `]`}, ""},
+	{"65 pools", map[string]string{pod.AnnotationPools: `["a"` + strings.Repeat(`,"b"`, pod.MaxPools) + `]`}, "annotation contivpp.io/ip-pools: 65 pools, at most 64 are possible"},
+	{"as many pools as fit", map[string]string{pod.AnnotationPools: `["a"` + strings.Repeat(`,"b"`, 4094) + `]`}, "annotation contivpp.io/ip-pools: 4095 pools, at most 64 are possible"},
 	{"addresses", map[string]string{pod.AnnotationIPs: `["10.1.1.1/32", "fd00::1"]`}, ""},
 	{"no address", map[string]string{pod.AnnotationIPs: `["10.1.1"]`}, `annotation contivpp.io/ip-addresses: "10.1.1" is not an IPv4 or IPv6 address`},
 	{"a prefix", map[string]string{pod.AnnotationIPs: `["10.1.1.1/24"]`}, `"10.1.1.1/24" is not an IPv4 or IPv6 address`},
@@ -201,7 +204,7 @@ func TestLongestAnnotationsAreWithinTheCostLimit(t *testing.T) {
 			`"mtu": 1400, "mac": "02:00:00:00:00:%02x", "mode": "ethernet", "uid": 1, "gid": 1, "ips": ["10.1.1.1", "fd00::1"]}`, i, i))
 	}
 	ifs, opts, ips := strings.Join(names, ","), "{"+strings.Join(options, ",")+"}", `["10.1.1.1"XXXX, "fd00::1"]`
-	pools := `["` + strings.Join(many(1000, "pool-%d-%d"), `","`) + `"]`
+	pools := `["` + strings.Join(many(pod.MaxPools, strings.Repeat("p", 240)+"-%d-%d"), `","`) + `"]`
 	p := annotated(map[string]string{
 		pod.AnnotationCustom:  strings.Replace(ifs, ",", ","+fill(ifs), 1),
 		pod.AnnotationOptions: strings.Replace(opts, ",", ","+fill(opts), 1),
