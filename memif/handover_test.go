@@ -383,3 +383,28 @@ func TestClientsConnectDuringAHandover(t *testing.T) {
 		})
 	}
 }
+
+// Clients that are served before the connections of the former listener are resumed could take their interfaces.
+func TestAdoptedListenerServesNoClientBeforeStart(t *testing.T) {
+	for name, brokered := range map[string]bool{"without broker": false, "with broker": true} {
+		t.Run(name, func(t *testing.T) {
+			before, after := brokers(t, brokered)
+			l := newLab(t, before)
+			l.add(t, hostileConfig)
+			l.Suspend()
+			next := l.successor(t, after)
+			l.Release()
+			next.addReleasing(t, hostileConfig)
+			early := newLiar(t, l.Path())
+			_ = early.socket.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+			if m, _, err := early.receive(); err == nil {
+				t.Fatalf("the client is served: message %d", m.kind())
+			}
+			next.Start()
+			_ = early.socket.SetReadDeadline(time.Now().Add(timeout))
+			if m, _, err := early.receive(); err != nil || m.kind() != helloMessage {
+				t.Fatalf("no hello: %v", err)
+			}
+		})
+	}
+}
