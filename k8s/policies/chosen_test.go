@@ -44,7 +44,7 @@ func TestDeletedPodDoesNotGetTheRulesOfItsFirstLabels(t *testing.T) {
 			later := attachment("later", "eth0 default 10.1.0.8")
 			l.pod("later", "n1", "10.1.0.8", nil)
 			l.admit(later)
-			l.eventually("a later pod is isolated", func() bool { return !l.permits("later", "eth0", policy.Ingress, "10.1.1.9", 80) })
+			l.eventually("the watch has shown a later pod", func() bool { return l.permits("later", "eth0", policy.Ingress, "10.1.1.7", 80) })
 			if isOpen() {
 				t.Error("the sandbox of a deleted pod has the rules of the next pod of its name")
 			}
