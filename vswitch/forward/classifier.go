@@ -13,11 +13,11 @@ import (
 
 // classifier finds the first rule of a list that matches a packet. It is never changed.
 //
-// Rules are partitioned by family and protocol. In a large partition they are grouped by tuple: the lengths of both prefixes and of the
-// ports' prefixes. A rule with a range of destination ports is in several tuples, because a range is a union of aligned blocks. In each
-// tuple one hash lookup finds the rules whose fields equal those of the packet under the tuple's masks (tuple space search; Srinivasan et
-// al., "Packet Classification using Tuple Space Search", 1999; VPP's acl plugin does the same). Each candidate is compared as a whole, so
-// that hash collisions and fields outside of the tuple are no problem.
+// Rules are partitioned by family and protocol. In a large partition they are grouped by tuple: the lengths of both prefixes, and whether the
+// source port is one. In each tuple one hash lookup finds the rules whose fields equal those of the packet under the tuple's masks (tuple space
+// search; Srinivasan et al., "Packet Classification using Tuple Space Search", 1999; VPP's acl plugin does the same). Each candidate is
+// compared as a whole, so that hash collisions and fields outside of the tuple are no problem. Of many rules with the same prefixes a portIndex
+// finds the candidates. Ranges of ports make no tuples: a packet that no rule permits visits each tuple, and a few rules of a tenant had thousands.
 type classifier struct {
 	rules  []aclRule
 	anyOf  [families]*partition      // rules for any protocol
@@ -52,20 +52,26 @@ type partition struct {
 	later  []tuple  // for fragments without ports
 }
 
-// tuple holds rules with the same lengths of prefixes and ports.
+// tuple holds rules with the same lengths of prefixes.
 type tuple struct {
 	masks      tupleMasks
 	first      uint32 // number of the first rule
 	seed       uint64
-	shift      uint8    // 64 - binary logarithm of the number of slots
-	slots      []uint32 // start of each slot in candidates, with an end
-	candidates []uint32 // rules, by slot and number
+	shift      uint8       // 64 - binary logarithm of the number of slots
+	slots      []uint32    // start of each slot in candidates, with an end
+	candidates []candidate // by slot and number of the (first) rule
+	indexes    []portIndex
 }
 
 type tupleMasks struct {
 	sourceHigh, sourceLow, targetHigh, targetLow uint64
-	ports                                        uint32 // source ports in the high bits
+	ports                                        uint32 // source ports in the high bits; destination ports are not compared
 }
+
+// candidate is the number of a rule or, with the bit isIndex, of a portIndex.
+type candidate uint32
+
+const isIndex candidate = 1 << 31
 
 // newClassifier compiles rules of at most noRule entries.
 func newClassifier(rules []ACLRule) *classifier {
@@ -145,6 +151,7 @@ func (c *classifier) newPartition(numbers []uint32) *partition {
 		return &partition{small: numbers}
 	}
 	ported, portless := map[tupleMasks][]tupleEntry{}, map[tupleMasks][]tupleEntry{}
+	hasSourcePort := false
 	for _, n := range numbers {
 		r := &c.rules[n]
 		e := tupleEntry{rule: n}
@@ -154,22 +161,17 @@ func (c *classifier) newPartition(numbers []uint32) *partition {
 			e.flowWords = flowWords{a.source.high, a.source.low, a.destination.high, a.destination.low, 0}
 		}
 		portless[m] = append(portless[m], e)
-		if !r.hasProtocol {
-			continue // ports are not compared, so the other tuples serve all packets
+		if r.hasProtocol && r.sources.First == r.sources.Last {
+			hasSourcePort = true
+			m.ports = 0xffff << 16
+			e.ports = uint32(r.sources.First) << 16
 		}
-		if r.sources.First == r.sources.Last {
-			m.ports, e.ports = 0xffff<<16, uint32(r.sources.First)<<16
-		}
-		for b := range portBlocks(r.destinations) {
-			withPorts, at := m, e
-			withPorts.ports |= uint32(b.mask)
-			at.ports |= uint32(b.first)
-			ported[withPorts] = append(ported[withPorts], at)
-		}
+		ported[m] = append(ported[m], e)
 	}
-	p := &partition{later: newTuples(portless)}
-	if p.tuples = p.later; len(ported) > 0 {
-		p.tuples = newTuples(ported)
+	p := &partition{later: c.newTuples(portless)}
+	p.tuples = p.later
+	if hasSourcePort {
+		p.tuples = c.newTuples(ported)
 	}
 	return p
 }
@@ -186,50 +188,53 @@ type flowWords struct {
 	ports                                        uint32 // source port in the high bits
 }
 
-// portBlock is the set of ports that equal first under a mask.
-type portBlock struct{ first, mask uint16 }
-
-// portBlocks yields the fewest blocks whose union is a range.
-func portBlocks(r PortRange) func(yield func(portBlock) bool) {
-	return func(yield func(portBlock) bool) {
-		for at, end := uint32(r.First), uint32(r.Last)+1; at < end; {
-			size := uint32(1) << min(bits.TrailingZeros32(at|1<<16), bits.Len32(end-at)-1)
-			if !yield(portBlock{uint16(at), uint16(^(size - 1))}) {
-				return
-			}
-			at += size
-		}
-	}
-}
-
 // newTuples returns the tuples of entries, by their first rules.
-func newTuples(groups map[tupleMasks][]tupleEntry) []tuple {
+func (c *classifier) newTuples(groups map[tupleMasks][]tupleEntry) []tuple {
 	all := make([]tuple, 0, len(groups))
 	for m, list := range groups {
-		all = append(all, newTuple(m, list))
+		all = append(all, c.newTuple(m, list))
 	}
 	slices.SortFunc(all, func(a, b tuple) int { return cmp.Compare(a.first, b.first) })
 	return all
 }
 
 // newTuple builds a tuple of entries, which are in the order of their rules.
-func newTuple(m tupleMasks, list []tupleEntry) tuple {
-	order := bits.Len(uint(len(list)))
-	t := tuple{masks: m, first: list[0].rule, seed: rand.Uint64(), shift: uint8(64 - order),
-		slots: make([]uint32, 1<<order+1), candidates: make([]uint32, len(list))}
-	for i := range list {
-		t.slots[t.slot(&list[i].flowWords)+1]++
+func (c *classifier) newTuple(m tupleMasks, list []tupleEntry) tuple {
+	t := tuple{masks: m, first: list[0].rule, seed: rand.Uint64()}
+	alike := map[flowWords][]uint32{} // rules that differ in destination ports and flags only
+	for _, e := range list {
+		alike[e.flowWords] = append(alike[e.flowWords], e.rule)
+	}
+	order := bits.Len(uint(len(alike)))
+	t.shift = uint8(64 - order)
+	t.slots = make([]uint32, 1<<order+1)
+	var placed []placedCandidate
+	for _, e := range list {
+		rules := alike[e.flowWords]
+		switch {
+		case len(rules) <= smallPartition:
+			placed = append(placed, placedCandidate{t.slot(&e.flowWords), candidate(e.rule)})
+		case rules[0] == e.rule: // where its first rule is, the index stands for all
+			placed = append(placed, placedCandidate{t.slot(&e.flowWords), isIndex | candidate(len(t.indexes))})
+			t.indexes = append(t.indexes, c.newPortIndex(rules))
+		}
+	}
+	slices.SortStableFunc(placed, func(a, b placedCandidate) int { return cmp.Compare(a.slot, b.slot) })
+	t.candidates = make([]candidate, len(placed))
+	for n, p := range placed {
+		t.slots[p.slot+1]++
+		t.candidates[n] = p.candidate
 	}
 	for n := 1; n < len(t.slots); n++ {
 		t.slots[n] += t.slots[n-1]
 	}
-	next := slices.Clone(t.slots)
-	for i := range list {
-		s := t.slot(&list[i].flowWords)
-		t.candidates[next[s]] = list[i].rule
-		next[s]++
-	}
 	return t
+}
+
+// placedCandidate is a candidate with its slot.
+type placedCandidate struct {
+	slot      uint64
+	candidate candidate
 }
 
 // slot returns the slot of a packet or a rule.
@@ -270,14 +275,7 @@ func (c *classifier) find(p *aclPacket) uint32 {
 
 // first returns the first of some rules that matches a packet, or best if that comes before.
 func (c *classifier) first(small []uint32, tuples []tuple, p *aclPacket, best uint32) uint32 {
-	for _, n := range small {
-		if n >= best {
-			return best
-		}
-		if c.rules[n].matches(p) {
-			return n
-		}
-	}
+	best = c.firstOf(p, best, small...)
 	for i := range tuples {
 		t := &tuples[i]
 		if t.first >= best {
@@ -285,13 +283,24 @@ func (c *classifier) first(small []uint32, tuples []tuple, p *aclPacket, best ui
 		}
 		s := t.slot(&p.flowWords)
 		for _, n := range t.candidates[t.slots[s]:t.slots[s+1]] {
-			if n >= best {
-				break
+			if n&isIndex == 0 {
+				best = c.firstOf(p, best, uint32(n))
+			} else {
+				best = c.firstOf(p, best, t.indexes[n&^isIndex].candidates(p)...)
 			}
-			if c.rules[n].matches(p) {
-				best = n
-				break
-			}
+		}
+	}
+	return best
+}
+
+// firstOf returns the first of some rules that matches a packet, or best if that comes before.
+func (c *classifier) firstOf(p *aclPacket, best uint32, rules ...uint32) uint32 {
+	for _, n := range rules {
+		if n >= best {
+			return best
+		}
+		if c.rules[n].matches(p) {
+			return n
 		}
 	}
 	return best

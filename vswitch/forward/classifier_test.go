@@ -42,26 +42,92 @@ func TestClassifierAgreesWithALinearSearch(t *testing.T) {
 	})
 }
 
-func TestPortBlocksCoverTheRange(t *testing.T) {
+// TestManyRulesForTheSameAddresses compares the rule that decides for all ports, and for fragments.
+func TestManyRulesForTheSameAddresses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := PortRange{First: rapid.Uint16().Draw(t, "first")}
-		r.Last = rapid.Uint16Range(r.First, 65535).Draw(t, "last")
-		blocks := slices.Collect(portBlocks(r))
-		if len(blocks) > 30 {
-			t.Errorf("%d blocks", len(blocks))
-		}
-		for n := range 65536 {
-			in := 0
-			for _, b := range blocks {
-				if uint16(n)&b.mask == b.first {
-					in++
-				}
+		protocol := rapid.SampledFrom([]uint8{frame.ProtocolICMP, frame.ProtocolTCP}).Draw(t, "protocol")
+		conditional := rapid.IntRange(0, 30).Draw(t, "conditional rules")
+		var rules []ACLRule
+		for n := range rapid.IntRange(smallPartition+1, 60).Draw(t, "rules") {
+			r := allow(rapid.Bool().Draw(t, "reflects"), acl4, "10.0.0.0/8", "", protocol)
+			r.Permit = rapid.Bool().Draw(t, "is permitted")
+			r.Destinations.First = rapid.Uint16Range(0, 30).Draw(t, "first port")
+			r.Destinations.Last = rapid.Uint16Range(r.Destinations.First, 40).Draw(t, "last port")
+			if n%7 == 3 {
+				r.Destinations.Last = 65535
 			}
-			if want := uint16(n) >= r.First && uint16(n) <= r.Last; (in == 1) != want || in > 1 {
-				t.Fatalf("port %d is in %d blocks of %v", n, in, r)
+			if n < conditional {
+				r.Sources = rapid.SampledFrom([]PortRange{{3, 4}, {0, 65535}, {2, 3}, {7, 7}}).Draw(t, "sources")
+				r.TCPMask = rapid.SampledFrom([]uint8{0, tcpSYN}).Draw(t, "mask")
+				r.TCPFlags = r.TCPMask & rapid.Uint8().Draw(t, "flags")
+			}
+			rules = append(rules, r)
+		}
+		// Conditional rules are first in the list, or anywhere.
+		if rapid.Bool().Draw(t, "mixed") {
+			rules = rapid.Permutation(rules).Draw(t, "order")
+		}
+		c := newClassifier(rules)
+		p := aclPacket{family: acl4}
+		p.sourceLow = 10<<24 | 5
+		for _, port := range append(numbersTo(42), 65534, 65535) {
+			p.upper = upperLayer{protocol: protocol, hasPorts: true, target: port, hasFlags: protocol == frame.ProtocolTCP}
+			p.upper.source = rapid.SampledFrom([]uint16{1, 3, 4, 7}).Draw(t, "source")
+			p.upper.flags = rapid.SampledFrom([]uint8{0, tcpSYN}).Draw(t, "packet's flags")
+			p.upper.first = rapid.Bool().Draw(t, "first fragment")
+			p.upper.later = rapid.IntRange(0, 9).Draw(t, "later fragment") == 0
+			p.ports = uint32(p.upper.source)<<16 | uint32(port)
+			want := slices.IndexFunc(rules, func(r ACLRule) bool { return new(compileRule(r)).matches(&p) })
+			if got := c.find(&p); int(int32(got)) != want {
+				t.Fatalf("rule %d, want %d of %+v for %+v", int32(got), want, rules, p)
 			}
 		}
 	})
+}
+
+func numbersTo(end uint16) (all []uint16) {
+	for n := range end {
+		all = append(all, n)
+	}
+	return all
+}
+
+// Rules of a policy of a tenant: all addresses of IPv6 but one, with a range of ports.
+func TestFewRulesMakeFewTuples(t *testing.T) {
+	except := netip.MustParseAddr("2001:db8::1")
+	everything := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	var rules []ACLRule
+	for length := 1; length <= 128; length++ {
+		raw := except.As16()
+		raw[(length-1)/8] ^= 0x80 >> ((length - 1) % 8)
+		rules = append(rules, ACLRule{
+			Permit: true, Reflect: true, Source: netip.PrefixFrom(netip.AddrFrom16(raw), length).Masked(), Destination: everything,
+			Protocol: frame.ProtocolUDP, Sources: PortRange{0, 65535}, Destinations: PortRange{1, 65534},
+		})
+	}
+	c := newClassifier(append(rules, ACLRule{Source: everything, Destination: everything}))
+	if n := len(c.listed[acl6][frame.ProtocolUDP].tuples); n != 128 {
+		t.Errorf("%d tuples, of which a denied packet visits each; want one for each length of prefixes", n)
+	}
+}
+
+// Thousands of ranges of ports for the same addresses are a search, and not a comparison of each.
+func TestRangesOfPortsAreSearched(t *testing.T) {
+	var rules []ACLRule
+	for n := range 10_000 {
+		r := allow(true, acl4, "10.0.0.0/8", "", frame.ProtocolTCP)
+		r.Destinations = PortRange{uint16(n), uint16(60_000 - 5*n/2)}
+		rules = append(rules, r)
+	}
+	c := newClassifier(rules)
+	tuples := c.listed[acl4][frame.ProtocolTCP].tuples
+	if len(tuples) != 1 || len(tuples[0].indexes) != 1 {
+		t.Fatalf("%d tuples", len(tuples))
+	}
+	x := tuples[0].indexes[0]
+	if len(x.starts) > 2*len(rules)+1 || len(x.rules) > len(x.starts) {
+		t.Errorf("%d intervals with %d candidates for %d rules", len(x.starts), len(x.rules), len(rules))
+	}
 }
 
 func TestSettledSessionsAreRestored(t *testing.T) {
