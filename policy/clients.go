@@ -170,7 +170,7 @@ func (m ClientMap) PodOf(client netip.Addr) (netip.Addr, bool) {
 // contain reports whether one of the sorted prefixes, none of which overlaps another, contains an address.
 func contain(prefixes []netip.Prefix, a netip.Addr) bool {
 	at, exact := slices.BinarySearchFunc(prefixes, single(a), netip.Prefix.Compare)
-	return exact || at > 0 && prefixes[at-1].Contains(a) || at < len(prefixes) && prefixes[at].Contains(a)
+	return exact || at > 0 && prefixes[at-1].Contains(a) // a prefix that begins with the address is shorter, and so before it
 }
 
 // Sources returns the addresses that packets from the addresses in a prefix can have as their source: also the client addresses of the pods in
