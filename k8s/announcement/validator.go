@@ -20,6 +20,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/gaissmai/bart"
 
@@ -43,6 +44,7 @@ type Cluster struct {
 type Node struct {
 	Ranges    []netip.Prefix // its podCIDRs
 	Addresses []netip.Addr   // its InternalIPs
+	Created   time.Time      // by the API server
 }
 
 // Rejection is an ignored part of an announcement.
@@ -183,9 +185,11 @@ func (v *Validator) index(b *v1.IPBlock) {
 // Accept returns the accepted and the rejected parts of an announcement. Without a Node object it accepts nothing.
 func (v *Validator) Accept(n *v1.NodeNetwork) (pod.Node, []Rejection) {
 	accepted := pod.Node{Name: n.Name}
-	if _, exists := v.cluster.Nodes[n.Name]; !exists {
+	machine, exists := v.cluster.Nodes[n.Name]
+	if !exists {
 		return accepted, []Rejection{{Node: n.Name, Reason: "there is no Node of this name"}}
 	}
+	accepted.Created = machine.Created
 	if n.Spec.NodeIDConfirmed {
 		accepted.ID = uint32(n.Spec.NodeID)
 	}
