@@ -52,3 +52,34 @@ func TestCoolingAddressIsGrantedInTheNamespaceOfItsLastHolder(t *testing.T) {
 		})
 	}
 }
+
+// Another node asks for an address of this node's block for one of its pods.
+func TestCoolingAddressIsWithheldForPodsOfTheNamespaceOfItsLastHolder(t *testing.T) {
+	c := newClock()
+	pool := ipam.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}
+	block := netip.MustParsePrefix("10.1.5.0/26")
+	a := newAllocator(t, c, pool)
+	if err := a.AddBlock(block); err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{"10.1.5.7", "10.1.5.8"} {
+		if _, err := a.Lease(of("bank", request(address, address))); err != nil {
+			t.Fatal(err)
+		}
+		a.Commit(address)
+		a.Release(address)
+	}
+	wanted := netip.MustParseAddr("10.1.5.7")
+	for _, namespace := range []string{"evil", ""} {
+		if got := a.Withhold(block, wanted, namespace); got.IsValid() {
+			t.Errorf("%s is withheld for a pod of namespace %q", got, namespace)
+		}
+	}
+	if got := a.Withhold(block, wanted, "bank"); got != wanted {
+		t.Errorf("for a pod of the same namespace %s is withheld", got)
+	}
+	c.pass(coolDown)
+	if got := a.Withhold(block, netip.MustParseAddr("10.1.5.8"), "evil"); !got.IsValid() {
+		t.Error("after the cool-down the address is not withheld for a pod of another namespace")
+	}
+}

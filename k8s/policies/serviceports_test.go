@@ -38,7 +38,9 @@ func TestPortsOfASliceAreReadOnce(t *testing.T) {
 
 // Ports of several slices may have one name with several numbers, and one number may be in several slices.
 func TestBackendsOfAPortAreThoseOfItsNameInAllSlices(t *testing.T) {
-	port := func(name string, number int32) discoveryv1.EndpointPort { return discoveryv1.EndpointPort{Name: &name, Port: &number} }
+	port := func(name string, number int32) discoveryv1.EndpointPort {
+		return discoveryv1.EndpointPort{Name: &name, Port: &number}
+	}
 	of := func(address string, ports ...discoveryv1.EndpointPort) sliceEndpoints {
 		return sliceEndpoints{object: &discoveryv1.EndpointSlice{Ports: ports}, hasReady: true, ready: []netip.Addr{netip.MustParseAddr(address)}}
 	}
