@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -98,5 +99,17 @@ func TestInternalIPsInNoPrefixOfAnotherNodeHaveNoRoutes(t *testing.T) {
 	v := announcement.NewValidator(stolen)
 	if node, rejected := v.Accept(announcedBy("n3", []v1.IP{"198.51.100.7"})); len(node.Addresses) != 1 {
 		t.Errorf("an IPBlock of no pool takes the address of a machine: %v", rejected)
+	}
+}
+
+// Of two nodes with the same address the older is reached, so the age must be that of the Node: the announcement is written by the node.
+func TestTheAgeOfANodeIsThatOfItsNode(t *testing.T) {
+	created := time.Unix(1_700_000_000, 0).UTC()
+	c := known()
+	c.Nodes["n2"] = announcement.Node{Created: created}
+	n := announcedBy("n2", nil)
+	n.CreationTimestamp = metav1.NewTime(created.Add(-time.Hour))
+	if node, _ := announcement.NewValidator(c).Accept(n); !node.Created.Equal(created) {
+		t.Errorf("created %v, want %v", node.Created, created)
 	}
 }
