@@ -177,7 +177,7 @@ func TestPodRequestsAnAddressOfAnotherNode(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", address, err, part)
 		}
 	}
-	if lent := n.Networks.Allocator("default").Withhold(netip.MustParsePrefix("10.1.5.0/26"), netip.Addr{}); lent.String() != "10.1.5.1" {
+	if lent := n.Networks.Allocator("default").Withhold(netip.MustParsePrefix("10.1.5.0/26"), netip.Addr{}, ""); lent.String() != "10.1.5.1" {
 		t.Errorf("lent %s", lent)
 	}
 	if got := mainAddress(n.add(t, sandbox("a"))); got != "10.1.5.2" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // Networks that always exist.
@@ -210,6 +211,7 @@ type Node struct {
 	Name      string       `json:"name"`                // of Kubernetes
 	Addresses []netip.Addr `json:"addresses,omitempty"` // of its dataplane, at most one of each family
 	Parts     []NodePart   `json:"parts,omitempty"`     // of networks, sorted by name
+	Created   time.Time    `json:"created,omitzero"`    // when its Node was created, as the API server says: of two nodes with one address the older has it
 
 	// ClientRanges are the ranges of client addresses, at most one of each family: the node routes replies to the client addresses of all pods.
 	ClientRanges []netip.Prefix `json:"clientRanges,omitempty"`

@@ -44,7 +44,7 @@ func (rq *request) leaseOne(s spec) ([]ipam.Lease, error) {
 		}
 		return nil, nil // no addresses, or those that the pod requests with prefix lengths
 	}
-	r := ipam.Request{Holder: desired.HolderOf(rq.ev.Key, s.name), Addresses: s.wanted, From: rq.olderHolders(s.network)}
+	r := ipam.Request{Holder: desired.HolderOf(rq.ev.Key, s.name), Namespace: rq.ev.ID.Namespace, Addresses: s.wanted, From: rq.olderHolders(s.network)}
 	if s.delegated {
 		return rq.holdDelegated(s, r)
 	}
@@ -193,7 +193,12 @@ func (rq *request) refusal(s spec, err error) error {
 	var exhausted ipam.ErrExhausted
 	var inUse ipam.ErrInUse
 	var outside ipam.ErrOutside
+	var cooling ipam.ErrCooling
 	switch {
+	case errors.As(err, &cooling):
+		wait := cooling.FreeAt.Sub(rq.networks.Config.Now()).Round(100 * time.Millisecond)
+		return pod.Errorf(pod.CodeTryAgain, "%s: address %s was released by a pod of another namespace and cools down for %s; try again then, "+
+			"or ask for another one, or for none", what, cooling.Address, wait)
 	case errors.As(err, &exhausted) && exhausted.Cooling > 0:
 		wait := exhausted.NextFree.Sub(rq.networks.Config.Now()).Round(100 * time.Millisecond)
 		return pod.Errorf(pod.CodeTryAgain, "%s: no address of pool %s is free, %d cooling down, the next is free in %s; try again then",

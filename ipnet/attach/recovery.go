@@ -70,7 +70,7 @@ func (ps *Pods) leasesOf(a *pod.Attachment, i pod.Interface, since map[string]ti
 		if at < len(i.Pools) && i.Pools[at] == "" && !ps.networks.Allocator("").Allocates(p.Addr()) {
 			continue
 		}
-		l := ipam.Lease{Address: p.Addr(), Holder: holder, State: ipam.Used, Since: a.Created}
+		l := ipam.Lease{Address: p.Addr(), Holder: holder, Namespace: a.Pod.Namespace, State: ipam.Used, Since: a.Created}
 		if kept, ok := since[holder+" "+p.Addr().String()]; ok {
 			l.Since = kept
 		}

@@ -65,6 +65,7 @@ func New(c Config) (*Allocator, error) {
 // Request requests one address of each family that has pools.
 type Request struct {
 	Holder    string
+	Namespace string       // of the pod; "" if there is none
 	Addresses []netip.Addr // static addresses, at most one per family; a family without one gets any address
 	Pools     []string     // for any address, best first; nil: all enabled pools without namespaces
 	From      []string     // holders whose static address may be taken over; they lose it at the Commit
@@ -73,8 +74,8 @@ type Request struct {
 // Lease grants all requested addresses, IPv4 first, or none. A holder gets the addresses that it already has. A lease is pending until
 // Commit or Undo of its holder.
 //
-// The error is an [ErrExhausted], [ErrInUse] or [ErrOutside], or the request is invalid. A cooling address is granted only as a static
-// address.
+// The error is an [ErrExhausted], [ErrInUse], [ErrCooling] or [ErrOutside], or the request is invalid. A cooling address is granted only as a
+// static address, and only to a pod of the namespace of its last holder: others still send to that one.
 func (a *Allocator) Lease(r Request) ([]Lease, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -104,6 +105,11 @@ func (a *Allocator) Lease(r Request) ([]Lease, error) {
 	return granted, nil
 }
 
+// lease returns a lease of an address for the request.
+func (r *Request) lease(address netip.Addr, now time.Time) Lease {
+	return Lease{Address: address, Holder: r.Holder, Namespace: r.Namespace, Since: now}
+}
+
 // grantLocked grants the wanted address, or any address of pools. The returned function undoes the grant. Blocks are filled one after the
 // other, so that the last ones become empty and can be released.
 func (a *Allocator) grantLocked(pools []*poolState, r Request, wanted netip.Addr) (Lease, func(), error) {
@@ -124,14 +130,17 @@ func (a *Allocator) grantLocked(pools []*poolState, r Request, wanted netip.Addr
 		if err := b.grantable(wanted, r.From); err != nil {
 			return Lease{}, nil, err
 		}
-		return b.grant(wanted, r.Holder, now), func() { b.undo(r.Holder) }, nil
+		if err := b.restsFor(wanted, r.Namespace, now); err != nil {
+			return Lease{}, nil, err
+		}
+		return b.grant(r.lease(wanted, now)), func() { b.undo(r.Holder) }, nil
 	}
 	if held, ok := heldIn(blocks, r.Holder); ok {
 		return held.Lease, func() {}, nil
 	}
 	for _, b := range blocks {
 		if address, ok := b.pick(now); ok {
-			return b.grant(address, r.Holder, now), func() { b.undo(r.Holder) }, nil
+			return b.grant(r.lease(address, now)), func() { b.undo(r.Holder) }, nil
 		}
 	}
 	return Lease{}, nil, exhausted(pools)
@@ -280,7 +289,7 @@ func (a *Allocator) restoreUsedLocked(l Lease) error {
 	if held, ok := b.holders[l.Holder]; ok || l.Holder == "" {
 		return fmt.Errorf("restore lease of %q on %s: it holds %s", l.Holder, l.Address, held)
 	}
-	b.grant(l.Address, l.Holder, l.Since)
+	b.grant(l)
 	b.commit(l.Holder)
 	return nil
 }
@@ -316,7 +325,7 @@ func (s *poolState) stray(l Lease) error {
 	}
 	b := newBlockState(s.Pool, netip.PrefixFrom(l.Address, l.Address.BitLen()), s.handles)
 	b.closed = true
-	b.grant(l.Address, l.Holder, l.Since)
+	b.grant(l)
 	b.commit(l.Holder)
 	s.blocks = append(s.blocks, b)
 	return nil

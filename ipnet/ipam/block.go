@@ -178,9 +178,9 @@ func (a *Allocator) ReturnInternal(address netip.Addr) {
 	a.unreserveLocked(address, Internal)
 }
 
-// Withhold excludes an address of a block from allocation: the wanted one, unless a pod has it, or any free one if wanted is invalid. It
-// returns an invalid address if there is none.
-func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr) netip.Addr {
+// Withhold excludes an address of a block from allocation: the wanted one, unless a pod has it, or it cools down and a pod of another namespace
+// than this one had it; or any free one if wanted is invalid. It returns an invalid address if there is none.
+func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr, namespace string) netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	b := a.blockLocked(block)
@@ -190,7 +190,7 @@ func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr) netip.Addr {
 	if !wanted.IsValid() {
 		wanted, _ = b.pick(a.now())
 	}
-	if !wanted.IsValid() || a.withholdLocked(b, wanted) != nil {
+	if !wanted.IsValid() || b.restsFor(wanted, namespace, a.now()) != nil || a.withholdLocked(b, wanted) != nil {
 		return netip.Addr{}
 	}
 	return wanted

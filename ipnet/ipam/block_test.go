@@ -114,7 +114,7 @@ func TestWithheldAddressesAreNotGranted(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, cluster)
 	addBlock(t, a, middle, netip.MustParseAddr("10.8.7.0"))
-	lent := a.Withhold(middle, netip.Addr{})
+	lent := a.Withhold(middle, netip.Addr{}, "")
 	if lent.String() != "10.8.7.1" {
 		t.Errorf("withheld %s", lent)
 	}
@@ -122,7 +122,7 @@ func TestWithheldAddressesAreNotGranted(t *testing.T) {
 	if got := append(use(t, a, "a"), use(t, a, "b")...); !slices.Equal(got, []string{"10.8.7.2", "10.8.7.3"}) {
 		t.Errorf("given out: %v", got)
 	}
-	if a.Withhold(middle, netip.Addr{}).IsValid() {
+	if a.Withhold(middle, netip.Addr{}, "").IsValid() {
 		t.Error("a used address was withheld")
 	}
 	if err := a.AddBlock(middle, netip.MustParseAddr("10.8.7.2")); !errors.As(err, &ipam.ErrInUse{}) {
@@ -240,7 +240,7 @@ func TestBlockProperties(t *testing.T) {
 			"close":  func(t *rapid.T) { b := block.Draw(t, "block"); a.CloseBlock(b); a.open[b] = false },
 			"remove": func(t *rapid.T) { a.remove(t, block.Draw(t, "block")) },
 			"withhold": func(t *rapid.T) {
-				if address := a.Withhold(block.Draw(t, "block"), netip.Addr{}); address.IsValid() {
+				if address := a.Withhold(block.Draw(t, "block"), netip.Addr{}, ""); address.IsValid() {
 					a.withheld[address] = true
 				}
 			},

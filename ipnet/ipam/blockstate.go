@@ -114,8 +114,19 @@ func (b *blockState) grantable(address netip.Addr, from []string) error {
 	return nil
 }
 
-// grant creates a pending lease of a grantable address.
-func (b *blockState) grant(address netip.Addr, holder string, now time.Time) Lease {
+// restsFor returns an error while an address cools down and its last holder was of another namespace. A holder whose namespace is not known was
+// on another node, whose agent has waited, or is of an earlier version.
+func (b *blockState) restsFor(address netip.Addr, namespace string, now time.Time) error {
+	e, known := b.entries[address]
+	if !known || e.held() || !e.FreeAt.After(now) || e.Namespace == "" || e.Namespace == namespace {
+		return nil
+	}
+	return ErrCooling{Address: address, FreeAt: e.FreeAt}
+}
+
+// grant makes a lease of a grantable address pending.
+func (b *blockState) grant(l Lease) Lease {
+	address := l.Address
 	e := b.entries[address]
 	if e == nil {
 		e = &entry{}
@@ -126,8 +137,8 @@ func (b *blockState) grant(address netip.Addr, holder string, now time.Time) Lea
 		prior := e.Lease
 		e.prior = &prior
 	}
-	e.Lease = Lease{Pool: b.Name, Address: address, Holder: holder, State: Leased, Since: now}
-	b.bind(holder, address)
+	e.Lease = Lease{Pool: b.Name, Address: address, Holder: l.Holder, Namespace: l.Namespace, State: Leased, Since: l.Since}
+	b.bind(l.Holder, address)
 	b.leased++
 	return e.Lease
 }

@@ -37,6 +37,9 @@ type Lease struct {
 	State   State      `json:"state"`
 	Since   time.Time  `json:"since"`
 	FreeAt  time.Time  `json:"freeAt,omitzero"` // of a cooling address
+
+	// Namespace is that of the pod that has the address or had it last; "" if it is not known, as of a container without a pod.
+	Namespace string `json:"namespace,omitempty"`
 }
 
 // Key returns the key under which the lease is stored.
@@ -85,6 +88,17 @@ type ErrInUse struct {
 
 // Error names the holder.
 func (e ErrInUse) Error() string { return fmt.Sprintf("address %s is held by %s", e.Address, e.Holder) }
+
+// ErrCooling means that a pod of another namespace had the address until now.
+type ErrCooling struct {
+	Address netip.Addr
+	FreeAt  time.Time // for pods of all namespaces
+}
+
+// Error does not name the other namespace: the pod's owner may not know it.
+func (e ErrCooling) Error() string {
+	return fmt.Sprintf("address %s was released by a pod of another namespace and cools down until %s", e.Address, e.FreeAt.Format(time.RFC3339))
+}
 
 // ErrOutside means that this node cannot grant the address to pods.
 type ErrOutside struct {

@@ -53,7 +53,7 @@ type Holders interface {
 }
 
 // Set replaces the nodes that are reached by those of the event. An invalid or unreachable node is skipped, and Refused says why;
-// of nodes that exclude each other the one stays that was reached before, or has the lower name.
+// of nodes that exclude each other the one stays that was reached before, or else the one whose Node is older.
 func (m *Mesh) Set(ev *pod.SetNodes, holders Holders, t *eventloop.Txn) {
 	ev.Refused = make(map[string]string)
 	before, after := m.nodes, m.validate(ev, holders)

@@ -52,7 +52,8 @@ func (m *Mesh) validate(ev *pod.SetNodes, holders Holders) *nodes {
 	return after
 }
 
-// wanted are the nodes of the event, in the order of validation, without those that are there twice.
+// wanted are the nodes of the event, in the order of validation, without those that are there twice. Nodes that were reached before are first,
+// then older ones: the API server writes the time, while the name of a node that an attacker has is no evidence.
 func (v *validation) wanted() []pod.Node {
 	nodes := make(map[string]pod.Node)
 	for _, node := range v.ev.Nodes {
@@ -65,7 +66,7 @@ func (v *validation) wanted() []pod.Node {
 		delete(nodes, name)
 	}
 	return slices.SortedFunc(maps.Values(nodes), func(a, b pod.Node) int {
-		return cmp.Or(cmp.Compare(v.age(a), v.age(b)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(v.age(a), v.age(b)), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
 }
 

@@ -3,20 +3,24 @@
 // The agent of a node writes its NodeNetwork, so with a stolen token of an agent an attacker announces anything. A route needs a grant by an
 // object that this token cannot write, or cannot write in another node's name:
 //
-//	tunnel endpoint   an InternalIP of the Node
+//	tunnel endpoint   an InternalIP of the Node, in no prefix of another node
 //	default network   the Node's podCIDRs, or an IPBlock of the node that is cut from a known IPPool
 //	custom network    an IPBlock of the node that is cut from the known CustomNetwork
 //	single address    an IPBlock of another node that offers the address and lends it to the node
 //	client addresses  no grant: the ranges only say what this node may send to that one
 //
-// Addresses that no pod can have are always rejected. Validation has no clock and no I/O: it does not depend on the order of the objects.
+// Addresses that no pod can have are always rejected. The kubelet of a node writes its InternalIPs, so they are its word only: an InternalIP in a
+// prefix that another node is granted is no evidence against that node, and is not used. Validation has no clock and no I/O: it does not depend
+// on the order of the objects.
 package announcement
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/gaissmai/bart"
 
@@ -40,6 +44,7 @@ type Cluster struct {
 type Node struct {
 	Ranges    []netip.Prefix // its podCIDRs
 	Addresses []netip.Addr   // its InternalIPs
+	Created   time.Time      // by the API server
 }
 
 // Rejection is an ignored part of an announcement.
@@ -67,7 +72,8 @@ type Validator struct {
 	pools    map[poolName][]blocks.Pool
 	holders  map[place]*v1.IPBlock // the block of each prefix
 	loans    map[place]*v1.IPBlock // the block of each lent address, as a prefix
-	machines bart.Table[string]    // the node of each InternalIP
+	granted  bart.Table[grantees]  // the nodes of each granted prefix of the default network
+	machines bart.Table[string]    // the node of each InternalIP, without those in prefixes of other nodes
 	used     Former                // former grants that were needed
 }
 
@@ -93,12 +99,71 @@ func NewValidator(c Cluster) *Validator {
 	for _, b := range c.Blocks {
 		v.index(b)
 	}
-	for name, n := range c.Nodes {
-		for _, a := range n.Addresses {
-			v.machines.Insert(single(a), name)
+	v.indexGrants()
+	v.indexMachines()
+	return v
+}
+
+// grantees are the nodes that are granted a prefix, with the object that grants it.
+type grantees map[string]string
+
+// indexGrants records the prefixes of the default network that nodes are granted now.
+func (v *Validator) indexGrants() {
+	add := func(p netip.Prefix, node, by string) {
+		nodes, has := v.granted.Get(p)
+		if !has {
+			nodes = make(grantees)
+			v.granted.Insert(p, nodes)
+		}
+		nodes[node] = by
+	}
+	for name, n := range v.cluster.Nodes {
+		for _, r := range n.Ranges {
+			add(r, name, "the podCIDR "+r.String())
 		}
 	}
-	return v
+	for at, b := range v.holders {
+		if at.network == "" && b.Spec.Node != "" && v.ofPool(b, at.prefix) == "" {
+			add(at.prefix, string(b.Spec.Node), "IPBlock "+b.Name)
+		}
+	}
+	for at, b := range v.loans {
+		prefix, _ := blocks.Parse(b) // it was indexed
+		if at.network != "" || v.ofPool(b, prefix) != "" {
+			continue
+		}
+		for _, l := range b.Spec.Borrowed {
+			if string(l.Address) == at.prefix.Addr().String() {
+				add(at.prefix, string(l.Node), "a loan of IPBlock "+b.Name)
+			}
+		}
+	}
+	v.used = Former{} // no announcement depends on it yet
+}
+
+// indexMachines records the InternalIPs that count against prefixes.
+func (v *Validator) indexMachines() {
+	for _, name := range slices.Sorted(maps.Keys(v.cluster.Nodes)) {
+		for _, a := range v.cluster.Nodes[name].Addresses {
+			_, isKnown := v.machines.Get(single(a))
+			if !isKnown && v.ofOther(name, a) == "" {
+				v.machines.Insert(single(a), name)
+			}
+		}
+	}
+}
+
+// ofOther says which prefix of another node has an InternalIP that a node reports; "" if none has. The node is not believed: one kubelet
+// could take the routes of any other node.
+func (v *Validator) ofOther(node string, a netip.Addr) string {
+	for _, nodes := range v.granted.Supernets(single(a)) {
+		for _, other := range slices.Sorted(maps.Keys(nodes)) {
+			if other != node {
+				return fmt.Sprintf("it is in %s of node %s", nodes[other], other)
+			}
+		}
+	}
+	return ""
 }
 
 // index records the grants of a valid block. Its name follows from its prefix, so there is one block of each.
@@ -124,6 +189,7 @@ func (v *Validator) Accept(n *v1.NodeNetwork) (pod.Node, []Rejection) {
 	if !exists {
 		return accepted, []Rejection{{Node: n.Name, Reason: "there is no Node of this name"}}
 	}
+	accepted.Created = machine.Created
 	if n.Spec.NodeIDConfirmed {
 		accepted.ID = uint32(n.Spec.NodeID)
 	}
@@ -132,7 +198,7 @@ func (v *Validator) Accept(n *v1.NodeNetwork) (pod.Node, []Rejection) {
 		rejected = append(rejected, Rejection{Node: n.Name, Network: network, What: shortened(text), Reason: reason})
 	}
 	for _, text := range n.Spec.Addresses {
-		if a, reason := endpoint(machine, string(text)); reason != "" {
+		if a, reason := v.endpoint(n.Name, string(text)); reason != "" {
 			reject("", string(text), reason)
 		} else {
 			accepted.Addresses = append(accepted.Addresses, a)
@@ -160,7 +226,7 @@ func (v *Validator) Accept(n *v1.NodeNetwork) (pod.Node, []Rejection) {
 }
 
 // endpoint validates the address of a tunnel.
-func endpoint(machine Node, text string) (netip.Addr, string) {
+func (v *Validator) endpoint(node, text string) (netip.Addr, string) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
 		return a, "it is not an IP address"
@@ -168,10 +234,10 @@ func endpoint(machine Node, text string) (netip.Addr, string) {
 	if kind := specialIn(single(a)); kind != "" {
 		return a, "it is " + kind
 	}
-	if !slices.Contains(machine.Addresses, a) {
+	if !slices.Contains(v.cluster.Nodes[node].Addresses, a) {
 		return a, "it is not an InternalIP of the Node"
 	}
-	return a, ""
+	return a, v.ofOther(node, a)
 }
 
 // prefix validates the prefix of a route.

@@ -144,13 +144,24 @@ func (ls *loans) repay(ctx context.Context, p Pool, own level, marks Marks) erro
 	}
 	for _, loan := range ls.of(p) {
 		requested := requestOf(ls.config.Foreign(loan.name), loan.address)
-		claimed := !p.Borrowing || requested != nil && string(requested.Node) != ls.config.Node
+		isRequested := requested != nil && string(requested.Node) != ls.config.Node && ls.mayPass(loan, requested)
+		claimed := isRequested || !p.Borrowing && loan.usage.Cooling == 0
 		enough := own.free()-own.borrowed >= marks.Low && len(own.blocks) > 0
 		if ls.isDue(loan, claimed, enough, marks.Grace) {
 			errs = append(errs, ls.giveBack(ctx, loan))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// mayPass reports whether a borrowed address may go to the pod of a request at once: not while it cools down and the loan is not for a pod of the
+// same namespace. Others still send to its last pod.
+func (ls *loans) mayPass(l *loan, r *v1.AddressRequest) bool {
+	if l.usage.Cooling == 0 {
+		return true
+	}
+	own := loanOf(ls.config.Foreign(l.name), l.address)
+	return own != nil && own.Namespace != "" && own.Namespace == r.Namespace
 }
 
 // isDue reports whether a borrowed address is returned. The pod that it was requested for has some time to start. A cooling address rests

@@ -52,9 +52,9 @@ type local interface {
 	// stays, closed. A single address may be cooling: it rests with its lender.
 	Remove(b Block) bool
 	Usage(b Block) Usage
-	// Withhold reserves an address to be lent: the wanted one if no pod has it, also while it is cooling, or any free one if wanted is
-	// invalid. It returns an invalid address if there is none.
-	Withhold(b Block, wanted netip.Addr) netip.Addr
+	// Withhold reserves an address to be lent: the wanted one if no pod has it, also while it is cooling after a pod of the namespace, or any free
+	// one if wanted is invalid. It returns an invalid address if there is none.
+	Withhold(b Block, wanted netip.Addr, namespace string) netip.Addr
 	// Return allows the allocation of a withheld address again.
 	Return(b Block, address netip.Addr)
 }

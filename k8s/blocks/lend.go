@@ -32,7 +32,7 @@ func (k *Keeper) lend(ctx context.Context, p Pool) error {
 func (k *Keeper) offer(ctx context.Context, h *held, wanted int) error {
 	requests := k.openRequests(h)
 	for len(h.Withheld) < wanted {
-		address := k.config.Local.Withhold(h.Block, netip.Addr{})
+		address := k.config.Local.Withhold(h.Block, netip.Addr{}, "")
 		if !address.IsValid() {
 			break
 		}
@@ -85,7 +85,7 @@ func (k *Keeper) openRequests(h *held) []v1.AddressRequest {
 		}
 		since[r] = first
 		own := string(r.Node) == k.config.Node && loanOf(h.object, address) == nil
-		if err == nil && !own && k.config.Now().Sub(first) < requestTime && k.reserve(h, address) {
+		if err == nil && !own && k.config.Now().Sub(first) < requestTime && k.reserve(h, address, r.Namespace) {
 			open = append(open, r)
 		}
 	}
@@ -93,12 +93,13 @@ func (k *Keeper) openRequests(h *held) []v1.AddressRequest {
 	return open
 }
 
-// reserve withholds an address for another node; false: a pod of this node has it, or the block offers the maximum.
-func (k *Keeper) reserve(h *held, address netip.Addr) bool {
+// reserve withholds an address for a pod of another node; false: a pod of this node has it, or had it a moment ago in another namespace, or the
+// block offers the maximum.
+func (k *Keeper) reserve(h *held, address netip.Addr, namespace string) bool {
 	if slices.Contains(h.Withheld, address) {
 		return true
 	}
-	if k.config.Keep == nil || len(h.Withheld) >= mostOffered || !h.Prefix.Contains(address) || !k.config.Local.Withhold(h.Block, address).IsValid() {
+	if k.config.Keep == nil || len(h.Withheld) >= mostOffered || !h.Prefix.Contains(address) || !k.config.Local.Withhold(h.Block, address, namespace).IsValid() {
 		return false
 	}
 	h.Withheld = append(h.Withheld, address)

@@ -180,6 +180,26 @@ func (in *Informer[T]) OnObject(f func(T)) {
 	in.handle(tell, func(before, after any) { tell(before); tell(after) })
 }
 
+// OnGroup calls f with the group of each object that is new or gone, and of both versions of one that changed: once if it is the same group.
+func (in *Informer[T]) OnGroup(of func(T) string, f func(group string)) {
+	tell := func(o any) {
+		if gone, is := o.(cache.DeletedFinalStateUnknown); is {
+			o = gone.Obj
+		}
+		if object, is := o.(T); is {
+			f(of(object))
+		}
+	}
+	in.handle(tell, func(before, after any) {
+		x, is := before.(T)
+		y, are := after.(T)
+		if is && are && of(x) != of(y) {
+			f(of(x))
+		}
+		tell(after)
+	})
+}
+
 func (in *Informer[T]) handle(tell func(any), update func(before, after any)) {
 	_, _ = in.shared.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(before, after any) {
 		x, is := before.(T)

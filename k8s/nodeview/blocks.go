@@ -70,11 +70,11 @@ func (l Local) Usage(b blocks.Block) blocks.Usage {
 	return u
 }
 
-// Withhold reserves an address to be lent: the wanted one if no pod has it, or any free one if wanted is invalid. It returns an invalid
-// address if there is none.
-func (l Local) Withhold(b blocks.Block, wanted netip.Addr) netip.Addr {
+// Withhold reserves an address to be lent: the wanted one if no pod has it, and none of another namespace had it a moment ago, or any free one
+// if wanted is invalid. It returns an invalid address if there is none.
+func (l Local) Withhold(b blocks.Block, wanted netip.Addr, namespace string) netip.Addr {
 	if a := l.Allocator(b.Network); a != nil {
-		return a.Withhold(b.Prefix, wanted)
+		return a.Withhold(b.Prefix, wanted, namespace)
 	}
 	return netip.Addr{}
 }

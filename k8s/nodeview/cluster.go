@@ -157,9 +157,11 @@ func (c *Cluster) ForeignBlock(name string) *v1.IPBlock {
 	return b
 }
 
-// lightenNode keeps of a Node what is read: of other nodes addresses and podCIDRs.
+// lightenNode keeps of a Node what is read: of other nodes addresses, podCIDRs and age.
 func (c *Cluster) lightenNode(n *corev1.Node) *corev1.Node {
-	light := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion}}
+	light := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, CreationTimestamp: n.CreationTimestamp,
+	}}
 	if n.Name == c.config.Node {
 		light.Labels, light.Annotations = n.Labels, n.Annotations
 	}

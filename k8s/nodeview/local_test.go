@@ -81,7 +81,7 @@ func TestABlockOfAnUnknownNetworkIsRefused(t *testing.T) {
 	if err := l.Add(b); err == nil {
 		t.Error("it was added")
 	}
-	if !l.Remove(b) || l.Usage(b) != (blocks.Usage{}) || l.Withhold(b, netip.Addr{}).IsValid() {
+	if !l.Remove(b) || l.Usage(b) != (blocks.Usage{}) || l.Withhold(b, netip.Addr{}, "").IsValid() {
 		t.Error("it has addresses")
 	}
 }

@@ -68,7 +68,7 @@ func (c *Cluster) grants() announcement.Cluster {
 	}
 	for _, n := range c.machines.All() {
 		node := nodeOf(n)
-		state.Nodes[n.Name] = announcement.Node{Ranges: node.PodCIDRs, Addresses: node.Addresses}
+		state.Nodes[n.Name] = announcement.Node{Ranges: node.PodCIDRs, Addresses: node.Addresses, Created: n.CreationTimestamp.UTC()}
 	}
 	for _, s := range c.services.All() {
 		for _, text := range s.Spec.CIDRs {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weftnet/weft/k8s/announcement"
 
@@ -230,7 +231,11 @@ func TestIrrelevantChangesOfOtherNodesAreIgnored(t *testing.T) {
 
 func TestTheMeshHasTheAnnouncedNodes(t *testing.T) {
 	l := newLab(t)
-	l.Node("n2", grants([]string{"10.200.0.12", "fd00::12"}, "10.1.0.64/26"))
+	created := time.Unix(1_700_000_000, 0)
+	l.Node("n2", func(n *corev1.Node) {
+		grants([]string{"10.200.0.12", "fd00::12"}, "10.1.0.64/26")(n)
+		n.CreationTimestamp = metav1.NewTime(created)
+	})
 	c := l.Known(nil)
 	announcer := func(node string) *announcement.Announcer {
 		return &announcement.Announcer{Client: l.Client(), Node: node, Log: slog.New(slog.DiscardHandler)}
@@ -248,5 +253,8 @@ func TestTheMeshHasTheAnnouncedNodes(t *testing.T) {
 	n := c.Mesh().Nodes[0]
 	if n.Name != "n2" || n.ID == c.NodeID() || len(n.Addresses) != 2 || len(n.Parts) != 1 || n.Parts[0].Blocks[0].String() != "10.1.0.64/26" {
 		t.Errorf("node %+v", n)
+	}
+	if !n.Created.Equal(created) {
+		t.Errorf("the Node was created %v, want %v", n.Created, created)
 	}
 }

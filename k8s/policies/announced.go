@@ -29,7 +29,8 @@ import (
 // announcedLimit is the number of addresses in an annotation that are read.
 const announcedLimit = 64
 
-// Networks says which addresses pods of nodes can have. Its sources are the nodes' agents and the administrator.
+// Networks says which addresses pods of nodes can have. Its sources are the nodes' agents, as far as the cluster grants it, and the
+// administrator.
 type Networks struct {
 	Blocks map[string][]pod.NodePart // of nodes, by name
 	CIDRs  map[string]bool           // by name of a network, whether it has CIDRs; default is not in it
@@ -46,15 +47,16 @@ func (p *Policies) SetNetworks(n Networks) {
 		return
 	}
 	p.networks = n
+	before := p.owners
+	p.owners = ownersOf(n.Blocks)
+	p.refreshOwned(before)
 	isOther := !maps.Equal(was.CIDRs, n.CIDRs)
 	definitions := changedNames(was.Definitions, n.Definitions)
 	for _, o := range p.pods.All() {
 		node := o.Spec.NodeName
 		text, has := o.Annotations[networkstatus.Annotation]
-		if !has {
-			continue
-		}
-		if isOther || !reflect.DeepEqual(was.Blocks[node], n.Blocks[node]) || isNamedIn(text, definitions) {
+		isAnnounced := has && (isOther || !reflect.DeepEqual(was.Blocks[node], n.Blocks[node]) || isNamedIn(text, definitions))
+		if isAnnounced || p.owners.differ(before, node, podAddresses(o)) {
 			p.refresh(policy.ID{Namespace: o.Namespace, Name: o.Name})
 		}
 	}
@@ -213,7 +215,7 @@ func (p *Policies) claimsOf(o *corev1.Pod, attachments []*pod.Attachment) map[cl
 			}
 		}
 	}
-	for _, i := range append(p.ownInterfaces(attachments), statusOf(o)) {
+	for _, i := range append(p.ownInterfaces(attachments), p.statusOf(o)) {
 		for _, a := range i.Addresses {
 			all[claim{networkOf(i.Networks), a}] = false
 			all[claim{anyNetwork, a}] = false

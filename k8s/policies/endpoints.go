@@ -71,12 +71,37 @@ func familyOf(a netip.Addr) family {
 	return 1
 }
 
-// endpoints are the endpoints of a Service of one family. A Service may have many ports and many endpoints: each address is parsed once, and
-// ports of the same slices share a set of addresses.
+// endpoints are the endpoints of a Service of one family. A Service may have thousands of ports and of endpoints, and ADDs wait for its refresh:
+// each address and each port of a slice is read once, and ports of the same slices share a set of addresses.
 type endpoints struct {
 	slices  []sliceEndpoints
-	isLocal bool                    // a node may send connections to its own endpoints only
-	sets    map[string][]netip.Addr // by the slices of a port
+	isLocal bool                         // a node may send connections to its own endpoints only
+	ports   map[string][]servedPort      // of all slices, by name
+	sets    map[string][]netip.Addr      // by the slices of a port
+	found   map[string][]policy.Backends // by name of the port
+}
+
+// servedPort is a port of an EndpointSlice.
+type servedPort struct {
+	slice  int // index
+	number uint16
+}
+
+func newEndpoints(isLocal bool) *endpoints {
+	return &endpoints{
+		isLocal: isLocal, ports: make(map[string][]servedPort), sets: make(map[string][]netip.Addr), found: make(map[string][]policy.Backends),
+	}
+}
+
+// add adds a slice.
+func (e *endpoints) add(of sliceEndpoints) {
+	e.slices = append(e.slices, of)
+	for _, x := range of.object.Ports {
+		if number := ptr.Deref(x.Port, 0); number >= 1 && number <= 65535 {
+			name := ptr.Deref(x.Name, "")
+			e.ports[name] = append(e.ports[name], servedPort{slice: len(e.slices) - 1, number: uint16(number)})
+		}
+	}
 }
 
 // sliceEndpoints are the addresses in an EndpointSlice that kube-proxy may use. Those of pods that are gone are left out, but an endpoint that
@@ -92,13 +117,13 @@ type sliceEndpoints struct {
 func (p *Policies) endpointsOf(s *corev1.Service) [families]*endpoints {
 	var all [families]*endpoints
 	for f := range all {
-		all[f] = &endpoints{isLocal: isLocal(s), sets: make(map[string][]netip.Addr)}
+		all[f] = newEndpoints(isLocal(s))
 	}
 	list := p.slices.ByIndex(byService, s.Namespace+"/"+s.Name)
 	slices.SortFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	for _, o := range list {
 		for f, of := range p.endpointsIn(o) {
-			all[f].slices = append(all[f].slices, of)
+			all[f].add(of)
 		}
 	}
 	return all
@@ -137,13 +162,14 @@ func (p *Policies) endpointsIn(o *discoveryv1.EndpointSlice) [families]sliceEndp
 // backendsOf lists the endpoints to which kube-proxy may send connections to a port of the Service, in order: those that are ready; without
 // any, those that end and still serve. With a traffic policy Local each node chooses among its own ones.
 func (e *endpoints) backendsOf(port string) []policy.Backends {
+	if list, isKnown := e.found[port]; isKnown {
+		return list // of another kind of address of the Service
+	}
 	withPort := make(map[uint16][]int) // by the number of the port, the slices that have it
 	hasReady := false
-	for n, of := range e.slices {
-		for _, number := range portsOf(of.object, port) {
-			withPort[number] = append(withPort[number], n)
-			hasReady = hasReady || of.hasReady
-		}
+	for _, x := range e.ports[port] {
+		withPort[x.number] = append(withPort[x.number], x.slice)
+		hasReady = hasReady || e.slices[x.slice].hasReady
 	}
 	var list []policy.Backends
 	for _, number := range slices.Sorted(maps.Keys(withPort)) {
@@ -151,6 +177,7 @@ func (e *endpoints) backendsOf(port string) []policy.Backends {
 			list = append(list, policy.Backends{Addresses: addresses, Port: number})
 		}
 	}
+	e.found[port] = list
 	return list
 }
 
@@ -170,18 +197,6 @@ func (e *endpoints) addresses(of []int, withEnding bool) []netip.Addr {
 	slices.SortFunc(list, netip.Addr.Compare)
 	list = slices.Compact(list)
 	e.sets[key] = list
-	return list
-}
-
-// portsOf lists the numbers of a slice's ports of a name.
-func portsOf(o *discoveryv1.EndpointSlice, name string) []uint16 {
-	var list []uint16
-	for _, x := range o.Ports {
-		number := ptr.Deref(x.Port, 0)
-		if ptr.Deref(x.Name, "") == name && number >= 1 && number <= 65535 {
-			list = append(list, uint16(number))
-		}
-	}
 	return list
 }
 
@@ -210,16 +225,16 @@ func (p *Policies) refreshPod(o *corev1.Pod) {
 
 // noteAddresses refreshes the Services whose endpoints were pods that are gone and had an address of a pod.
 func (p *Policies) noteAddresses(o *corev1.Pod) {
+	concerned := make(map[string]struct{}) // a Service may have many slices
 	for _, a := range podAddresses(o) {
 		for uid := range p.departed.at[a] {
-			p.refreshServicesOf(uid)
+			for _, s := range p.slices.ByIndex(byPod, string(uid)) {
+				concerned[serviceOf(s)] = struct{}{}
+			}
 		}
 	}
-}
-
-func (p *Policies) refreshServicesOf(uid types.UID) {
-	for _, o := range p.slices.ByIndex(byPod, string(uid)) {
-		p.refreshService(serviceOf(o))
+	for key := range concerned {
+		p.refreshService(key)
 	}
 }
 

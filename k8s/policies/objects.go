@@ -3,7 +3,6 @@ package policies
 import (
 	"errors"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 
@@ -116,16 +115,6 @@ func sameNode(a, b *corev1.Node) bool {
 	return maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Status.Addresses, b.Status.Addresses)
 }
 
-func addressesOf(n *corev1.Node) []netip.Prefix {
-	var list []netip.Prefix
-	for _, a := range n.Status.Addresses {
-		if ip, err := policy.ParseAddress(a.Address); err == nil {
-			list = append(list, netip.PrefixFrom(ip, ip.BitLen()))
-		}
-	}
-	return list
-}
-
 func (p *Policies) refreshNamespace(name string) {
 	o, known := p.namespaces.One(name)
 	if known {
@@ -152,7 +141,7 @@ func (p *Policies) refreshNamespace(name string) {
 
 func (p *Policies) refreshNode(name string) {
 	if o, known := p.nodes.One(name); known {
-		p.engine.SetNode(name, o.Labels, addressesOf(o))
+		p.engine.SetNode(name, o.Labels, p.addressesOf(o))
 	} else {
 		p.engine.DeleteNode(name)
 	}

@@ -17,7 +17,7 @@ const mainInterface = "eth0"
 func (p *Policies) podOf(o *corev1.Pod, attachments []*pod.Attachment) policy.Pod {
 	is := policy.Pod{ID: policy.ID{Namespace: o.Namespace, Name: o.Name}, Labels: o.Labels, Ports: namedPortsOf(o), Local: len(attachments) > 0}
 	interfaces := make(map[string]policy.Interface)
-	for _, i := range append(p.announced(o), statusOf(o)) {
+	for _, i := range append(p.announced(o), p.statusOf(o)) {
 		interfaces[i.Name] = i
 	}
 	for _, i := range p.ownInterfaces(attachments) {
@@ -49,11 +49,6 @@ func namedPortsOf(o *corev1.Pod) []policy.NamedPort {
 		}
 	}
 	return ports
-}
-
-// statusOf returns the main interface of a pod as its kubelet reports it.
-func statusOf(o *corev1.Pod) policy.Interface {
-	return policy.Interface{Name: mainInterface, Main: true, Networks: []string{policy.DefaultNetwork}, Addresses: podAddresses(o)}
 }
 
 // interfaceOf converts an interface of Weft.

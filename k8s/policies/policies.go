@@ -66,6 +66,7 @@ type Policies struct {
 
 	departed departed
 	networks Networks
+	owners   *owners // of the blocks in networks; nil: none is known
 	claims   claims
 
 	shownNamespaces map[string]bool
@@ -481,7 +482,7 @@ func (p *Policies) setNode(link []netip.Prefix) {
 	p.link = link
 	list := slices.Clone(link)
 	if n, known := p.nodes.One(p.config.Node); known {
-		list = append(list, addressesOf(n)...)
+		list = append(list, p.addressesOf(n)...)
 	}
 	slices.SortFunc(list, netip.Prefix.Compare)
 	list = slices.Compact(list)

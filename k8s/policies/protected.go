@@ -29,7 +29,7 @@ func (p *Policies) denied(link []netip.Prefix) []policy.Denied {
 	}
 	nodes := slices.Clone(link)
 	for _, n := range p.nodes.All() {
-		nodes = append(nodes, addressesOf(n)...)
+		nodes = append(nodes, p.addressesOf(n)...)
 	}
 	slices.SortFunc(nodes, netip.Prefix.Compare)
 	for _, prefix := range slices.Compact(nodes) {

@@ -29,7 +29,7 @@ func (p *Policies) watchServices() {
 	})
 	p.slices.Index(byService, func(o *discoveryv1.EndpointSlice) []string { return []string{serviceOf(o)} })
 	p.slices.Index(byPod, podsOf)
-	p.slices.OnObject(func(o *discoveryv1.EndpointSlice) { p.on(p.refreshService)(serviceOf(o)) })
+	p.slices.OnGroup(serviceOf, p.on(p.refreshService))
 }
 
 func serviceOf(o *discoveryv1.EndpointSlice) string {

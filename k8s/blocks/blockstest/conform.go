@@ -154,7 +154,7 @@ type Giver struct {
 		Add(b blocks.Block) error
 		Remove(b blocks.Block) bool
 		Usage(b blocks.Block) blocks.Usage
-		Withhold(b blocks.Block, wanted netip.Addr) netip.Addr
+		Withhold(b blocks.Block, wanted netip.Addr, namespace string) netip.Addr
 		Return(b blocks.Block, address netip.Addr)
 	}
 	Lease   func() netip.Addr  // for a pod; not valid: none is free
@@ -172,7 +172,7 @@ func ConformGiver(t *testing.T, g Giver) {
 		}
 	}
 	counts("before it comes", 0, 0, 0)
-	if !g.Local.Remove(b) || g.Local.Withhold(b, netip.Addr{}).IsValid() || g.Lease().IsValid() {
+	if !g.Local.Remove(b) || g.Local.Withhold(b, netip.Addr{}, "").IsValid() || g.Lease().IsValid() {
 		t.Error("there are addresses before there is a block")
 	}
 	b.Withheld = []netip.Addr{netip.MustParseAddr("10.1.0.70")}
@@ -181,7 +181,7 @@ func ConformGiver(t *testing.T, g Giver) {
 	}
 	counts("with one lent", 0, 0, 7)
 	pod := g.Lease()
-	lent := g.Local.Withhold(b, netip.Addr{})
+	lent := g.Local.Withhold(b, netip.Addr{}, "")
 	counts("with a pod and two lent", 1, 0, 5)
 	for range 5 {
 		if a := g.Lease(); a == lent || a == b.Withheld[0] || !b.Prefix.Contains(a) {

@@ -215,8 +215,8 @@ func (n *Node) Usage(b blocks.Block) blocks.Usage {
 	return u
 }
 
-// Withhold takes the wanted address out, or any free one.
-func (n *Node) Withhold(b blocks.Block, wanted netip.Addr) netip.Addr {
+// Withhold takes the wanted address out, or any free one. Its pods have no namespaces.
+func (n *Node) Withhold(b blocks.Block, wanted netip.Addr, _ string) netip.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	there := n.known[keyOf(b)]

@@ -1,0 +1,59 @@
+package policies
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// The API server stores Services and EndpointSlices of 20,000 ports, and ADDs wait while a Service is refreshed. So each port of a slice is read
+// once, and not for each port of the Service, family and kind of address.
+func TestPortsOfASliceAreReadOnce(t *testing.T) {
+	const ports = 20_000
+	o := &discoveryv1.EndpointSlice{}
+	for n := range ports {
+		name := fmt.Sprintf("p%d", n)
+		number := int32(n + 1)
+		o.Ports = append(o.Ports, discoveryv1.EndpointPort{Name: &name, Port: &number})
+	}
+	e := newEndpoints(false)
+	e.add(sliceEndpoints{object: o, hasReady: true, ready: []netip.Addr{netip.MustParseAddr("10.1.0.5")}})
+	o.Ports = nil // what reads them again finds none
+	for n := range ports {
+		name := fmt.Sprintf("p%d", n)
+		first := e.backendsOf(name)
+		if len(first) != 1 || int(first[0].Port) != n+1 || len(first[0].Addresses) != 1 {
+			t.Fatalf("the backends of port %s are %v", name, first)
+		}
+		if again := e.backendsOf(name); &again[0] != &first[0] {
+			t.Fatalf("the backends of port %s are made twice", name)
+		}
+	}
+	if len(e.sets) != 1 {
+		t.Errorf("%d sets of addresses for ports of one slice", len(e.sets))
+	}
+}
+
+// Ports of several slices may have one name with several numbers, and one number may be in several slices.
+func TestBackendsOfAPortAreThoseOfItsNameInAllSlices(t *testing.T) {
+	port := func(name string, number int32) discoveryv1.EndpointPort {
+		return discoveryv1.EndpointPort{Name: &name, Port: &number}
+	}
+	of := func(address string, ports ...discoveryv1.EndpointPort) sliceEndpoints {
+		return sliceEndpoints{object: &discoveryv1.EndpointSlice{Ports: ports}, hasReady: true, ready: []netip.Addr{netip.MustParseAddr(address)}}
+	}
+	unnamed := int32(53)
+	e := newEndpoints(false)
+	e.add(of("10.1.0.5", port("web", 8080), port("no", 0), port("dns", 53)))
+	e.add(of("10.1.0.6", port("web", 8081), port("no", 70000)))
+	e.add(of("10.1.0.7", port("web", 8080), discoveryv1.EndpointPort{Name: nil, Port: &unnamed}, discoveryv1.EndpointPort{}))
+	for name, want := range map[string]string{
+		"web": "[{[10.1.0.5 10.1.0.7] 8080} {[10.1.0.6] 8081}]", "dns": "[{[10.1.0.5] 53}]", "": "[{[10.1.0.7] 53}]", "no": "[]", "other": "[]",
+	} {
+		if got := fmt.Sprint(e.backendsOf(name)); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+}
