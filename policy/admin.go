@@ -216,7 +216,7 @@ func ofAdminPeer(o adminv1.AdminNetworkPolicyEgressPeer) (Peer, error) {
 		return Peer{}, errors.New("a peer without exactly one of namespaces, pods, nodes and networks")
 	case o.Nodes != nil:
 		nodes, err := metav1.LabelSelectorAsSelector(o.Nodes)
-		return Peer{Nodes: nodes}, err
+		return Peer{Nodes: quick(nodes)}, err
 	case len(o.Networks) > 0:
 		return ofNetworks(o.Networks)
 	}

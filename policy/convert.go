@@ -168,17 +168,9 @@ func ofPeer(namespace string, o networkingv1.NetworkPolicyPeer) (Peer, error) {
 }
 
 func ofBlock(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
-	cidr, err := ParsePrefix(b.CIDR)
+	cidr, except, err := parseBlock(b)
 	if err != nil {
-		return nil, fmt.Errorf("ipBlock: %w", err)
-	}
-	var except []netip.Prefix
-	for _, text := range b.Except {
-		p, err := ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("ipBlock: except: %w", err)
-		}
-		except = append(except, p)
+		return nil, err
 	}
 	return subtract(cidr, except), nil
 }
