@@ -20,7 +20,7 @@ const (
 	// are not read.
 	MaxNamespaceParts = 100_000
 	// maxRequirements is the number of requirements of a selector: each may be compared with all pods.
-	maxRequirements = 64
+	maxRequirements = 32
 	// maxKeptParts is the number of parts of a selector that is kept of a policy whose rules are not read.
 	maxKeptParts = 1_000
 	// textOfPart is the length of a text that is one part: the longest value of a label.
@@ -73,6 +73,9 @@ func MeasureNetworkPolicy(spec *networkingv1.NetworkPolicySpec, networks string)
 	m.Parts += strings.Count(networks, ",")
 	m.selector(&spec.PodSelector)
 	m.Parts += len(spec.PolicyTypes)
+	for _, t := range spec.PolicyTypes {
+		m.text(string(t))
+	}
 	for n := range spec.Ingress {
 		m.rule(spec.Ingress[n].From, spec.Ingress[n].Ports)
 	}
@@ -88,11 +91,11 @@ func MeasureAdmin(spec *adminv1.AdminNetworkPolicySpec) Measure {
 	m.subject(&spec.Subject)
 	for n := range spec.Ingress {
 		r := &spec.Ingress[n]
-		m.adminRule(r.Name, ingressPeers(r.From), r.Ports)
+		m.adminRule(adminRule{r.Name, string(r.Action), ingressPeers(r.From), r.Ports})
 	}
 	for n := range spec.Egress {
 		r := &spec.Egress[n]
-		m.adminRule(r.Name, r.To, r.Ports)
+		m.adminRule(adminRule{r.Name, string(r.Action), r.To, r.Ports})
 	}
 	return m
 }
@@ -103,11 +106,11 @@ func MeasureBaseline(spec *adminv1.BaselineAdminNetworkPolicySpec) Measure {
 	m.subject(&spec.Subject)
 	for n := range spec.Ingress {
 		r := &spec.Ingress[n]
-		m.adminRule(r.Name, ingressPeers(r.From), r.Ports)
+		m.adminRule(adminRule{r.Name, string(r.Action), ingressPeers(r.From), r.Ports})
 	}
 	for n := range spec.Egress {
 		r := &spec.Egress[n]
-		m.adminRule(r.Name, baselinePeers(r.To), r.Ports)
+		m.adminRule(adminRule{r.Name, string(r.Action), baselinePeers(r.To), r.Ports})
 	}
 	return m
 }
@@ -188,28 +191,36 @@ func (m *Measure) pods(p *adminv1.NamespacedPod) {
 	}
 }
 
-func (m *Measure) adminRule(name string, peers []adminv1.AdminNetworkPolicyEgressPeer, ports *[]adminv1.AdminNetworkPolicyPort) {
-	m.Parts += 1 + len(peers)
-	m.text(name)
-	for n := range peers {
-		m.selector(peers[n].Namespaces)
-		m.pods(peers[n].Pods)
-		m.selector(peers[n].Nodes)
-		m.Parts += len(peers[n].Networks) + len(peers[n].DomainNames)
-		for _, cidr := range peers[n].Networks {
+func (m *Measure) adminRule(r adminRule) {
+	m.Parts += 1 + len(r.peers)
+	m.text(r.name)
+	m.text(r.action)
+	for n := range r.peers {
+		peer := &r.peers[n]
+		m.selector(peer.Namespaces)
+		m.pods(peer.Pods)
+		m.selector(peer.Nodes)
+		m.Parts += len(peer.Networks) + len(peer.DomainNames)
+		for _, cidr := range peer.Networks {
 			m.text(string(cidr))
 		}
-		for _, name := range peers[n].DomainNames {
+		for _, name := range peer.DomainNames {
 			m.text(string(name))
 		}
 	}
-	if ports == nil {
+	if r.ports == nil {
 		return
 	}
-	m.Parts += len(*ports)
-	for _, p := range *ports {
+	m.Parts += len(*r.ports)
+	for _, p := range *r.ports {
 		if p.NamedPort != nil {
 			m.text(*p.NamedPort)
+		}
+		if p.PortNumber != nil {
+			m.text(string(p.PortNumber.Protocol))
+		}
+		if p.PortRange != nil {
+			m.text(string(p.PortRange.Protocol))
 		}
 	}
 }
