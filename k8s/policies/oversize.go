@@ -16,10 +16,10 @@ import (
 // selects and isolates is kept: it allows nothing. Where it is a large one among those of its namespace, the informer has its rules, but the
 // engine has not.
 
-// Annotations of policies in memory. Those that users write are dropped.
+// Annotations of policies in memory. Users cannot write them: the API server refuses the names.
 const (
-	annotationOversize    = "oversize"     // JSON of the bound that the policy exceeds
-	annotationAllNetworks = "all-networks" // a MultiNetworkPolicy is about all of them, because those of the user are too many
+	annotationOversize    = "oversize policy" // JSON of the bound that the policy exceeds
+	annotationAllNetworks = "all networks"    // a MultiNetworkPolicy is about all of them, because those of the user are too many
 )
 
 // setOversize notes why an object has no rules.
@@ -39,11 +39,17 @@ func setOversize(o metav1.Object, over policy.Oversize) {
 // oversizeOf returns why an object has no rules.
 func oversizeOf(o metav1.Object) (over policy.Oversize) {
 	text, is := o.GetAnnotations()[annotationOversize]
-	if is && json.Unmarshal([]byte(text), &over) != nil {
-		panic("invalid annotation in memory: " + text)
+	if !is {
+		return policy.Oversize{}
+	}
+	if err := json.Unmarshal([]byte(text), &over); err != nil || over.IsZero() {
+		return policy.Oversize{Unit: text} // fails closed
 	}
 	return over
 }
+
+// isLight reports whether an object has no rules because of its size.
+func isLight(o metav1.Object) bool { return !oversizeOf(o).IsZero() }
 
 func withoutNetworkRules(o *networkingv1.NetworkPolicy, over policy.Oversize) *networkingv1.NetworkPolicy {
 	is := &networkingv1.NetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: policy.WithoutRules(&o.Spec)}
@@ -78,8 +84,11 @@ func withoutBaselineRules(o *adminpolicy.BaselineAdminNetworkPolicy, over policy
 }
 
 // These functions drop the metadata of policies that no reader needs, as tenants write up to 256 KiB of annotations into each, and the rules
-// of policies that are too large.
+// of policies that are too large. An informer may call them again with what they returned.
 func lightenNetworkPolicy(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
+	if isLight(o) {
+		return o
+	}
 	size := policy.MeasureNetworkPolicy(&o.Spec, "")
 	if over := size.Oversize(); !over.IsZero() {
 		return withoutNetworkRules(o, over)
@@ -88,6 +97,9 @@ func lightenNetworkPolicy(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPo
 }
 
 func lightenMulti(o *npwg.MultiNetworkPolicy) *npwg.MultiNetworkPolicy {
+	if isLight(o) {
+		return o
+	}
 	networks, has := o.Annotations[policy.AnnotationFor]
 	size := policy.MeasureNetworkPolicy(&o.Spec, networks)
 	if over := size.Oversize(); !over.IsZero() {
@@ -101,6 +113,9 @@ func lightenMulti(o *npwg.MultiNetworkPolicy) *npwg.MultiNetworkPolicy {
 }
 
 func lightenAdmin(o *adminpolicy.AdminNetworkPolicy) *adminpolicy.AdminNetworkPolicy {
+	if isLight(o) {
+		return o
+	}
 	size := policy.MeasureAdmin(&o.Spec)
 	if over := size.Oversize(); !over.IsZero() {
 		return withoutAdminRules(o, over)
@@ -109,6 +124,9 @@ func lightenAdmin(o *adminpolicy.AdminNetworkPolicy) *adminpolicy.AdminNetworkPo
 }
 
 func lightenBaseline(o *adminpolicy.BaselineAdminNetworkPolicy) *adminpolicy.BaselineAdminNetworkPolicy {
+	if isLight(o) {
+		return o
+	}
 	size := policy.MeasureBaseline(&o.Spec)
 	if over := size.Oversize(); !over.IsZero() {
 		return withoutBaselineRules(o, over)
@@ -190,7 +208,7 @@ func (p *Policies) putSized(o policy.Policy, over policy.Oversize, err error) {
 // room for them.
 func (p *Policies) reserve(id policy.Ref, o metav1.Object, size policy.Measure) policy.Oversize {
 	p.refreshPolicies(p.room.set(id, size.Parts))
-	if hasRules := oversizeOf(o).IsZero(); hasRules && p.room.isOver(id) {
+	if !isLight(o) && p.room.isOver(id) {
 		return policy.OversizeInNamespace(size.Parts)
 	}
 	return policy.Oversize{}
