@@ -220,3 +220,34 @@ func TestWithoutItsRulesAnAdminNetworkPolicyDenies(t *testing.T) {
 		}
 	}
 }
+
+// The engine holds little for an oversize policy of any kind, whoever converts it.
+func TestOversizePoliciesAreConvertedWithoutRules(t *testing.T) {
+	many := networkingv1.NetworkPolicySpec{Ingress: make([]networkingv1.NetworkPolicyIngressRule, MaxParts+1)}
+	subject := adminv1.AdminNetworkPolicySubject{Namespaces: &metav1.LabelSelector{}}
+	admin := adminv1.AdminNetworkPolicySpec{Subject: subject, Ingress: make([]adminv1.AdminNetworkPolicyIngressRule, MaxParts+1)}
+	baseline := adminv1.BaselineAdminNetworkPolicySpec{
+		Subject: subject, Ingress: make([]adminv1.BaselineAdminNetworkPolicyIngressRule, MaxParts+1),
+	}
+	annotated := &metav1.ObjectMeta{Annotations: map[string]string{AnnotationFor: strings.Repeat("a,", MaxParts+1)}}
+	network, _ := OfNetworkPolicy(&networkingv1.NetworkPolicy{Spec: many})
+	multi, _ := OfMultiNetworkPolicy(&metav1.ObjectMeta{}, &many)
+	ofNetworks, _ := OfMultiNetworkPolicy(annotated, &networkingv1.NetworkPolicySpec{})
+	ofAdmin, _ := OfAdminNetworkPolicy(&adminv1.AdminNetworkPolicy{Spec: admin})
+	ofBaseline, _ := OfBaselineAdminNetworkPolicy(&adminv1.BaselineAdminNetworkPolicy{Spec: baseline})
+	for _, tt := range []struct {
+		Policy
+
+		rules int
+	}{{network, 0}, {multi, 0}, {ofNetworks, 0}, {ofAdmin, 1}, {ofBaseline, 1}} {
+		if n := len(tt.Rules[Ingress]) + len(tt.Rules[Egress]); n != tt.rules {
+			t.Errorf("%s: %d rules, want %d", tt.Kind, n, tt.rules)
+		}
+		if tt.Oversize.Limit != MaxParts {
+			t.Errorf("%s: over is %+v", tt.Kind, tt.Oversize)
+		}
+	}
+	if len(ofNetworks.Networks) > 0 || !ofNetworks.AllNetworks || multi.AllNetworks {
+		t.Errorf("a policy of many networks is about %d, or all: %t", len(ofNetworks.Networks), ofNetworks.AllNetworks)
+	}
+}

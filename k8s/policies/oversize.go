@@ -26,7 +26,7 @@ const (
 func setOversize(o metav1.Object, over policy.Oversize) {
 	raw, err := json.Marshal(over)
 	if err != nil {
-		panic(err) // numbers and a text
+		raw = []byte(err.Error()) // is an oversize policy, too
 	}
 	kept := o.GetAnnotations()
 	if kept == nil {
@@ -161,7 +161,9 @@ func (p *Policies) refreshMulti(key string) {
 		o = withoutMultiRules(o, over)
 	}
 	converted, err := policy.OfMultiNetworkPolicy(o, &o.Spec)
-	_, converted.AllNetworks = o.Annotations[annotationAllNetworks]
+	if _, isOfAll := o.Annotations[annotationAllNetworks]; isOfAll {
+		converted.AllNetworks = true
+	}
 	p.putSized(converted, oversizeOf(o), because(err, id, o.Unreadable))
 }
 
