@@ -432,7 +432,7 @@ func TestInvalidPartsAreNamed(t *testing.T) {
 func TestReasonsWhyAPolicyIsInvalidAreBounded(t *testing.T) {
 	long := strings.Repeat("ä", 500_000)
 	for what, peers := range map[string][]networkingv1.NetworkPolicyPeer{
-		"many":     make([]networkingv1.NetworkPolicyPeer, MaxParts),
+		"many":     make([]networkingv1.NetworkPolicyPeer, MaxParts/2),
 		"one long": {{IPBlock: &networkingv1.IPBlock{CIDR: long}}},
 	} {
 		spec := networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{From: peers}}}
