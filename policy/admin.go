@@ -18,15 +18,21 @@ const maxPriority = 1000
 // OfAdminNetworkPolicy converts an AdminNetworkPolicy. The policy is valid with an error, too: see [InvalidError].
 func OfAdminNetworkPolicy(o *adminv1.AdminNetworkPolicy) (Policy, error) {
 	c := adminConversion{Policy: Policy{Ref: Ref{Kind: Admin, Name: o.Name}, Priority: int(o.Spec.Priority)}}
-	c.setSubject(o.Spec.Subject)
-	if o.Spec.Priority < 0 || o.Spec.Priority > maxPriority {
-		c.isUnsure = true
-		c.invalid.add("priority", fmt.Errorf("%d is not a number from 0 to %d", o.Spec.Priority, maxPriority))
+	spec := &o.Spec
+	size := MeasureAdmin(spec)
+	if c.Oversize = size.Oversize(); !c.Oversize.IsZero() {
+		kept := AdminWithoutRules(spec)
+		spec = &kept
 	}
-	for n, r := range o.Spec.Ingress {
+	c.setSubject(spec.Subject)
+	if spec.Priority < 0 || spec.Priority > maxPriority {
+		c.isUnsure = true
+		c.invalid.add("priority", fmt.Errorf("%d is not a number from 0 to %d", spec.Priority, maxPriority))
+	}
+	for n, r := range spec.Ingress {
 		c.add(Ingress, n, adminRule{r.Name, string(r.Action), ingressPeers(r.From), r.Ports})
 	}
-	for n, r := range o.Spec.Egress {
+	for n, r := range spec.Egress {
 		c.add(Egress, n, adminRule{r.Name, string(r.Action), r.To, r.Ports})
 	}
 	return c.Policy, c.invalid.of(c.Ref)
@@ -35,11 +41,17 @@ func OfAdminNetworkPolicy(o *adminv1.AdminNetworkPolicy) (Policy, error) {
 // OfBaselineAdminNetworkPolicy converts a BaselineAdminNetworkPolicy. The policy is valid with an error, too: see [InvalidError].
 func OfBaselineAdminNetworkPolicy(o *adminv1.BaselineAdminNetworkPolicy) (Policy, error) {
 	c := adminConversion{Policy: Policy{Ref: Ref{Kind: Baseline, Name: o.Name}}}
-	c.setSubject(o.Spec.Subject)
-	for n, r := range o.Spec.Ingress {
+	spec := &o.Spec
+	size := MeasureBaseline(spec)
+	if c.Oversize = size.Oversize(); !c.Oversize.IsZero() {
+		kept := BaselineWithoutRules(spec)
+		spec = &kept
+	}
+	c.setSubject(spec.Subject)
+	for n, r := range spec.Ingress {
 		c.add(Ingress, n, adminRule{r.Name, string(r.Action), ingressPeers(r.From), r.Ports})
 	}
-	for n, r := range o.Spec.Egress {
+	for n, r := range spec.Egress {
 		c.add(Egress, n, adminRule{r.Name, string(r.Action), baselinePeers(r.To), r.Ports})
 	}
 	return c.Policy, c.invalid.of(c.Ref)
@@ -216,7 +228,7 @@ func ofAdminPeer(o adminv1.AdminNetworkPolicyEgressPeer) (Peer, error) {
 		return Peer{}, errors.New("a peer without exactly one of namespaces, pods, nodes and networks")
 	case o.Nodes != nil:
 		nodes, err := metav1.LabelSelectorAsSelector(o.Nodes)
-		return Peer{Nodes: nodes}, err
+		return Peer{Nodes: quick(nodes)}, err
 	case len(o.Networks) > 0:
 		return ofNetworks(o.Networks)
 	}

@@ -27,14 +27,33 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("%s: %s", e.Policy, strings.Join(e.Reasons, "; "))
 }
 
+// maxReasons is the number of reasons that are kept of a policy with invalid parts, and maxReason their length. Each agent keeps those of all
+// policies, and users write policies whose parts are all invalid.
+const (
+	maxReasons = 16
+	maxReason  = 256
+)
+
 // faults collects what is invalid about a policy.
 type faults []string
 
 // add notes what is invalid about a part of the policy; nil: nothing.
 func (f *faults) add(part string, err error) {
-	if err != nil {
-		*f = append(*f, part+": "+strings.ReplaceAll(err.Error(), "\n", ", ")) // errors.Join has a line for each
+	switch {
+	case err == nil || len(*f) > maxReasons:
+	case len(*f) == maxReasons:
+		*f = append(*f, "and other parts")
+	default:
+		*f = append(*f, shortened(part+": "+strings.ReplaceAll(err.Error(), "\n", ", "))) // errors.Join has a line for each
 	}
+}
+
+// shortened returns a reason of bounded length.
+func shortened(reason string) string {
+	if len(reason) <= maxReason {
+		return reason
+	}
+	return strings.ToValidUTF8(strings.Clone(reason[:maxReason]), "") + "..."
 }
 
 // of returns the error of a policy; nil if nothing is invalid.

@@ -427,3 +427,25 @@ func TestInvalidPartsAreNamed(t *testing.T) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
+
+// Users write policies whose parts are all invalid, and each agent keeps why.
+func TestReasonsWhyAPolicyIsInvalidAreBounded(t *testing.T) {
+	long := strings.Repeat("ä", 5_000)
+	for what, peers := range map[string][]networkingv1.NetworkPolicyPeer{
+		"many":     make([]networkingv1.NetworkPolicyPeer, MaxParts/2),
+		"one long": {{IPBlock: &networkingv1.IPBlock{CIDR: long}}},
+	} {
+		spec := networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{From: peers}}}
+		for range 100 {
+			spec.Egress = append(spec.Egress, networkingv1.NetworkPolicyEgressRule{To: peers[:1]})
+		}
+		_, err := OfNetworkPolicy(&networkingv1.NetworkPolicy{Spec: spec})
+		var invalid *InvalidError
+		if !errors.As(err, &invalid) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if n := len(invalid.Reasons); n != maxReasons+1 || len(err.Error()) > 5000 {
+			t.Errorf("%s: %d reasons of %d bytes", what, n, len(err.Error()))
+		}
+	}
+}

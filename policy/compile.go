@@ -116,7 +116,7 @@ func (e *Engine) policiesOf(p *podState, i *Interface) []*policyState {
 // applies reports whether a policy is about an interface of its subjects.
 func (p *policyState) applies(i *Interface) bool {
 	if p.Kind == Multi {
-		return !i.Main && slices.ContainsFunc(i.Networks, func(n string) bool { return slices.Contains(p.Networks, n) })
+		return !i.Main && (p.AllNetworks || slices.ContainsFunc(i.Networks, func(n string) bool { return slices.Contains(p.Networks, n) }))
 	}
 	return i.Main
 }
@@ -184,6 +184,9 @@ func (c *compilation) bound(rules []Rule, limit int, size func(*Rule) int) []Rul
 
 // adminRules returns the rules of a cluster-wide policy. If it has too many peers to read, they deny any address.
 func (c *compilation) adminRules(policy *policyState) []Rule {
+	if over := policy.Oversize; !over.IsZero() {
+		c.excess = append(c.excess, Excess{Of: policy.String(), Effect: effectDenies, Size: over.Size, Limit: over.Limit, Unit: over.Unit})
+	}
 	effort := c.effortFor(policy, c.direction)
 	if effort <= c.limits.Effort {
 		return c.fragment(policy, c.direction, c.pod, c.nic)
@@ -217,6 +220,8 @@ func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []R
 	names := make(map[*policyState]string, len(policies)) // of those that are not applied completely
 	for n, policy := range policies {
 		switch {
+		case !policy.Oversize.IsZero():
+			c.leaveOut(policy, policy.Oversize.Size, policy.Oversize.Limit, policy.Oversize.Unit)
 		case policy.isCrowded:
 			c.leaveOut(policy, len(policy.wide), c.limits.Selectors, unitSelectors)
 		case policy.hasTooManySelectors():

@@ -17,16 +17,40 @@ import (
 // namespace) and of Weft's networks, separated by commas.
 const AnnotationFor = "k8s.v1.cni.cncf.io/policy-for"
 
-// OfNetworkPolicy converts a NetworkPolicy. The policy is valid with an error, too: see [InvalidError].
+// OfNetworkPolicy converts a NetworkPolicy. The policy is valid with an error, too: see [InvalidError]. The rules of one that is oversize are not
+// read.
 func OfNetworkPolicy(o *networkingv1.NetworkPolicy) (Policy, error) {
-	return ofSpec(Ref{Network, o.Namespace, o.Name}, &o.Spec)
+	id := Ref{Network, o.Namespace, o.Name}
+	size := MeasureNetworkPolicy(&o.Spec, "")
+	if over := size.Oversize(); !over.IsZero() {
+		kept := WithoutRules(&o.Spec)
+		p, err := ofSpec(id, &kept)
+		p.Oversize = over
+		return p, err
+	}
+	return ofSpec(id, &o.Spec)
 }
 
 // OfMultiNetworkPolicy converts a MultiNetworkPolicy, whose spec has the fields of a NetworkPolicy's. Without a network it is about none. The
-// policy is valid with an error, too: see [InvalidError].
+// policy is valid with an error, too: see [InvalidError]. The rules of one that is oversize are not read.
 func OfMultiNetworkPolicy(o metav1.Object, spec *networkingv1.NetworkPolicySpec) (Policy, error) {
-	p, err := ofSpec(Ref{Multi, o.GetNamespace(), o.GetName()}, spec)
-	p.Networks = networksOf(o.GetAnnotations()[AnnotationFor], o.GetNamespace())
+	id := Ref{Multi, o.GetNamespace(), o.GetName()}
+	networks := o.GetAnnotations()[AnnotationFor]
+	size := MeasureNetworkPolicy(spec, networks)
+	over := size.Oversize()
+	isOfAll := false
+	if !over.IsZero() {
+		kept := WithoutRules(spec)
+		spec = &kept
+		var isKept bool
+		networks, isKept = KeptNetworks(networks)
+		isOfAll = !isKept
+	}
+	p, err := ofSpec(id, spec)
+	p.Oversize = over
+	if p.AllNetworks = isOfAll; !isOfAll {
+		p.Networks = networksOf(networks, id.Namespace)
+	}
 	return p, err
 }
 
@@ -168,17 +192,9 @@ func ofPeer(namespace string, o networkingv1.NetworkPolicyPeer) (Peer, error) {
 }
 
 func ofBlock(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
-	cidr, err := ParsePrefix(b.CIDR)
+	cidr, except, err := parseBlock(b)
 	if err != nil {
-		return nil, fmt.Errorf("ipBlock: %w", err)
-	}
-	var except []netip.Prefix
-	for _, text := range b.Except {
-		p, err := ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("ipBlock: except: %w", err)
-		}
-		except = append(except, p)
+		return nil, err
 	}
 	return subtract(cidr, except), nil
 }

@@ -102,10 +102,14 @@ type Policy struct {
 	Ref
 	Priority int      // of kind Admin: a lower one comes first
 	Networks []string // of kind Multi, see [Interface.Networks]
-	Subject  Selector
+	// AllNetworks: of kind Multi, about all further interfaces.
+	AllNetworks bool
+	Subject     Selector
 	// Isolates reports by direction whether only what a rule allows is permitted. Kinds Network and Multi only.
 	Isolates [2]bool
 	Rules    [2][]Clause // by direction
+	// Oversize is why the policy has not the rules that its author wrote.
+	Oversize Oversize
 }
 
 // Action is the action of a rule.
@@ -177,7 +181,7 @@ func (s Selector) with(u unknownNamespaces) Selector {
 }
 
 func newSelector(namespace string, namespaces, pods labels.Selector) Selector {
-	s := Selector{Namespace: namespace, Namespaces: namespaces, Pods: pods}
+	s := Selector{Namespace: namespace, Namespaces: quick(namespaces), Pods: quick(pods)}
 	s.key = namespace + "|" + text(namespaces) + "|" + text(pods)
 	return s
 }

@@ -23,35 +23,31 @@ func singles(list []netip.Addr) []netip.Prefix {
 
 // subtract returns the prefixes of what is in p and in none of the others.
 func subtract(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
-	rest := []netip.Prefix{p}
-	for _, o := range others {
-		var next []netip.Prefix
-		for _, r := range rest {
-			next = append(next, without(r, o)...)
-		}
-		rest = next
-	}
+	var rest []netip.Prefix
+	difference(p, within(p, others), func(r netip.Prefix) bool {
+		rest = append(rest, r)
+		return true
+	})
 	return rest
 }
 
-// without halves p until each part is outside or inside of o.
-func without(p, o netip.Prefix) []netip.Prefix {
+// within returns the prefixes that overlap p, aggregated.
+func within(p netip.Prefix, prefixes []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(aggregate(prefixes), func(o netip.Prefix) bool { return !o.Overlaps(p) })
+}
+
+// difference calls yield with the prefixes of what is in p and in none of the holes, until yield returns false. The holes are aggregated and
+// overlap p. It halves p only along the way to each hole, so that it visits at most twice as many prefixes as holes have bits.
+func difference(p netip.Prefix, holes []netip.Prefix, yield func(netip.Prefix) bool) bool {
 	switch {
-	case !p.Overlaps(o):
-		return []netip.Prefix{p}
-	case o.Bits() <= p.Bits():
-		return nil
+	case len(holes) == 0:
+		return yield(p)
+	case holes[0].Bits() <= p.Bits():
+		return true
 	}
-	var rest []netip.Prefix
-	for p.Bits() < o.Bits() {
-		low, high := halves(p)
-		if low.Overlaps(o) {
-			rest, p = append(rest, high), low
-		} else {
-			rest, p = append(rest, low), high
-		}
-	}
-	return rest
+	low, high := halves(p)
+	inLow, _ := slices.BinarySearchFunc(holes, high.Addr(), func(hole netip.Prefix, first netip.Addr) int { return hole.Addr().Compare(first) })
+	return difference(low, holes[:inLow], yield) && difference(high, holes[inLow:], yield)
 }
 
 func halves(p netip.Prefix) (low, high netip.Prefix) {

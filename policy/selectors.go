@@ -106,11 +106,9 @@ func places(s labels.Selector) []place {
 	for _, r := range requirements {
 		switch r.Operator() {
 		case selection.In, selection.Equals, selection.DoubleEquals:
-			var all []place
-			for value := range r.Values() {
-				all = append(all, place{r.Key(), value})
-			}
-			if len(best) == 0 || best[0].value == anyValue || len(all) < len(best) {
+			all := placesOf(&r)
+			isAny := all[0].value == anyValue
+			if len(best) == 0 || best[0].value == anyValue || !isAny && len(all) < len(best) {
 				best = all
 			}
 		case selection.Exists:
@@ -120,6 +118,22 @@ func places(s labels.Selector) []place {
 		}
 	}
 	return best
+}
+
+// maxPlaces is the number of places of a selector. One with more values is found by their key: a comparison with it is a lookup.
+const maxPlaces = 64
+
+// placesOf lists the places of a requirement for one of several values.
+func placesOf(r *labels.Requirement) []place {
+	values := r.ValuesUnsorted()
+	if len(values) > maxPlaces {
+		return []place{{r.Key(), anyValue}}
+	}
+	var all []place
+	for _, value := range values {
+		all = append(all, place{r.Key(), value})
+	}
+	return all
 }
 
 // labelIndex finds the groups that an object with some labels may belong to.

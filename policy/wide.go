@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // maxSelectors is the number of different selectors of peers that a policy may have: each is compared with all pods,
@@ -31,13 +33,28 @@ func newPolicyState(p Policy) *policyState {
 			}
 		}
 	}
-	is.selectors = len(all)
 	for key, s := range all {
+		is.selectors += s.weight()
 		if p.Namespace != "" && s.Namespace == "" {
 			is.wide = append(is.wide, key)
 		}
 	}
 	return is
+}
+
+// requirementsOfWeight is the number of requirements for which a selector counts once.
+const requirementsOfWeight = 8
+
+// weight returns as how many selectors a selector counts: each requirement may be compared with all pods.
+func (s *Selector) weight() int {
+	n := 0
+	for _, of := range []labels.Selector{s.Namespaces, s.Pods} {
+		if of != nil {
+			requirements, _ := of.Requirements()
+			n += len(requirements)
+		}
+	}
+	return max(1, (n+requirementsOfWeight-1)/requirementsOfWeight)
 }
 
 // peersIn lists the peers of all rules of a direction.

@@ -92,6 +92,30 @@ func TestConditionNamesInvalidPartsOfPolicies(t *testing.T) {
 	}
 }
 
+// A user writes a policy whose parts are all invalid, with long texts.
+func TestConditionAboutInvalidPartsIsShort(t *testing.T) {
+	server := k8stest.New(t)
+	spec := networkingv1.NetworkPolicySpec{}
+	for n := range 1000 {
+		block := &networkingv1.IPBlock{CIDR: fmt.Sprint(n, strings.Repeat("x", 200))}
+		spec.Ingress = append(spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{IPBlock: block}}})
+	}
+	server.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: spec})
+	c, err := client.New(server.Connection())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Enforcer{
+		Policies: policies.New(policies.Config{Node: "n1", Client: c}), Attachments: func() []pod.Attachment { return nil },
+		Health: health.New("", slog.New(slog.DiscardHandler)),
+	}
+	watch(t, e)
+	e.report()
+	if got := e.Health.Failure(health.Policies); !strings.Contains(got, "NetworkPolicy shop/db: ingress[0]") || len(got) > 1700 {
+		t.Errorf("the condition has %d bytes: %q", len(got), got)
+	}
+}
+
 func TestConditionSaysThatIngressPoliciesDoNotSeeClients(t *testing.T) {
 	c, err := client.New(k8stest.New(t).Connection())
 	if err != nil {

@@ -82,7 +82,8 @@ func (e *Enforcer) report() {
 	case failure != nil:
 		e.Health.Set(health.Policies, false, "policies cannot be watched, so changes may be unknown, and the last known rules hold: "+line.Of(failure.Error(), line.Cause))
 	case len(invalid) > 0:
-		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies have invalid parts, which deny connections: %s", len(invalid), invalid[0]))
+		first := line.Of(invalid[0], line.Cause)
+		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies have invalid parts, which deny connections: %s", len(invalid), first))
 	case len(excess) > 0:
 		e.Health.Set(health.Policies, false, fmt.Sprintf("%d policies or Services are over a limit of rules: %s", len(excess), excess[0]))
 	case !hasMain && isChained:

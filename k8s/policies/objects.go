@@ -7,12 +7,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 
-	"github.com/weftnet/weft/k8s/api/adminpolicy"
-	"github.com/weftnet/weft/k8s/api/npwg"
 	"github.com/weftnet/weft/k8s/networkstatus"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/policy"
@@ -45,19 +41,29 @@ func lightenPod(o *corev1.Pod) *corev1.Pod {
 	}
 	light.Spec.NodeName, light.Spec.HostNetwork = o.Spec.NodeName, o.Spec.HostNetwork
 	light.Status.Phase, light.Status.PodIPs = o.Status.Phase, o.Status.PodIPs
-	light.Spec.Containers = namedPorts(o.Spec.Containers)
-	light.Spec.InitContainers = namedPorts(o.Spec.InitContainers) // sidecars serve, too
+	ports := make(keptPorts)
+	light.Spec.Containers = ports.of(o.Spec.Containers)
+	light.Spec.InitContainers = ports.of(o.Spec.InitContainers) // sidecars serve, too
 	return light
 }
 
-// namedPorts keeps the named ports of containers.
-func namedPorts(list []corev1.Container) []corev1.Container {
+// maxNamedPorts is the number of named ports of a pod that are kept: its owner writes tens of thousands.
+const maxNamedPorts = 1024
+
+// keptPorts counts the named ports that are kept of a pod, by name; those of all names have the key "".
+type keptPorts map[string]int
+
+// of keeps the named ports of containers: at most maxNamedPorts of the pod, and maxPortsOfAName of a name.
+func (k keptPorts) of(list []corev1.Container) []corev1.Container {
 	var named []corev1.ContainerPort
 	for i := range list {
 		for _, p := range list[i].Ports {
-			if p.Name != "" {
-				named = append(named, corev1.ContainerPort{Name: p.Name, Protocol: p.Protocol, ContainerPort: p.ContainerPort})
+			if p.Name == "" || k[""] == maxNamedPorts || k[p.Name] == maxPortsOfAName {
+				continue
 			}
+			k[""]++
+			k[p.Name]++
+			named = append(named, corev1.ContainerPort{Name: p.Name, Protocol: p.Protocol, ContainerPort: p.ContainerPort})
 		}
 	}
 	if named == nil {
@@ -70,28 +76,6 @@ func samePod(a, b *corev1.Pod) bool {
 	x, y := *a, *b
 	x.ResourceVersion, y.ResourceVersion = "", ""
 	return reflect.DeepEqual(x, y)
-}
-
-// These functions drop the metadata of policies that no reader needs: tenants write up to 256 KiB of annotations into
-// each.
-func lightenNetworkPolicy(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
-	return &networkingv1.NetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: o.Spec}
-}
-
-func lightenMulti(o *npwg.MultiNetworkPolicy) *npwg.MultiNetworkPolicy {
-	light := &npwg.MultiNetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: o.Spec, Unreadable: o.Unreadable}
-	if networks, has := o.Annotations[policy.AnnotationFor]; has {
-		light.Annotations = map[string]string{policy.AnnotationFor: networks}
-	}
-	return light
-}
-
-func lightenAdmin(o *adminpolicy.AdminNetworkPolicy) *adminpolicy.AdminNetworkPolicy {
-	return &adminpolicy.AdminNetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: o.Spec, Unreadable: o.Unreadable}
-}
-
-func lightenBaseline(o *adminpolicy.BaselineAdminNetworkPolicy) *adminpolicy.BaselineAdminNetworkPolicy {
-	return &adminpolicy.BaselineAdminNetworkPolicy{ObjectMeta: lightMeta(&o.ObjectMeta), Spec: o.Spec, Unreadable: o.Unreadable}
 }
 
 func lightMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
@@ -147,27 +131,6 @@ func (p *Policies) refreshNode(name string) {
 	}
 }
 
-func (p *Policies) refreshNetworkPolicy(key string) {
-	id := policy.Ref{Kind: policy.Network, Namespace: idOf(key).Namespace, Name: idOf(key).Name}
-	o, known := p.networkPolicy.One(key)
-	if !known {
-		p.drop(id)
-		return
-	}
-	p.put(policy.OfNetworkPolicy(o))
-}
-
-func (p *Policies) refreshMulti(key string) {
-	id := policy.Ref{Kind: policy.Multi, Namespace: idOf(key).Namespace, Name: idOf(key).Name}
-	o, known := p.multi.One(key)
-	if !known {
-		p.drop(id)
-		return
-	}
-	converted, err := policy.OfMultiNetworkPolicy(o, &o.Spec)
-	p.put(converted, because(err, id, o.Unreadable))
-}
-
 // because returns why a policy is invalid. What replaces unreadable parts of a policy is invalid for another reason
 // than its author knows.
 func because(err error, id policy.Ref, unreadable []string) error {
@@ -175,33 +138,6 @@ func because(err error, id policy.Ref, unreadable []string) error {
 		return err
 	}
 	return &policy.InvalidError{Policy: id, Reasons: unreadable}
-}
-
-func (p *Policies) refreshAdmin(name string) {
-	id := policy.Ref{Kind: policy.Admin, Name: name}
-	o, known := p.admin.One(name)
-	if !known {
-		p.drop(id)
-		return
-	}
-	converted, err := policy.OfAdminNetworkPolicy(&adminv1.AdminNetworkPolicy{ObjectMeta: o.ObjectMeta, Spec: o.Spec})
-	p.put(converted, because(err, id, o.Unreadable))
-}
-
-func (p *Policies) refreshBaseline(name string) {
-	id := policy.Ref{Kind: policy.Baseline, Name: name}
-	o, known := p.baseline.One(name)
-	if !known {
-		p.drop(id)
-		return
-	}
-	converted, err := policy.OfBaselineAdminNetworkPolicy(&adminv1.BaselineAdminNetworkPolicy{ObjectMeta: o.ObjectMeta, Spec: o.Spec})
-	p.put(converted, because(err, id, o.Unreadable))
-}
-
-func (p *Policies) drop(id policy.Ref) {
-	delete(p.invalid, id)
-	p.engine.DeletePolicy(id)
 }
 
 // put gives a policy to the engine. What is invalid about it denies.

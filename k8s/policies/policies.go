@@ -77,6 +77,7 @@ type Policies struct {
 	untold          map[policy.ID]bool                        // attached pods that are pending when they are compiled, whatever their rules
 	link            []netip.Prefix                            // the addresses of the node's link to the dataplane
 	invalid         map[policy.Ref]string                     // what is invalid about a policy, as logged
+	room            *room
 }
 
 // New knows no object. It sends nothing before Run.
@@ -89,6 +90,7 @@ func New(c Config) *Policies {
 		config: c, changed: make(chan struct{}, 1), dirty: make(chan struct{}, 1), clients: make(chan struct{}), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
 		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]asked), pending: make(map[policy.ID]bool),
 		invalid: make(map[policy.Ref]string), untold: make(map[policy.ID]bool), shownNamespaces: make(map[string]bool),
+		room: newRoom(policy.MaxNamespaceParts),
 	}
 	p.watch()
 	p.watchServices()

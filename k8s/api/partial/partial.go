@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
@@ -28,9 +29,16 @@ func ReadObject(raw []byte, kind string) (*Object, error) {
 	return o, nil
 }
 
+// maxReasons is the number of reasons that are kept of an object, and maxReason their length: each agent keeps those of all objects, and users
+// write objects whose parts are all unreadable.
+const (
+	maxReasons = 16
+	maxReason  = 256
+)
+
 // Reader reads the parts of an object.
 type Reader struct {
-	Unreadable []string // why parts could not be read, each with the path of the part
+	Unreadable []string // why parts could not be read, each with the path of the part; those of the first maxReasons
 }
 
 // Read reads a part, which may be missing. It fails for a value of the wrong type and for unknown fields, and records
@@ -44,9 +52,21 @@ func (r *Reader) Read(path string, raw json.RawMessage, into any) error {
 		err = errors.Join(unknown...)
 	}
 	if err != nil {
-		r.Unreadable = append(r.Unreadable, path+": "+err.Error())
+		r.note(path + ": " + err.Error())
 	}
 	return err
+}
+
+func (r *Reader) note(reason string) {
+	switch n := len(r.Unreadable); {
+	case n > maxReasons:
+		return
+	case n == maxReasons:
+		reason = "and other parts"
+	case len(reason) > maxReason:
+		reason = strings.ToValidUTF8(strings.Clone(reason[:maxReason]), "") + "..."
+	}
+	r.Unreadable = append(r.Unreadable, reason)
 }
 
 // Each reads a list, each item by itself. replacement returns what replaces an item, or the whole list, that cannot be
