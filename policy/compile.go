@@ -117,14 +117,6 @@ func (e *Engine) policiesOf(p *podState, i *Interface) []*policyState {
 	return list
 }
 
-// applies reports whether a policy is about an interface of its subjects.
-func (p *policyState) applies(i *Interface) bool {
-	if p.Kind == Multi {
-		return !i.Main && slices.ContainsFunc(i.Networks, func(n string) bool { return slices.Contains(p.Networks, n) })
-	}
-	return i.Main
-}
-
 // evaluationOrder puts the rules of policies into one list: first those of kind Admin; then, if policies of kind Network or Multi isolate the
 // pod, what these allow and nothing else; else those of kind Baseline. It returns nil if no policy restricts the direction.
 func (c *compilation) evaluationOrder(policies []*policyState) []Rule {
@@ -216,6 +208,8 @@ func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []R
 	names := make(map[*policyState]string, len(policies)) // of those that are not applied completely
 	for _, policy := range policies {
 		switch {
+		case policy.allNetworks > 0:
+			c.leaveOut(policy, policy.allNetworks, maxNetworks, unitNetworks)
 		case policy.isCrowded:
 			c.leaveOut(policy, len(policy.wide), c.limits.Selectors, unitSelectors)
 		case policy.hasTooManySelectors():

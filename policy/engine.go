@@ -89,14 +89,15 @@ type podState struct {
 
 type policyState struct {
 	Policy
-	subject   *group
-	peers     map[string]*group // by the key of their selector
-	efforts   [2]*effort        // by direction; nil: not counted yet
-	selectors int               // of peers, see hasTooManySelectors
-	wide      []string          // the keys of those that select pods of several namespaces
-	isCrowded bool              // its namespace has too many of these
-	nodes     bool              // has peers by the labels of nodes
-	clients   bool              // permits or denies connections from addresses
+	subject     *group
+	peers       map[string]*group // by the key of their selector
+	efforts     [2]*effort        // by direction; nil: not counted yet
+	allNetworks int               // the number of networks, if they are too many: then it is about all of them
+	selectors   int               // of peers, see hasTooManySelectors
+	wide        []string          // the keys of those that select pods of several namespaces
+	isCrowded   bool              // its namespace has too many of these
+	nodes       bool              // has peers by the labels of nodes
+	clients     bool              // permits or denies connections from addresses
 }
 
 // NewEngine returns an engine without pods and policies.
@@ -378,6 +379,7 @@ func (e *Engine) touch(p *podState) {
 func (e *Engine) SetPolicy(p Policy) {
 	was := e.policies[p.Ref]
 	is := newPolicyState(p)
+	is.setNetworks()
 	is.subject = e.use(p.Subject)
 	is.subject.subjects[is] = struct{}{}
 	e.policies[p.Ref] = is

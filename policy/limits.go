@@ -131,6 +131,7 @@ const (
 	unitAddresses = "addresses of peers"
 	unitLookups   = "addresses and endpoints"
 	unitSelectors = "different selectors of peers"
+	unitNetworks  = "names of networks"
 
 	effectIsolates = "it isolates pods, but its rules allow nothing"
 	effectExcludes = "it permits nothing to or from pods of "
