@@ -275,6 +275,7 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 	plan := c.planServices()
 	d := &decider{Engine: c.Engine, own: newIndex(rules), nic: c.nic, plan: plan}
+	d.skip()
 	decisions := d.decideAll(plan, name)
 	sizes := make([]int, len(decisions))
 	namespaces := make([]string, len(decisions))
@@ -286,7 +287,15 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 	excess := slices.Clone(plan.excess)
 	closed := slices.Clone(plan.closed)
 	left := c.limits.Services
+	for _, n := range slices.Sorted(maps.Keys(d.skipped)) {
+		fit[n] = false
+		closed = append(closed, plan.open[n])
+		excess = append(excess, d.skipped[n])
+	}
 	for n, fits := range fit {
+		if d.isSkipped(n) {
+			continue
+		}
 		if !fits {
 			closed = append(closed, plan.open[n])
 			excess = append(excess, Excess{Of: "Service " + plan.open[n].Name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitRules})
@@ -331,6 +340,34 @@ type decider struct {
 	nic    *Interface
 	plan   *servicePlan
 	denied []netip.Prefix // by rules for Services over a limit: other Services there need rules of their own
+
+	skipped map[int]Excess // open Services about which nothing is decided, as lookups take too long
+}
+
+// skip leaves Services out if a lookup counts more than once: the rules have prefixes of many lengths.
+func (d *decider) skip() {
+	weight := d.own.weight()
+	if weight == 1 {
+		return
+	}
+	sizes := make([]int, len(d.plan.open))
+	namespaces := make([]string, len(d.plan.open))
+	for n, s := range d.plan.open {
+		sizes[n] = weight * s.lookups()
+		namespaces[n] = s.namespace()
+	}
+	fit, part := fitByNamespace(namespaces, sizes, d.limits.Lookups, d.limits.NamespaceLookups)
+	d.skipped = make(map[int]Excess)
+	for n, fits := range fit {
+		if !fits {
+			d.skipped[n] = Excess{Of: "Service " + d.plan.open[n].Name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitLookups}
+		}
+	}
+}
+
+func (d *decider) isSkipped(n int) bool {
+	_, is := d.skipped[n]
+	return is
 }
 
 // decideAll returns the decisions about the open Services. Pods with the same rules share those about Services of which they are no endpoints.
@@ -343,14 +380,18 @@ func (d *decider) decideAll(plan *servicePlan, name string) []decision {
 		stranger := decider{Engine: d.Engine, own: d.own, nic: &Interface{}, plan: plan}
 		all = make([]decision, len(plan.open))
 		for n, s := range plan.open {
-			all[n] = stranger.decide(s)
+			if !d.isSkipped(n) {
+				all[n] = stranger.decide(s)
+			}
 		}
 		plan.decided[name] = all
 	}
 	all = slices.Clone(all)
 	for _, a := range d.nic.Addresses {
 		for _, n := range plan.byPod[a] {
-			all[n] = d.decide(plan.open[n])
+			if !d.isSkipped(n) {
+				all[n] = d.decide(plan.open[n])
+			}
 		}
 	}
 	return all
