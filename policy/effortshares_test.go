@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 )
@@ -115,5 +116,42 @@ func TestExplanationsNameFewNamespaces(t *testing.T) {
 	why := e.Lists()[ID{"a", "p"}]["eth0"][Ingress].Decide(address("10.1.0.0"), TCP, 80).Origin
 	if x := e.Excess(); len(x) != 1 || len(x[0].String()) > 400 || len(why) > 400 || !strings.Contains(x[0].String(), "tenant007 and others,") {
 		t.Errorf("excess %v, the decision says %s", x, why)
+	}
+}
+
+// Only ingress policies read the client addresses of pods. The effort is the same whether they were known before the policy or not.
+func TestEffortDoesNotDependOnTheOrderOfClients(t *testing.T) {
+	ranges, err := NewClientRanges([]netip.Prefix{netip.MustParsePrefix("10.245.0.0/16")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, why := NewClientMap(ranges, []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24"), netip.MustParsePrefix("10.244.2.0/24")}, nil)
+	if len(why) > 0 {
+		t.Fatal(why)
+	}
+	limits := DefaultLimits
+	limits.Effort = 10
+	for direction, want := range map[Direction]Action{Ingress: Deny, Egress: Allow} {
+		peers := []string{"from", "to"}[direction]
+		var blocks []string
+		for n := range 5 {
+			blocks = append(blocks, fmt.Sprintf("{ipBlock: {cidr: 192.0.%d.0/24}}", 2*n))
+		}
+		p := networkPolicy(t, "a/n", fmt.Sprintf("{podSelector: {}, policyTypes: [Ingress, Egress], %s: [{%s: [%s]}]}", direction, peers, strings.Join(blocks, ", ")))
+		for _, isKnown := range []bool{false, true} {
+			e := NewEngine(Config{Limits: limits})
+			e.SetPod(podAt("a/p", true, "10.0.9.1"))
+			if isKnown {
+				e.SetClients(clients)
+			}
+			e.SetPolicy(p)
+			e.Compile()
+			e.SetClients(clients)
+			e.SetPod(podAt("a/p", true, "10.0.9.2")) // compiled again
+			e.Compile()
+			if r := e.Lists()[ID{"a", "p"}]["eth0"][direction].Decide(address("192.0.2.1"), TCP, 80); r.Action != want {
+				t.Errorf("%s, clients known %t: %+v", direction, isKnown, r)
+			}
+		}
 	}
 }

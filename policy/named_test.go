@@ -10,8 +10,8 @@ import (
 func namedPorts(t *testing.T, direction string, rules int, names ...string) Policy {
 	t.Helper()
 	ports := "ports: [{port: " + strings.Join(names, "}, {port: ") + "}]"
-	peers := map[string]string{"ingress": "from", "egress": "to"}[direction]
-	rule := fmt.Sprintf("{%s: [{namespaceSelector: {}}], %s}", peers, ports)
+	peers := map[string]string{"ingress": "from: [{ipBlock: {cidr: 10.0.0.0/24}}]", "egress": "to: [{namespaceSelector: {}}]"}[direction]
+	rule := fmt.Sprintf("{%s, %s}", peers, ports)
 	types := strings.ToUpper(direction[:1]) + direction[1:]
 	return networkPolicy(t, "evil/p", fmt.Sprintf("{podSelector: {}, policyTypes: [%s], %s: [%s]}", types, direction,
 		strings.Join(make([]string, rules), rule+", ")+rule))
