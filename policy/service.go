@@ -303,6 +303,7 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 		}
 		left -= sizes[n]
 	}
+	d.close(closed)
 	denied := d.deny(closed)
 	for _, r := range denied {
 		d.denied = append(d.denied, r.Remotes...)
@@ -314,11 +315,15 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 			continue
 		}
 		of := decisions[n]
-		if d.isDenied(plan.open[n]) {
+		isShared := d.hasAddressOf(plan.open[n], d.isClosedAt)
+		if isShared || d.isDenied(plan.open[n]) {
 			explicit := d.decide(plan.open[n])
-			if more := explicit.size() - sizes[n]; more <= left {
+			switch more := explicit.size() - sizes[n]; {
+			case more <= left:
 				left -= more
 				of = explicit
+			case isShared:
+				of = of.denials()
 			}
 		}
 		internal = append(internal, of.internal...)
@@ -341,7 +346,8 @@ type decider struct {
 	plan   *servicePlan
 	denied []netip.Prefix // by rules for Services over a limit: other Services there need rules of their own
 
-	skipped map[int]Excess // open Services about which nothing is decided, as lookups take too long
+	closed  map[netip.Addr][]*Service // over a limit, by address
+	skipped map[int]Excess            // open Services about which nothing is decided, as lookups take too long
 }
 
 // skip leaves Services out if a lookup counts more than once: the rules have prefixes of many lengths.
@@ -397,11 +403,45 @@ func (d *decider) decideAll(plan *servicePlan, name string) []decision {
 	return all
 }
 
+// close notes the Services that are over a limit.
+func (d *decider) close(closed []*Service) {
+	d.closed = make(map[netip.Addr][]*Service)
+	for _, s := range closed {
+		for _, external := range []bool{false, true} {
+			for a := range s.addresses(external) {
+				d.closed[a] = append(d.closed[a], s)
+			}
+		}
+	}
+}
+
+// isClosedAt reports whether a Service over a limit has an address.
+func (d *decider) isClosedAt(a netip.Addr) bool { return len(d.closed[a]) > 0 }
+
+// isClosed reports whether a Service over a limit has an address and the port of a frontend, too: nothing is known about its endpoints, and all
+// must be permitted. Users choose external addresses, so these do not close a cluster IP.
+func (d *decider) isClosed(f *Frontend, a netip.Addr) bool {
+	return slices.ContainsFunc(d.closed[a], func(s *Service) bool {
+		return slices.ContainsFunc(s.Frontends, func(o Frontend) bool {
+			isSame := o.Protocol == f.Protocol && o.Port == f.Port && slices.Contains(o.Addresses, a)
+			return isSame && (f.External || !o.External)
+		})
+	})
+}
+
+// denials returns the rules that deny.
+func (d *decision) denials() decision {
+	isAllow := func(r Rule) bool { return r.Action == Allow }
+	return decision{slices.DeleteFunc(slices.Clone(d.internal), isAllow), slices.DeleteFunc(slices.Clone(d.external), isAllow)}
+}
+
 // isDenied reports whether a rule for Services over a limit denies an address of a Service.
 func (d *decider) isDenied(s *Service) bool {
-	if len(d.denied) == 0 {
-		return false
-	}
+	return len(d.denied) > 0 && d.hasAddressOf(s, func(a netip.Addr) bool { return contain(d.denied, a) })
+}
+
+// hasAddressOf reports whether f is true for an address of a Service.
+func (d *decider) hasAddressOf(s *Service, f func(netip.Addr) bool) bool {
 	var last []netip.Addr
 	for i := range s.Frontends {
 		addresses := s.Frontends[i].Addresses
@@ -409,7 +449,7 @@ func (d *decider) isDenied(s *Service) bool {
 			continue
 		}
 		last = addresses
-		if slices.ContainsFunc(addresses, func(a netip.Addr) bool { return contain(d.denied, a) }) {
+		if slices.ContainsFunc(addresses, f) {
 			return true
 		}
 	}
@@ -446,7 +486,7 @@ func (d *decider) frontend(s *Service, f *Frontend) (Rule, bool) {
 	}
 	r := Rule{Action: action, Ports: rangesOf(f.Protocol, Range{f.Port, f.Port}), Origin: origin}
 	for _, a := range f.Addresses {
-		if d.isPod(f, a) {
+		if d.isPod(f, a) || action == Allow && d.isClosed(f, a) {
 			continue
 		}
 		// Of Services with the same address no rule is left out: that of another one would decide.
