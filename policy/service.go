@@ -346,7 +346,7 @@ type decider struct {
 	plan   *servicePlan
 	denied []netip.Prefix // by rules for Services over a limit: other Services there need rules of their own
 
-	closed  map[netip.Addr][]*Service // over a limit, by address
+	closed  map[netip.Addr][]closedAt // Services over a limit, by address
 	skipped map[int]Excess            // open Services about which nothing is decided, as lookups take too long
 }
 
@@ -403,13 +403,19 @@ func (d *decider) decideAll(plan *servicePlan, name string) []decision {
 	return all
 }
 
+// closedAt is a Service over a limit, at a cluster IP or an external address.
+type closedAt struct {
+	*Service
+	external bool
+}
+
 // close notes the Services that are over a limit.
 func (d *decider) close(closed []*Service) {
-	d.closed = make(map[netip.Addr][]*Service)
+	d.closed = make(map[netip.Addr][]closedAt)
 	for _, s := range closed {
 		for _, external := range []bool{false, true} {
 			for a := range s.addresses(external) {
-				d.closed[a] = append(d.closed[a], s)
+				d.closed[a] = append(d.closed[a], closedAt{s, external})
 			}
 		}
 	}
@@ -421,11 +427,9 @@ func (d *decider) isClosedAt(a netip.Addr) bool { return len(d.closed[a]) > 0 }
 // isClosed reports whether a Service over a limit has an address and the port of a frontend, too: nothing is known about its endpoints, and all
 // must be permitted. Users choose external addresses, so these do not close a cluster IP.
 func (d *decider) isClosed(f *Frontend, a netip.Addr) bool {
-	return slices.ContainsFunc(d.closed[a], func(s *Service) bool {
-		return slices.ContainsFunc(s.Frontends, func(o Frontend) bool {
-			isSame := o.Protocol == f.Protocol && o.Port == f.Port && slices.Contains(o.Addresses, a)
-			return isSame && (f.External || !o.External)
-		})
+	return slices.ContainsFunc(d.closed[a], func(at closedAt) bool {
+		isSame := func(o Frontend) bool { return o.Protocol == f.Protocol && o.Port == f.Port && o.External == at.external }
+		return (f.External || !at.external) && slices.ContainsFunc(at.Frontends, isSame)
 	})
 }
 
