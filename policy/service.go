@@ -428,7 +428,9 @@ func (d *decider) isClosedAt(a netip.Addr) bool { return len(d.closed[a]) > 0 }
 // must be permitted. Users choose external addresses, so these do not close a cluster IP.
 func (d *decider) isClosed(f *Frontend, a netip.Addr) bool {
 	return slices.ContainsFunc(d.closed[a], func(at closedAt) bool {
-		isSame := func(o Frontend) bool { return o.Protocol == f.Protocol && o.Port == f.Port && o.External == at.external }
+		isSame := func(o Frontend) bool {
+			return o.Protocol == f.Protocol && o.Port == f.Port && o.External == at.external
+		}
 		return (f.External || !at.external) && slices.ContainsFunc(at.Frontends, isSame)
 	})
 }
