@@ -176,6 +176,34 @@ func TestChangedRulesReplaceTheACLsOfTheirPodsOnly(t *testing.T) {
 	}
 }
 
+// The rules of a node may take much memory: an event converts only those that changed.
+func TestEventsKeepTheACLsThatStay(t *testing.T) {
+	r := newRuler()
+	n := policedNode(t, r).run(t)
+	r.set("a", listsFrom("x", "10.1.0.9/32"), "eth0")
+	r.set("b", listsFrom("z", "10.1.0.9/32"), "eth0")
+	n.add(t, onPod("a", ""))
+	n.add(t, onPod("b", ""))
+	rules := func() map[string]*wire.ACLRule {
+		all := make(map[string]*wire.ACLRule)
+		for _, s := range n.Pods.Values() {
+			if acl, is := s.Value.(wire.ACL); is {
+				all[acl.Label] = &acl.Rules[0]
+			}
+		}
+		return all
+	}
+	before := rules()
+	r.set("a", listsFrom("y", "10.1.0.8/32"), "eth0")
+	if n.changePolicies(t) != 1 {
+		t.Fatal("no rules changed")
+	}
+	after := rules()
+	if before["weft:ingress:z"] == nil || before["weft:ingress:z"] != after["weft:ingress:z"] || after["weft:ingress:y"] == nil || after["weft:ingress:x"] != nil {
+		t.Errorf("ACLs %v, then %v", before, after)
+	}
+}
+
 func TestFailedAddLeavesNoRules(t *testing.T) {
 	r := newRuler()
 	n := policedNode(t, r).run(t)

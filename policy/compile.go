@@ -28,6 +28,10 @@ type compilation struct {
 	isStarved bool // other pods of the namespace have its rules
 	own       int  // rules that the policies of the namespace have
 	excess    []Excess
+
+	unread  *cutoffs // which pods of other namespaces are not read as peers; nil: all are read
+	spreads map[*group]*spread
+	peers   map[*policyState]*peers
 }
 
 // isGuarded reports whether the network of the interface may permit what the pod sends by protocol.
@@ -113,14 +117,6 @@ func (e *Engine) policiesOf(p *podState, i *Interface) []*policyState {
 	return list
 }
 
-// applies reports whether a policy is about an interface of its subjects.
-func (p *policyState) applies(i *Interface) bool {
-	if p.Kind == Multi {
-		return !i.Main && (p.AllNetworks || slices.ContainsFunc(i.Networks, func(n string) bool { return slices.Contains(p.Networks, n) }))
-	}
-	return i.Main
-}
-
 // evaluationOrder puts the rules of policies into one list: first those of kind Admin; then, if policies of kind Network or Multi isolate the
 // pod, what these allow and nothing else; else those of kind Baseline. It returns nil if no policy restricts the direction.
 func (c *compilation) evaluationOrder(policies []*policyState) []Rule {
@@ -187,9 +183,9 @@ func (c *compilation) adminRules(policy *policyState) []Rule {
 	if over := policy.Oversize; !over.IsZero() {
 		c.excess = append(c.excess, Excess{Of: policy.String(), Effect: effectDenies, Size: over.Size, Limit: over.Limit, Unit: over.Unit})
 	}
-	effort := c.effortFor(policy, c.direction)
+	effort := c.effortFor(policy)
 	if effort <= c.limits.Effort {
-		return c.fragment(policy, c.direction, c.pod, c.nic)
+		return c.rulesFor(policy, part{})
 	}
 	c.excess = append(c.excess, Excess{Of: policy.String(), Effect: effectDenies, Size: effort, Limit: c.limits.Effort, Unit: unitAddresses})
 	var rules []Rule
@@ -198,9 +194,9 @@ func (c *compilation) adminRules(policy *policyState) []Rule {
 			continue
 		}
 		wide := Rule{Action: Deny, Remotes: everywhere, Origin: policy.String() + " " + r.Name + " (denies more: too many peers)"}
-		isNamed := slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Name != "" })
+		isNamed := slices.ContainsFunc(r.Ports, Port.isNamed)
 		if !r.AnyPort && !(isNamed && c.direction == Egress) {
-			if wide.Ports = portsOfSubject(r, c.direction, c.pod); len(wide.Ports) == 0 {
+			if wide.Ports = c.portsOfSubject(r.Ports); len(wide.Ports) == 0 {
 				continue // it matches nothing
 			}
 		}
@@ -211,14 +207,9 @@ func (c *compilation) adminRules(policy *policyState) []Rule {
 
 // isolate returns what the policies of a namespace allow, and the rule that denies everything else. size is that of a rule in the list.
 func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []Rule {
-	efforts := make([]int, len(policies))
-	for n, policy := range policies {
-		efforts[n] = c.effortFor(policy, c.direction)
-	}
-	readable := atMost(efforts, c.limits.Effort)
 	var read []*policyState
 	names := make(map[*policyState]string, len(policies)) // of those that are not applied completely
-	for n, policy := range policies {
+	for _, policy := range policies {
 		switch {
 		case !policy.Oversize.IsZero():
 			c.leaveOut(policy, policy.Oversize.Size, policy.Oversize.Limit, policy.Oversize.Unit)
@@ -226,44 +217,52 @@ func (c *compilation) isolate(policies []*policyState, size func(*Rule) int) []R
 			c.leaveOut(policy, len(policy.wide), c.limits.Selectors, unitSelectors)
 		case policy.hasTooManySelectors():
 			c.leaveOut(policy, policy.selectors, maxSelectors, unitSelectors)
-		case !readable[n]:
-			c.leaveOut(policy, efforts[n], c.limits.Effort, unitAddresses)
 		default:
 			read = append(read, policy)
 			continue
 		}
 		names[policy] = policy.String() + leftOut
 	}
-	allowed := c.whole(read)
-	needed := sizeOfAll(allowed, size)
-	switch {
-	case c.isStarved:
-		allowed = nil
+	read = c.divideEffort(read, names)
+	var allowed []Rule
+	if c.isStarved {
 		c.starve(read, size, names)
-	case needed <= c.ownLimit():
-		c.own = needed
-	default:
-		allowed = c.shared(read, size, names)
+	} else {
+		allowed = c.allowed(read, size, names)
 	}
+	return append(allowed, c.isolated(policies, names))
+}
+
+// allowed returns what policies allow, within the limit.
+func (c *compilation) allowed(policies []*policyState, size func(*Rule) int, names map[*policyState]string) []Rule {
+	if c.unread != nil {
+		return c.shared(policies, size, names)
+	}
+	var whole []Rule
+	for _, policy := range policies {
+		whole = append(whole, c.rulesFor(policy, part{})...)
+	}
+	needed := sizeOfAll(whole, size)
+	if needed > c.ownLimit() {
+		return c.shared(policies, size, names)
+	}
+	c.own = needed
+	return whole
+}
+
+// isolated is the rule for what policies do not allow.
+func (c *compilation) isolated(policies []*policyState, names map[*policyState]string) Rule {
 	var all []string
 	for _, policy := range policies {
 		all = append(all, cmp.Or(names[policy], policy.String()))
 	}
-	return append(allowed, rest(Deny, listed(all)+" "+c.direction.String()+": no rule allows it"))
-}
-
-// whole returns all rules of policies.
-func (c *compilation) whole(policies []*policyState) (rules []Rule) {
-	for _, policy := range policies {
-		rules = append(rules, c.fragment(policy, c.direction, c.pod, c.nic)...)
-	}
-	return rules
+	return rest(Deny, listed(all)+" "+c.direction.String()+": no rule allows it")
 }
 
 // starve leaves out all policies that have rules.
 func (c *compilation) starve(policies []*policyState, size func(*Rule) int, names map[*policyState]string) {
 	for _, policy := range policies {
-		if n := sizeOfAll(c.fragment(policy, c.direction, c.pod, c.nic), size); n > 0 {
+		if n := sizeOfAll(c.readRules(policy), size); n > 0 {
 			c.leaveOut(policy, n, c.limits.Node, unitRules)
 			names[policy] = policy.String() + leftOut
 		}
@@ -294,38 +293,6 @@ func listed(names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), more)
 	}
 	return strings.Join(names, ", ")
-}
-
-// effortFor returns the number of addresses that are read to resolve a policy in one direction, at most. It does not read them.
-func (e *Engine) effortFor(policy *policyState, d Direction) int {
-	switch {
-	case policy.hasTooManySelectors():
-		return e.limits.Effort + policy.selectors
-	case policy.efforts[d] > 0:
-		return policy.efforts[d]
-	}
-	n := 1
-	for _, r := range policy.Rules[d] {
-		n += 1 + len(r.Ports)
-		readings := 1 // of peers: named ports of egress rules read them again
-		for _, p := range r.Ports {
-			if d == Egress && p.Name != "" {
-				readings++
-			}
-		}
-		for _, peer := range r.Peers {
-			switch {
-			case peer.Pods != nil:
-				n += readings * (1 + len(policy.peers[peer.Pods.key].members))
-			case peer.Nodes != nil:
-				n += 1 + len(e.nodes)
-			default:
-				n += len(peer.Prefixes) * (1 + len(e.clients.pods))
-			}
-		}
-	}
-	policy.efforts[d] = n
-	return n
 }
 
 // fromNode permits connections from this node. They come first, so that no policy stops kubelet's probes.

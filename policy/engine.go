@@ -36,6 +36,8 @@ type Engine struct {
 	namespaces map[string]*namespaceState
 	policies   map[Ref]*policyState
 	groups     map[string]*group // by the key of their selector
+	tallies    tallies           // of groups
+	kept       fragments
 	selectors  *selectors
 	nodes      map[string]nodeState
 	services   map[string]*Service
@@ -60,6 +62,7 @@ type Work struct {
 	Matches    int // comparisons of a pod with a selector
 	Fragments  int // policies whose rules were resolved to addresses
 	Interfaces int // interfaces whose lists were compiled
+	Ports      int // named ports of pods that were compared with one of a policy
 }
 
 type namespaceState struct {
@@ -75,9 +78,11 @@ type nodeState struct {
 type podState struct {
 	Pod
 	groups  map[*group]struct{}
-	lists   map[string]Lists // by interface, as compiled last
-	excess  []Excess         // likewise
-	starved map[string]bool  // interfaces for which the namespace has no rules left on the node, as compiled last
+	lists   map[string]Lists       // by interface, as compiled last
+	excess  []Excess               // likewise
+	starved map[string]bool        // interfaces for which the namespace has no rules left on the node, as compiled last
+	named   map[string][]NamedPort // the ports by name; nil: they are few
+	span    int                    // the largest number of ports with the same name, at least 1
 
 	compiled bool // at least once
 }
@@ -86,14 +91,12 @@ type policyState struct {
 	Policy
 	subject   *group
 	peers     map[string]*group // by the key of their selector
-	fragments map[fragmentKey][]Rule
-	portions  map[fragmentKey][]portion
-	efforts   [2]int   // by direction, see effortFor; 0: not counted yet
-	selectors int      // of peers, see hasTooManySelectors
-	wide      []string // the keys of those that select pods of several namespaces
-	isCrowded bool     // its namespace has too many of these
-	nodes     bool     // has peers by the labels of nodes
-	clients   bool     // permits or denies connections from addresses
+	efforts   [2]*effort        // by direction; nil: not counted yet
+	selectors int               // of peers, see hasTooManySelectors
+	wide      []string          // the keys of those that select pods of several namespaces
+	isCrowded bool              // its namespace has too many of these
+	nodes     bool              // has peers by the labels of nodes
+	clients   bool              // permits or denies connections from addresses
 }
 
 // NewEngine returns an engine without pods and policies.
@@ -104,6 +107,7 @@ func NewEngine(c Config) *Engine {
 		lists: make(map[string]*List), own: make(map[string]int), wide: make(map[string]*wideSelectors),
 		unsettled: make(map[string]struct{}), services: make(map[string]*Service),
 		addresses: make(map[netip.Addr]int), external: make(map[netip.Addr]int),
+		tallies: make(tallies), kept: fragments{byPolicy: make(map[*policyState]map[fragmentKey]fragment)},
 	}
 	e.SetConfig(c)
 	return e
@@ -242,6 +246,7 @@ func (e *Engine) SetPod(p Pod) {
 		e.countAddresses(&p, 1)
 	}
 	was.Pod = p
+	was.setPorts(e.tallies)
 	if isPeer {
 		e.invalidatePeers(was)
 	}
@@ -271,6 +276,7 @@ func (e *Engine) DeletePod(id ID) {
 	e.countAddresses(&p.Pod, -1)
 	for g := range p.groups {
 		delete(g.members, p)
+		e.tallies.add(g, p, -p.span)
 	}
 	for _, lists := range p.lists {
 		e.release(lists)
@@ -316,13 +322,20 @@ func (e *Engine) regroup(p *podState) {
 }
 
 func (e *Engine) join(p *podState, g *group) {
-	g.members[p], p.groups[g] = struct{}{}, struct{}{}
+	e.enter(p, g)
 	e.groupChanged(p, g)
+}
+
+// enter makes a pod a member of a group.
+func (e *Engine) enter(p *podState, g *group) {
+	g.members[p], p.groups[g] = struct{}{}, struct{}{}
+	e.tallies.add(g, p, p.span)
 }
 
 func (e *Engine) leave(p *podState, g *group) {
 	delete(g.members, p)
 	delete(p.groups, g)
+	e.tallies.add(g, p, -p.span)
 	e.groupChanged(p, g)
 }
 
@@ -347,9 +360,8 @@ func (e *Engine) invalidatePeers(p *podState) {
 
 // invalidate drops the addresses in the rules of a policy, and marks its local subjects.
 func (e *Engine) invalidate(p *policyState) {
-	p.fragments = nil
-	p.portions = nil
-	p.efforts = [2]int{}
+	e.kept.drop(p)
+	p.efforts = [2]*effort{}
 	for member := range p.subject.members {
 		e.touch(member)
 	}
@@ -366,6 +378,7 @@ func (e *Engine) touch(p *podState) {
 func (e *Engine) SetPolicy(p Policy) {
 	was := e.policies[p.Ref]
 	is := newPolicyState(p)
+	is.Networks = slices.Sorted(slices.Values(p.Networks))
 	is.subject = e.use(p.Subject)
 	is.subject.subjects[is] = struct{}{}
 	e.policies[p.Ref] = is
@@ -415,7 +428,7 @@ func (e *Engine) use(s Selector) *group {
 		for _, p := range ns.pods {
 			e.work.Matches++
 			if g.matches(p, ns.labels) {
-				g.members[p], p.groups[g] = struct{}{}, struct{}{}
+				e.enter(p, g)
 			}
 		}
 	}
@@ -427,6 +440,7 @@ func (e *Engine) disuse(g *group) {
 		return
 	}
 	delete(e.groups, g.key)
+	delete(e.tallies, g)
 	e.selectors.remove(g)
 	for p := range g.members {
 		delete(p.groups, g)

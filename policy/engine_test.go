@@ -68,7 +68,7 @@ func TestWorkForANewPodDependsOnItsPeersOnly(t *testing.T) {
 		e.SetPod(podAt("n1/new", true, "10.99.0.1", set...))
 		e.Compile()
 		after := e.Work()
-		return Work{after.Matches - before.Matches, after.Fragments - before.Fragments, after.Interfaces - before.Interfaces}
+		return Work{after.Matches - before.Matches, after.Fragments - before.Fragments, after.Interfaces - before.Interfaces, after.Ports - before.Ports}
 	}
 	for _, set := range []string{"app=web", "app=db", "app=none"} {
 		small, large := workFor(4, set), workFor(100, set)

@@ -67,6 +67,15 @@ func (x *index) containing(a netip.Addr, f func(*portIndex)) {
 	}
 }
 
+// usualLengths is the number of lengths of prefixes for which a lookup counts once: IPv4 has no more.
+const usualLengths = 33
+
+// weight is how often a lookup counts in the limit of lookups.
+func (x *index) weight() int {
+	lengths := max(len(x.bits[0]), len(x.bits[1]), 1)
+	return (lengths + usualLengths - 1) / usualLengths
+}
+
 // decide is List.Decide.
 func (x *index) decide(remote netip.Addr, protocol uint8, port uint16) *Rule {
 	best := int32(len(x.rules))

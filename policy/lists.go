@@ -178,7 +178,7 @@ func (e *Engine) share(p *podState, of *compiled, d Direction) *List {
 	name := nameOf(rules)
 	l := e.lists[name]
 	if l == nil {
-		l = &List{Name: name, Rules: rules, namespace: p.Namespace, own: of.own[d]}
+		l = &List{Name: name, Rules: slices.Clone(rules), namespace: p.Namespace, own: of.own[d]}
 		e.lists[name] = l
 		e.own[l.namespace] += l.own
 	}

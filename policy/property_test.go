@@ -161,7 +161,14 @@ func TestChangesLeadToTheRulesOfACompilationFromScratch(t *testing.T) {
 	seed := seedOf(t)
 	for n := range *policyWorlds / 5 {
 		d := dice{rand.New(rand.NewPCG(seed, uint64(n)))}
-		w, e := d.world(t), NewEngine(Config{})
+		c := Config{}
+		if n%2 == 1 { // which rules of a namespace have room on the node depends on the order
+			c.Limits = Limits{
+				Own: 1 + d.IntN(20), Node: DefaultLimits.Node, Further: 1 + d.IntN(2000), Admin: 2 + d.IntN(12), Fixed: 10, Effort: 1 + d.IntN(60),
+				Selectors: d.IntN(8),
+			}
+		}
+		w, e := d.world(t), NewEngine(c)
 		w.fill(t, e)
 		follower := make(map[ID]map[string]Lists) // knows changes only
 		for step := range 12 {
@@ -173,7 +180,8 @@ func TestChangesLeadToTheRulesOfACompilationFromScratch(t *testing.T) {
 					follower[c.ID] = c.Interfaces
 				}
 			}
-			scratch := NewEngine(Config{})
+			e.mustTally(t)
+			scratch := NewEngine(c)
 			w.fill(t, scratch)
 			scratch.Compile()
 			want := namesOf(scratch.Lists())

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -9,127 +8,122 @@ import (
 	"strings"
 )
 
-// fragmentKey says what the addresses and ports in the rules of a policy depend on beside its peers.
+// fragmentKey says what the addresses in the rules of a policy depend on beside its peers.
 type fragmentKey struct {
 	direction Direction
-	ports     string // in ingress: the named ports of the subject
 	networks  string // of kind Multi: the networks of the subject's interface
+	part      part
 }
 
-// fragment returns the rules of a policy in one direction for an interface of a subject. It resolves them once for all subjects for which
-// they are the same.
-func (e *Engine) fragment(policy *policyState, d Direction, p *podState, i *Interface) []Rule {
-	key := fragmentKeyOf(policy, d, p, i)
-	rules, done := policy.fragments[key]
-	if !done {
-		e.work.Fragments++
-		if policy.fragments == nil {
-			policy.fragments = make(map[fragmentKey][]Rule)
-		}
-		of := resolver{Engine: e, policy: policy, direction: d, subject: end{pod: p, nic: i}}
-		for _, r := range policy.Policy.Rules[d] {
-			rules = append(rules, of.resolve(r)...)
-		}
-		policy.fragments[key] = rules
-	}
-	return rules
+// part are the peers of a policy that a fragment is about.
+type part struct {
+	isDivided bool   // else all peers
+	namespace string // of pods; if it is the policy's own, also addresses and nodes
 }
 
-func fragmentKeyOf(policy *policyState, d Direction, p *podState, i *Interface) fragmentKey {
-	key := fragmentKey{direction: d}
-	if d == Ingress {
-		key.ports = policy.portsOf(p)
-	}
+// rulesFor returns the rules for a part of a policy's peers. They are resolved once for all subjects for which the addresses are the same.
+func (c *compilation) rulesFor(policy *policyState, p part) []Rule {
+	return c.rulesOf(c.fragment(policy, p))
+}
+
+func (c *compilation) fragment(policy *policyState, p part) fragment {
+	key := fragmentKey{direction: c.direction, part: p}
 	if policy.Kind == Multi {
-		key.networks = strings.Join(i.Networks, ",")
+		key.networks = strings.Join(c.nic.Networks, ",")
 	}
-	return key
+	if known, is := c.kept.find(policy, key); is {
+		return known
+	}
+	c.work.Fragments++
+	r := resolver{compilation: c, policy: policy, part: p}
+	var resolved fragment
+	for _, clause := range r.clauses() {
+		resolved = append(resolved, r.resolve(clause))
+	}
+	c.kept.add(policy, key, resolved)
+	return resolved
 }
 
-// portsOf names the ports of a subject that the policy's ingress rules refer to.
-func (p *policyState) portsOf(pod *podState) string {
-	var b strings.Builder
-	for _, r := range p.Rules[Ingress] {
-		for _, port := range r.Ports {
-			if port.Name == "" {
-				continue
-			}
-			for _, n := range pod.Ports {
-				if port.names(n) {
-					fmt.Fprintf(&b, "%s %d %d,", n.Name, n.Protocol, n.Port)
-				}
-			}
-			b.WriteByte(';')
-		}
-	}
-	return b.String()
-}
+// isNamed reports whether a port is that of a name.
+func (p Port) isNamed() bool { return p.Name != "" }
 
 // names reports whether a port refers to the named port of a container.
 func (p Port) names(n NamedPort) bool {
 	return p.Name == n.Name && (p.Protocol == AnyProtocol || p.Protocol == n.Protocol)
 }
 
-// resolver resolves the peers and ports of a policy for an interface of a subject.
+// resolver resolves the peers of a policy for an interface of a subject.
 type resolver struct {
-	*Engine
-	policy    *policyState
-	direction Direction
-	subject   end
-	only      map[*group][]*podState // the pods that count as members; nil: all
+	*compilation
+	policy *policyState
+	part   part
+}
+
+// clauses lists the clauses about the part.
+func (f *resolver) clauses() []Clause {
+	all := f.policy.Rules[f.direction]
+	if !f.part.isDivided || f.part.namespace == f.policy.Namespace {
+		return all
+	}
+	var about []Clause
+	for _, n := range f.peersOf(f.policy).clauses[f.part.namespace] {
+		about = append(about, all[n].aboutPods())
+	}
+	return about
 }
 
 // members yields the pods that a selector of peers selects.
 func (f *resolver) members(peer *Selector) iter.Seq[*podState] {
 	of := f.policy.peers[peer.key]
-	if f.only != nil {
-		return slices.Values(f.only[of])
+	if f.part.isDivided {
+		return slices.Values(f.spreadOf(of).members[f.part.namespace])
 	}
 	return maps.Keys(of.members)
 }
 
-// resolve returns a clause of the policy with addresses and ports.
-func (f *resolver) resolve(r Clause) []Rule {
-	origin := f.policy.String() + " " + r.Name
-	var rules []Rule
-	add := func(remotes []netip.Prefix, ports []PortRange) {
-		if len(remotes) > 0 {
-			rules = append(rules, Rule{Action: r.Action, Remotes: remotes, Ports: ports, Origin: origin})
-		}
+// resolve returns a clause of the policy with addresses.
+func (f *resolver) resolve(r Clause) resolved {
+	is := resolved{action: r.Action, isAnyPort: r.AnyPort, origin: f.policy.String() + " " + r.Name}
+	if f.direction == Ingress && slices.ContainsFunc(r.Ports, Port.isNamed) {
+		is.bySubject = r.Ports
+	} else {
+		is.ports = f.portsOfSubject(r.Ports)
 	}
-	if r.AnyPort {
-		add(f.remotes(r), nil)
-		return rules
+	if r.AnyPort || len(is.ports)+len(is.bySubject) > 0 {
+		is.remotes = f.remotes(r)
 	}
-	if ports := portsOfSubject(r, f.direction, f.subject.pod); len(ports) > 0 {
-		add(f.remotes(r), ports)
-	}
-	if f.direction == Ingress {
-		return rules
+	if r.AnyPort || f.direction == Ingress {
+		return is
 	}
 	for _, p := range r.Ports {
 		if p.Name == "" {
 			continue
 		}
 		for _, n := range f.portsOfPeers(r, p) {
-			add(n.addresses, []PortRange{{n.Protocol, Range{n.Port, n.Port}}})
+			if len(n.addresses) > 0 {
+				ports := []PortRange{{n.Protocol, Range{n.Port, n.Port}}}
+				is.named = append(is.named, Rule{Action: r.Action, Remotes: n.addresses, Ports: ports, Origin: is.origin})
+			}
 		}
 	}
-	return rules
+	return is
 }
 
 // portsOfSubject returns the ports of a clause that do not depend on the peer.
-func portsOfSubject(r Clause, d Direction, subject *podState) []PortRange {
+func (c *compilation) portsOfSubject(all []Port) []PortRange {
 	var ports []PortRange
-	for _, p := range r.Ports {
-		if p.Name == "" {
+	read := make(map[Port]bool) // names: a clause may have one many times
+	for _, p := range all {
+		if !p.isNamed() {
 			ports = append(ports, PortRange{p.Protocol, p.Ports})
 			continue
 		}
-		if d == Egress {
+		if c.direction == Egress || read[p] {
 			continue
 		}
-		for _, n := range subject.Ports {
+		read[p] = true
+		for _, n := range c.pod.portsOfName(p.Name) {
+			c.work.Ports++
 			if p.names(n) {
 				ports = append(ports, PortRange{n.Protocol, Range{n.Port, n.Port}})
 			}
@@ -144,7 +138,7 @@ func (f *resolver) remotes(r Clause) []netip.Prefix {
 		return everywhere
 	}
 	var clients ClientMap
-	if f.direction == Ingress && f.subject.nic.isOnDefault() {
+	if f.direction == Ingress && f.nic.isOnDefault() {
 		clients = f.clients
 	}
 	var all []netip.Prefix
@@ -152,7 +146,7 @@ func (f *resolver) remotes(r Clause) []netip.Prefix {
 		switch {
 		case peer.Pods != nil:
 			for p := range f.members(peer.Pods) {
-				all = append(all, addressesOf(f.policy, p, f.subject.nic, clients)...)
+				all = append(all, addressesOf(f.policy, p, f.nic, clients)...)
 			}
 		case peer.Nodes != nil:
 			for _, n := range f.nodes {
@@ -200,9 +194,10 @@ func (f *resolver) portsOfPeers(r Clause, port Port) []portOfPeers {
 			continue
 		}
 		for p := range f.members(peer.Pods) {
-			for _, n := range p.Ports {
+			for _, n := range p.portsOfName(port.Name) {
+				f.work.Ports++
 				if port.names(n) {
-					by[n] = append(by[n], addressesOf(f.policy, p, f.subject.nic, ClientMap{})...)
+					by[n] = append(by[n], addressesOf(f.policy, p, f.nic, ClientMap{})...)
 				}
 			}
 		}

@@ -275,6 +275,7 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 	plan := c.planServices()
 	d := &decider{Engine: c.Engine, own: newIndex(rules), nic: c.nic, plan: plan}
+	d.skip()
 	decisions := d.decideAll(plan, name)
 	sizes := make([]int, len(decisions))
 	namespaces := make([]string, len(decisions))
@@ -286,7 +287,15 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 	excess := slices.Clone(plan.excess)
 	closed := slices.Clone(plan.closed)
 	left := c.limits.Services
+	for _, n := range slices.Sorted(maps.Keys(d.skipped)) {
+		fit[n] = false
+		closed = append(closed, plan.open[n])
+		excess = append(excess, d.skipped[n])
+	}
 	for n, fits := range fit {
+		if d.isSkipped(n) {
+			continue
+		}
 		if !fits {
 			closed = append(closed, plan.open[n])
 			excess = append(excess, Excess{Of: "Service " + plan.open[n].Name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitRules})
@@ -294,6 +303,7 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 		}
 		left -= sizes[n]
 	}
+	d.close(closed)
 	denied := d.deny(closed)
 	for _, r := range denied {
 		d.denied = append(d.denied, r.Remotes...)
@@ -305,11 +315,15 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 			continue
 		}
 		of := decisions[n]
-		if d.isDenied(plan.open[n]) {
+		isShared := d.hasAddressOf(plan.open[n], d.isClosedAt)
+		if isShared || d.isDenied(plan.open[n]) {
 			explicit := d.decide(plan.open[n])
-			if more := explicit.size() - sizes[n]; more <= left {
+			switch more := explicit.size() - sizes[n]; {
+			case more <= left:
 				left -= more
 				of = explicit
+			case isShared:
+				of = of.denials()
 			}
 		}
 		internal = append(internal, of.internal...)
@@ -331,6 +345,35 @@ type decider struct {
 	nic    *Interface
 	plan   *servicePlan
 	denied []netip.Prefix // by rules for Services over a limit: other Services there need rules of their own
+
+	closed  map[netip.Addr][]closedAt // Services over a limit, by address
+	skipped map[int]Excess            // open Services about which nothing is decided, as lookups take too long
+}
+
+// skip leaves Services out if a lookup counts more than once: the rules have prefixes of many lengths.
+func (d *decider) skip() {
+	weight := d.own.weight()
+	if weight == 1 {
+		return
+	}
+	sizes := make([]int, len(d.plan.open))
+	namespaces := make([]string, len(d.plan.open))
+	for n, s := range d.plan.open {
+		sizes[n] = weight * s.lookups()
+		namespaces[n] = s.namespace()
+	}
+	fit, part := fitByNamespace(namespaces, sizes, d.limits.Lookups, d.limits.NamespaceLookups)
+	d.skipped = make(map[int]Excess)
+	for n, fits := range fit {
+		if !fits {
+			d.skipped[n] = Excess{Of: "Service " + d.plan.open[n].Name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitLookups}
+		}
+	}
+}
+
+func (d *decider) isSkipped(n int) bool {
+	_, is := d.skipped[n]
+	return is
 }
 
 // decideAll returns the decisions about the open Services. Pods with the same rules share those about Services of which they are no endpoints.
@@ -343,24 +386,68 @@ func (d *decider) decideAll(plan *servicePlan, name string) []decision {
 		stranger := decider{Engine: d.Engine, own: d.own, nic: &Interface{}, plan: plan}
 		all = make([]decision, len(plan.open))
 		for n, s := range plan.open {
-			all[n] = stranger.decide(s)
+			if !d.isSkipped(n) {
+				all[n] = stranger.decide(s)
+			}
 		}
 		plan.decided[name] = all
 	}
 	all = slices.Clone(all)
 	for _, a := range d.nic.Addresses {
 		for _, n := range plan.byPod[a] {
-			all[n] = d.decide(plan.open[n])
+			if !d.isSkipped(n) {
+				all[n] = d.decide(plan.open[n])
+			}
 		}
 	}
 	return all
 }
 
+// closedAt is a Service over a limit, at a cluster IP or an external address.
+type closedAt struct {
+	*Service
+	external bool
+}
+
+// close notes the Services that are over a limit.
+func (d *decider) close(closed []*Service) {
+	d.closed = make(map[netip.Addr][]closedAt)
+	for _, s := range closed {
+		for _, external := range []bool{false, true} {
+			for a := range s.addresses(external) {
+				d.closed[a] = append(d.closed[a], closedAt{s, external})
+			}
+		}
+	}
+}
+
+// isClosedAt reports whether a Service over a limit has an address.
+func (d *decider) isClosedAt(a netip.Addr) bool { return len(d.closed[a]) > 0 }
+
+// isClosed reports whether a Service over a limit has an address and the port of a frontend, too: nothing is known about its endpoints, and all
+// must be permitted. Users choose external addresses, so these do not close a cluster IP.
+func (d *decider) isClosed(f *Frontend, a netip.Addr) bool {
+	return slices.ContainsFunc(d.closed[a], func(at closedAt) bool {
+		isSame := func(o Frontend) bool {
+			return o.Protocol == f.Protocol && o.Port == f.Port && o.External == at.external
+		}
+		return (f.External || !at.external) && slices.ContainsFunc(at.Frontends, isSame)
+	})
+}
+
+// denials returns the rules that deny.
+func (d *decision) denials() decision {
+	isAllow := func(r Rule) bool { return r.Action == Allow }
+	return decision{slices.DeleteFunc(slices.Clone(d.internal), isAllow), slices.DeleteFunc(slices.Clone(d.external), isAllow)}
+}
+
 // isDenied reports whether a rule for Services over a limit denies an address of a Service.
 func (d *decider) isDenied(s *Service) bool {
-	if len(d.denied) == 0 {
-		return false
-	}
+	return len(d.denied) > 0 && d.hasAddressOf(s, func(a netip.Addr) bool { return contain(d.denied, a) })
+}
+
+// hasAddressOf reports whether f is true for an address of a Service.
+func (d *decider) hasAddressOf(s *Service, f func(netip.Addr) bool) bool {
 	var last []netip.Addr
 	for i := range s.Frontends {
 		addresses := s.Frontends[i].Addresses
@@ -368,7 +455,7 @@ func (d *decider) isDenied(s *Service) bool {
 			continue
 		}
 		last = addresses
-		if slices.ContainsFunc(addresses, func(a netip.Addr) bool { return contain(d.denied, a) }) {
+		if slices.ContainsFunc(addresses, f) {
 			return true
 		}
 	}
@@ -405,7 +492,7 @@ func (d *decider) frontend(s *Service, f *Frontend) (Rule, bool) {
 	}
 	r := Rule{Action: action, Ports: rangesOf(f.Protocol, Range{f.Port, f.Port}), Origin: origin}
 	for _, a := range f.Addresses {
-		if d.isPod(f, a) {
+		if d.isPod(f, a) || action == Allow && d.isClosed(f, a) {
 			continue
 		}
 		// Of Services with the same address no rule is left out: that of another one would decide.

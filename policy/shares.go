@@ -1,71 +1,122 @@
 package policy
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 )
 
-// portion are the rules of a policy for a part of its peers.
-type portion struct {
-	namespace string // of the peers, if it is not the policy's own
-	rules     []Rule
+// spread are the members of a selector of peers by their namespace.
+type spread struct {
+	members map[string][]*podState // those that a policy reads
+	cut     []string               // namespaces that not all policies read, by name
 }
 
-// portions divides the rules of a policy, which only allow: first what it says about addresses, nodes and pods of its own namespace, then
-// the pods of each other namespace, by name.
-func (e *Engine) portions(policy *policyState, d Direction, p *podState, i *Interface) []portion {
-	key := fragmentKeyOf(policy, d, p, i)
-	if done := policy.portions[key]; done != nil {
-		return done
+// spreadOf returns the members of a selector. Policies share it.
+func (c *compilation) spreadOf(g *group) *spread {
+	if known := c.spreads[g]; known != nil {
+		return known
 	}
-	e.work.Fragments++
-	members := policy.peersByNamespace(d)
-	of := resolver{Engine: e, policy: policy, direction: d, subject: end{pod: p, nic: i}, only: members[policy.Namespace]}
-	if of.only == nil {
-		of.only = map[*group][]*podState{}
+	is := &spread{members: make(map[string][]*podState)}
+	var cutAt map[string]*cutoff
+	if c.unread != nil {
+		cutAt = c.unread.at
 	}
-	own := portion{}
-	for _, r := range policy.Rules[d] {
-		own.rules = append(own.rules, of.resolve(r)...)
-	}
-	delete(members, policy.Namespace)
-	all := []portion{own}
-	for _, namespace := range slices.Sorted(maps.Keys(members)) {
-		of.only = members[namespace]
-		part := portion{namespace: namespace}
-		for _, r := range policy.Rules[d] {
-			part.rules = append(part.rules, of.resolve(r.aboutPods())...)
+	for p := range g.members {
+		if of := cutAt[p.Namespace]; of == nil || of.isRead {
+			is.members[p.Namespace] = append(is.members[p.Namespace], p)
 		}
-		all = append(all, part)
 	}
-	if policy.portions == nil {
-		policy.portions = make(map[fragmentKey][]portion)
+	for namespace := range cutAt {
+		if c.tallies.of(g).byNamespace[namespace] > 0 {
+			is.cut = append(is.cut, namespace)
+		}
 	}
-	policy.portions[key] = all
-	return all
+	slices.Sort(is.cut)
+	if c.spreads == nil {
+		c.spreads = make(map[*group]*spread)
+	}
+	c.spreads[g] = is
+	return is
 }
 
-// peersByNamespace returns the pods that are peers in a direction, by their namespace and by the selector that selects them.
-func (p *policyState) peersByNamespace(d Direction) map[string]map[*group][]*podState {
-	by := make(map[string]map[*group][]*podState)
-	read := make(map[*group]bool)
-	for _, r := range p.Rules[d] {
+// peers are those of a policy in one direction.
+type peers struct {
+	namespaces []string         // others than the policy's own, by name
+	clauses    map[string][]int // with peers in a namespace, by their number
+}
+
+// peersOf returns the peers of a policy that are read.
+func (c *compilation) peersOf(policy *policyState) *peers {
+	if known := c.peers[policy]; known != nil {
+		return known
+	}
+	is := &peers{clauses: make(map[string][]int)}
+	for n, r := range policy.Rules[c.direction] {
 		for _, peer := range r.Peers {
-			if peer.Pods == nil || read[p.peers[peer.Pods.key]] {
+			if peer.Pods == nil {
 				continue
 			}
-			of := p.peers[peer.Pods.key]
-			read[of] = true
-			for member := range of.members {
-				if by[member.Namespace] == nil {
-					by[member.Namespace] = make(map[*group][]*podState)
+			for namespace := range c.spreadOf(policy.peers[peer.Pods.key]).members {
+				of := is.clauses[namespace]
+				isNew := len(of) == 0 || of[len(of)-1] != n
+				if isNew && namespace != policy.Namespace && c.unread.isRead(policy, namespace) {
+					is.clauses[namespace] = append(of, n)
 				}
-				by[member.Namespace][of] = append(by[member.Namespace][of], member)
 			}
 		}
 	}
-	return by
+	is.namespaces = slices.Sorted(maps.Keys(is.clauses))
+	if c.peers == nil {
+		c.peers = make(map[*policyState]*peers)
+	}
+	c.peers[policy] = is
+	return is
 }
+
+// unreadPeers lists namespaces of peers of a policy that are not read, by name: no more than an explanation names, and one.
+func (c *compilation) unreadPeers(policy *policyState) []string {
+	if c.unread == nil {
+		return nil
+	}
+	var all []string
+	for g := range c.effortOf(policy, c.direction).readings {
+		var of []string
+		for _, namespace := range c.spreadOf(g).cut {
+			if !c.unread.isRead(policy, namespace) {
+				of = append(of, namespace)
+			}
+			if len(of) > maxListed {
+				break
+			}
+		}
+		all = append(all, of...)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	return all[:min(len(all), maxListed+1)]
+}
+
+// some joins names, of which there may be more.
+func some(names []string) string {
+	if len(names) > maxListed {
+		return strings.Join(names[:maxListed], ", ") + " and others"
+	}
+	return strings.Join(names, ", ")
+}
+
+// largest returns the largest demand of namespaces.
+func largest(namespaces []string, demands map[string]int) int {
+	most := 0
+	for _, namespace := range namespaces {
+		most = max(most, demands[namespace])
+	}
+	return most
+}
+
+// own is the part of a policy about addresses, nodes and pods of its own namespace.
+func (p *policyState) own() part { return part{true, p.Namespace} }
 
 // aboutPods returns the clause without what does not depend on pods. For any address, only named ports depend on them.
 func (r Clause) aboutPods() Clause {
@@ -78,60 +129,67 @@ func (r Clause) aboutPods() Clause {
 	return r
 }
 
-// shared returns rules of policies that need more rules than the limit. The policies are first compared by what they need without pods of other
-// namespaces, and the smallest ones are applied. The pods of each other namespace then have a fair share of the rest. So the pods of one
-// namespace neither displace those of another one nor the policies' own peers. names gets the names of policies that are not applied completely.
+// readRules returns the rules of a policy for all peers that are read.
+func (c *compilation) readRules(policy *policyState) []Rule {
+	if c.unread == nil {
+		return c.rulesFor(policy, part{})
+	}
+	rules := c.rulesFor(policy, policy.own())
+	for _, namespace := range c.peersOf(policy).namespaces {
+		rules = append(rules, c.rulesFor(policy, part{true, namespace})...)
+	}
+	return rules
+}
+
+// shared returns rules of policies that need more rules than the limit, or whose peers are not all read. The policies are first compared by what
+// they need without pods of other namespaces, and the smallest ones are applied. The pods of each other namespace then have a fair share of the
+// rest. So the pods of one namespace neither displace those of another one nor the policies' own peers. names gets the names of policies that are
+// not applied completely.
 func (c *compilation) shared(policies []*policyState, size func(*Rule) int, names map[*policyState]string) []Rule {
-	portions := make([][]portion, len(policies))
 	sizes := make([]int, len(policies))
 	for n, policy := range policies {
-		portions[n] = c.portions(policy, c.direction, c.pod, c.nic)
-		sizes[n] = sizeOfAll(portions[n][0].rules, size)
+		sizes[n] = sizeOfAll(c.rulesFor(policy, policy.own()), size)
 	}
-	fit := atMost(sizes, c.ownLimit())
 	demands := make(map[string]int) // of other namespaces
 	var allowed []Rule
-	for n, policy := range policies {
-		if !fit[n] {
+	var fit []*policyState
+	for n, fits := range atMost(sizes, c.ownLimit()) {
+		policy := policies[n]
+		if !fits {
 			c.leaveOut(policy, sizes[n], c.ownLimit(), unitRules)
 			names[policy] = policy.String() + leftOut
 			continue
 		}
-		allowed = append(allowed, portions[n][0].rules...)
+		fit = append(fit, policy)
+		allowed = append(allowed, c.rulesFor(policy, policy.own())...)
 		c.own += sizes[n]
-		for _, part := range portions[n][1:] {
-			demands[part.namespace] += sizeOfAll(part.rules, size)
+		for _, namespace := range c.peersOf(policy).namespaces {
+			demands[namespace] += sizeOfAll(c.rulesFor(policy, part{true, namespace}), size)
 		}
 	}
 	share := fairShare(slices.Collect(maps.Values(demands)), c.ownLimit()-c.own)
-	for n, policy := range policies {
-		if !fit[n] {
-			continue
-		}
+	for _, policy := range fit {
 		var excluded []string
-		for _, part := range portions[n][1:] {
-			if demands[part.namespace] > share {
-				excluded = append(excluded, part.namespace)
+		for _, namespace := range c.peersOf(policy).namespaces {
+			if demands[namespace] > share {
+				excluded = append(excluded, namespace)
 				continue
 			}
-			allowed = append(allowed, part.rules...)
-			c.own += sizeOfAll(part.rules, size)
+			rules := c.rulesFor(policy, part{true, namespace})
+			allowed = append(allowed, rules...)
+			c.own += sizeOfAll(rules, size)
 		}
 		if len(excluded) > 0 {
-			c.leaveOutNamespaces(policy, excluded, demands, share)
-			names[policy] = policy.String() + " (not for pods of " + listed(excluded) + ": over the limit of rules)"
+			c.exclude(policy, listed(excluded), Excess{Size: largest(excluded, demands), Limit: share, Unit: unitRules + " for one of them"})
+			names[policy] = cmp.Or(names[policy], policy.String()) + " (not for pods of " + listed(excluded) + ": over the limit of rules)"
 		}
 	}
 	return allowed
 }
 
-// leaveOutNamespaces reports that a policy permits nothing to or from pods of some namespaces.
-func (c *compilation) leaveOutNamespaces(policy *policyState, excluded []string, demands map[string]int, share int) {
-	largest := 0
-	for _, namespace := range excluded {
-		largest = max(largest, demands[namespace])
-	}
-	c.excess = append(c.excess, Excess{
-		Of: policy.String(), Effect: effectExcludes + listed(excluded), Size: largest, Limit: share, Unit: unitRules + " for one of them",
-	})
+// exclude reports that a policy permits nothing to or from pods of some namespaces. x says what one of them needs.
+func (c *compilation) exclude(policy *policyState, namespaces string, x Excess) {
+	x.Of = policy.String()
+	x.Effect = effectExcludes + namespaces
+	c.excess = append(c.excess, x)
 }

@@ -31,6 +31,7 @@ type Pods struct {
 	host      *mesh.Host
 	externals *mesh.Externals
 	wired     map[pod.Key]*connection
+	acls      desired.ACLs                     // of the rules of these pods, as asked for last
 	rules     atomic.Pointer[map[string]Rules] // by pod; the map never changes
 	withheld  atomic.Pointer[map[pod.Key]bool] // attachments whose objects in the dataplane are not desired; the map never changes
 }

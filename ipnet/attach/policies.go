@@ -328,7 +328,7 @@ func (ps *Pods) aclValues() desired.Values {
 				continue
 			}
 			done[f] = true
-			for _, acl := range desired.ACLsOf(lists, f.isGuarded) {
+			for _, acl := range ps.acls.Of(lists, f.isGuarded) {
 				if !taken[acl.Label] {
 					taken[acl.Label] = true
 					v.Add(wire.ACLKey(acl.Label), acl)
@@ -336,6 +336,7 @@ func (ps *Pods) aclValues() desired.Values {
 			}
 		}
 	}
+	ps.acls.Forget()
 	return v
 }
 

@@ -1,6 +1,8 @@
 package desired
 
 import (
+	"slices"
+
 	"github.com/weftnet/weft/policy"
 	"github.com/weftnet/weft/wire"
 )
@@ -19,12 +21,47 @@ const (
 // ACLsOf returns the ACLs of an interface with these rules of policies; none without rules. GuardACL is not one of them: a guarded interface
 // has its rules in the ACL for what it sends.
 func ACLsOf(lists policy.Lists, isGuarded bool) []wire.ACL {
+	return new(ACLs).Of(lists, isGuarded)
+}
+
+// ACLs keep the ACLs of the interfaces of a node: each list of rules is converted once while it is in use. The zero value has none.
+type ACLs struct{ made, used map[string]wire.ACL }
+
+// Of is ACLsOf for lists in use.
+func (k *ACLs) Of(lists policy.Lists, isGuarded bool) []wire.ACL {
 	if lists == (policy.Lists{}) {
 		return nil
 	}
-	return []wire.ACL{
-		policyACL(lists[policy.Egress], policy.Egress, isGuarded), policyACL(lists[policy.Ingress], policy.Ingress, false),
+	var all []wire.ACL
+	for _, d := range []policy.Direction{policy.Egress, policy.Ingress} {
+		guards := isGuarded && d == policy.Egress
+		name := nameOfPolicy(lists[d], d, guards)
+		acl, isUsed := k.used[name]
+		if !isUsed {
+			acl = k.convert(name, lists[d], d, guards)
+		}
+		all = append(all, acl)
 	}
+	return all
+}
+
+// convert converts a list, unless it was in use before.
+func (k *ACLs) convert(name string, l *policy.List, d policy.Direction, isGuarded bool) wire.ACL {
+	acl, known := k.made[name]
+	if !known {
+		acl = policyACL(l, d, isGuarded)
+	}
+	if k.used == nil {
+		k.used = make(map[string]wire.ACL)
+	}
+	k.used[name] = acl
+	return acl
+}
+
+// Forget forgets the ACLs that were not asked for since the last call.
+func (k *ACLs) Forget() {
+	k.made = k.used
+	k.used = nil
 }
 
 // namesOfACLs returns the names of the ACLs for what an interface sends and receives.
@@ -50,8 +87,10 @@ func nameOfPolicy(l *policy.List, d policy.Direction, isGuarded bool) string {
 // connections that policies permit.
 func policyACL(l *policy.List, d policy.Direction, isGuarded bool) wire.ACL {
 	rules := permitted(d)
+	rules = slices.Grow(rules, len(l.Rules))
+	shared := make(portsOf)
 	for _, r := range l.Rules {
-		rules = append(rules, rulesOf(r, d)...)
+		rules = append(rules, rulesOf(r, d, shared)...)
 	}
 	if isGuarded {
 		rules = behind(Guard().Rules, rules)
@@ -77,15 +116,33 @@ func permitted(d policy.Direction) []wire.ACLRule {
 	)
 }
 
-// rulesOf converts a rule: one for each family.
-func rulesOf(r policy.Rule, d policy.Direction) []wire.ACLRule {
-	permit := r.Action == policy.Allow
-	var ports []wire.ACLPorts
-	for _, p := range r.Ports {
+// portsOf are converted ports. Thousands of rules may have the same ones.
+type portsOf map[policy.PortRange][]wire.ACLPorts
+
+// of converts ports.
+func (k portsOf) of(ranges []policy.PortRange) []wire.ACLPorts {
+	if len(ranges) == 1 && k[ranges[0]] != nil {
+		return k[ranges[0]]
+	}
+	ports := make([]wire.ACLPorts, 0, len(ranges))
+	for _, p := range ranges {
 		ports = append(ports, wire.ACLPorts{
 			Protocols: wire.Single(uint16(p.Protocol)), Sources: allPorts, Destinations: wire.Range{First: p.First, Last: p.Last},
 		})
 	}
+	switch len(ranges) {
+	case 0:
+		return nil
+	case 1:
+		k[ranges[0]] = ports
+	}
+	return ports
+}
+
+// rulesOf converts a rule: one for each family.
+func rulesOf(r policy.Rule, d policy.Direction, shared portsOf) []wire.ACLRule {
+	permit := r.Action == policy.Allow
+	ports := shared.of(r.Ports)
 	var rules []wire.ACLRule
 	for _, remotes := range policy.ByFamily(r.Remotes) {
 		out := wire.ACLRule{Permit: permit, Reflect: permit, Family: wire.FamilyOf(remotes[0].Addr()), Ports: ports, Origin: r.Origin}

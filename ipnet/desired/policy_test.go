@@ -3,6 +3,7 @@ package desired
 import (
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -124,5 +125,38 @@ func TestICMPErrorsReachPodsWhateverPoliciesSay(t *testing.T) {
 		if got := decide(egress.Rules, k); got != tt.fromPod {
 			t.Errorf("%s from the pod: permitted %t", tt.what, got)
 		}
+	}
+}
+
+// Lists of a namespace have up to 400,000 rules on a node. Each event asks for the ACLs of all pods before and after it.
+func TestAnACLIsConvertedOnceWhileItIsInUse(t *testing.T) {
+	port := func() []policy.PortRange {
+		return []policy.PortRange{{Protocol: policy.TCP, Range: policy.Range{First: 80, Last: 80}}}
+	}
+	rules := []policy.Rule{{Remotes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}, Ports: port()}, {Remotes: []netip.Prefix{netip.MustParsePrefix("10.0.0.3/32")}, Ports: port()}}
+	lists := policy.Lists{{Name: "a", Rules: rules}, {Name: "b", Rules: rules}}
+	var acls ACLs
+	ask := func(isGuarded bool) []wire.ACL {
+		of := acls.Of(lists, isGuarded)
+		want := ACLsOf(lists, isGuarded)
+		if !reflect.DeepEqual(of, want) {
+			t.Errorf("guarded %t: %+v, want %+v", isGuarded, of, want)
+		}
+		return of
+	}
+	isSame := func(a, b wire.ACL) bool { return &a.Rules[0] == &b.Rules[0] }
+	first, guarded := ask(false), ask(true)
+	acls.Forget()
+	if again := ask(false); !isSame(first[0], again[0]) || !isSame(first[1], again[1]) {
+		t.Error("ACLs in use were converted again")
+	}
+	acls.Forget()
+	acls.Forget()
+	if again := ask(true); isSame(guarded[0], again[0]) {
+		t.Error("an ACL that is not in use was kept")
+	}
+	ports := first[0].Rules[len(first[0].Rules)-2:]
+	if &ports[0].Ports[0] != &ports[1].Ports[0] {
+		t.Error("two rules with the same port do not share it")
 	}
 }
