@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,4 +71,28 @@ func TestPodWithMoreRulesThanAnEventAppliesGetsThem(t *testing.T) {
 		}
 		return size >= 2*300*250
 	})
+}
+
+// The reader is told of the rest, as nothing else may change for hours.
+func TestRulesThatAreTooManyForAnEventAreToldAfterIt(t *testing.T) {
+	l := newLab(t, nil)
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.pod("web", "n1", "10.1.0.6", nil)
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5", "net1 red 10.6.0.5"))
+	l.admit(attachment("web", "eth0 default 10.1.0.6", "net1 red 10.6.0.6"))
+	l.blocksOn("red")
+	told := map[string]bool{}
+	for deadline := time.After(time.Minute); len(told) < 2; {
+		select {
+		case <-l.NotifyChanged():
+		case <-deadline:
+			t.Fatalf("only the rules of %v are told", told)
+		}
+		for id, rules := range l.Changed(nodeLink) {
+			if list := rules["net1"][policy.Ingress]; list != nil && list.Size(false) >= 300*250 {
+				told[id] = true
+			}
+		}
+	}
 }

@@ -65,6 +65,10 @@ func TestChosenAddressOfALocalPodOpensNoPodOfAnotherNamespace(t *testing.T) {
 		says(said{"lan", "net1", []string{"10.9.0.98"}})(o)
 		o.Namespace, o.Labels = "b", map[string]string{"app": "web"}
 	})
+	l.pod("web3", "n2", "10.1.1.7", func(o *corev1.Pod) {
+		says(said{"lan", "net1", []string{"10.9.0.97"}})(o)
+		o.Labels = map[string]string{"app": "web"}
+	})
 	networks := policies.Networks{Blocks: map[string][]pod.NodePart{}, CIDRs: map[string]bool{"lan": false}}
 	l.SetNetworks(networks)
 	l.run()
@@ -76,7 +80,7 @@ func TestChosenAddressOfALocalPodOpensNoPodOfAnotherNamespace(t *testing.T) {
 	l.pod("own", "n1", "10.1.0.7", func(o *corev1.Pod) { o.Labels = map[string]string{"app": "web"} })
 	l.admit(attachment("own", "eth0 default 10.1.0.7", "net1 lan 10.9.0.100"))
 	l.eventually("the address that a pod of the policy's namespace chose is permitted", func() bool {
-		return l.permits("db", "net1", policy.Ingress, "10.9.0.100", 80)
+		return l.permits("db", "net1", policy.Ingress, "10.9.0.100", 80) && l.permits("db", "net1", policy.Ingress, "10.9.0.97", 80)
 	})
 	for where, address := range map[string]string{"another node": "10.9.0.98", "this node": "10.9.0.99"} {
 		if l.permits("db", "net1", policy.Ingress, address, 80) {
@@ -87,6 +91,9 @@ func TestChosenAddressOfALocalPodOpensNoPodOfAnotherNamespace(t *testing.T) {
 	l.SetNetworks(networks)
 	l.eventually("an address that Weft gave a pod of this node is permitted", func() bool {
 		return l.permits("db", "net1", policy.Ingress, "10.9.0.99", 80)
+	})
+	l.eventually("an address outside the blocks of its node is not permitted any more", func() bool {
+		return !l.permits("db", "net1", policy.Ingress, "10.9.0.97", 80)
 	})
 	l.SetNetworks(policies.Networks{}) // it is deleted, and pods are still on it
 	l.eventually("nothing counts on a network of which nothing is known", func() bool {
