@@ -221,7 +221,7 @@ func TestWithoutItsRulesAnAdminNetworkPolicyDenies(t *testing.T) {
 	}
 }
 
-// The engine holds little for an oversize policy of any kind, whoever converts it.
+// The engine holds little for an oversize policy of any kind.
 func TestOversizePoliciesAreConvertedWithoutRules(t *testing.T) {
 	many := networkingv1.NetworkPolicySpec{Ingress: make([]networkingv1.NetworkPolicyIngressRule, MaxParts+1)}
 	subject := adminv1.AdminNetworkPolicySubject{Namespaces: &metav1.LabelSelector{}}
