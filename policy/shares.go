@@ -98,7 +98,7 @@ func (c *compilation) unreadPeers(policy *policyState) []string {
 	return all[:min(len(all), maxListed+1)]
 }
 
-// some joins names, of which there may be more.
+// some joins the names of a list, which may be shortened.
 func some(names []string) string {
 	if len(names) > maxListed {
 		return strings.Join(names[:maxListed], ", ") + " and others"
