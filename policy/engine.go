@@ -63,6 +63,7 @@ type Work struct {
 	Fragments  int // policies whose rules were resolved to addresses
 	Interfaces int // interfaces whose lists were compiled
 	Ports      int // named ports of pods that were compared with one of a policy
+	Services   int // Services about whose endpoints was decided
 }
 
 type namespaceState struct {

@@ -68,7 +68,10 @@ func TestWorkForANewPodDependsOnItsPeersOnly(t *testing.T) {
 		e.SetPod(podAt("n1/new", true, "10.99.0.1", set...))
 		e.Compile()
 		after := e.Work()
-		return Work{after.Matches - before.Matches, after.Fragments - before.Fragments, after.Interfaces - before.Interfaces, after.Ports - before.Ports}
+		return Work{
+			Matches: after.Matches - before.Matches, Fragments: after.Fragments - before.Fragments, Interfaces: after.Interfaces - before.Interfaces,
+			Ports: after.Ports - before.Ports, Services: after.Services - before.Services,
+		}
 	}
 	for _, set := range []string{"app=web", "app=db", "app=none"} {
 		small, large := workFor(4, set), workFor(100, set)

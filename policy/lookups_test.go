@@ -14,7 +14,8 @@ func TestLookupsAmongPrefixesOfManyLengthsCountMore(t *testing.T) {
 	for _, tt := range []struct {
 		lengths int
 		want    Action
-	}{{30, Allow}, {120, Deny}, {30, Allow}} {
+		decided int // Services
+	}{{30, Allow, 2}, {120, Deny, 1}, {30, Allow, 2}} {
 		e := NewEngine(Config{Limits: limits})
 		e.SetPod(podAt("shop/client", true, "10.0.0.1"))
 		e.SetPod(podAt("shop/web", false, "10.0.0.2", "app=web"))
@@ -39,6 +40,9 @@ func TestLookupsAmongPrefixesOfManyLengthsCountMore(t *testing.T) {
 			if r := l.Decide(address(ip), TCP, 80); r.Action != want {
 				t.Errorf("%d lengths: to %s: %+v", tt.lengths, ip, r)
 			}
+		}
+		if n := e.Work().Services; n != tt.decided {
+			t.Errorf("%d lengths: the endpoints of Services are looked up %d times, want %d", tt.lengths, n, tt.decided)
 		}
 		x := e.Excess()
 		if tt.want == Allow && len(x) != 0 || tt.want == Deny && (len(x) != 1 || x[0].Of != "Service shop/many" || x[0].Size != 4*63 || x[0].Unit != unitLookups) {

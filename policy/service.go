@@ -469,6 +469,7 @@ func sameSlice(a, b []netip.Addr) bool {
 
 // decide returns the rules about a Service.
 func (d *decider) decide(s *Service) decision {
+	d.work.Services++
 	var of decision
 	for i := range s.Frontends {
 		f := &s.Frontends[i]
