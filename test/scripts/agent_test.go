@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -71,9 +72,11 @@ func networkCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(on(ts).node.SetNetworks([]node.Network{n}))
 }
 
-// startAgent starts the agent on a thread in the node's namespace; the agent and its dataplane inherit it.
+// startAgent starts the agent on a thread in the node's namespace; the agent and its dataplane inherit it. An audit repairs at any moment what a
+// script broke on purpose, so the agent makes none unless the script says when.
 func (s *stage) startAgent(ctx context.Context) error {
-	return netns.Do(s.home, func() error { return s.node.StartAgent(ctx, append(s.proxyFlags(), s.flags...)...) })
+	flags := slices.Concat(s.proxyFlags(), []string{"--audit", "24h"}, s.flags)
+	return netns.Do(s.home, func() error { return s.node.StartAgent(ctx, flags...) })
 }
 
 // dataplaneCommand:

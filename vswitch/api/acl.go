@@ -78,7 +78,7 @@ var aclHandlers = []handler{
 
 // setACL creates an ACL, or replaces the one of the given index.
 func setACL(m *model.Model, r *acl.ACLAddReplace) (uint32, error) {
-	a := model.IPACL{Tag: r.Tag}
+	a := model.IPACL{Tag: r.Tag, Rules: make([]forward.ACLRule, 0, len(r.R))}
 	for _, rule := range r.R {
 		if rule.IsPermit > acl_types.ACL_ACTION_API_PERMIT_REFLECT {
 			return r.ACLIndex, model.InvalidValue

@@ -131,9 +131,9 @@ func choose[T any](cond bool, yes, no T) T {
 
 // convert returns the results of f for the items of in.
 func convert[T, U any](in []T, f func(T) U) []U {
-	var out []U
-	for _, item := range in {
-		out = append(out, f(item))
+	out := make([]U, len(in))
+	for i, item := range in {
+		out[i] = f(item)
 	}
 	return out
 }
