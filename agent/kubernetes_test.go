@@ -32,6 +32,12 @@ func clusterLab(t *testing.T) (*lab, *k8stest.Server) {
 
 func clusterLabWith(t *testing.T, server *k8stest.Server, o node.Options) *lab {
 	t.Helper()
+	o.Verify = true
+	return plainClusterLab(t, server, o)
+}
+
+func plainClusterLab(t *testing.T, server *k8stest.Server, o node.Options) *lab {
+	t.Helper()
 	netnstest.RequireTap(t)
 	uplinkOf(t)
 	server.Put("nodes", &corev1.Node{
@@ -47,7 +53,7 @@ func clusterLabWith(t *testing.T, server *k8stest.Server, o node.Options) *lab {
 		ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: v1.CustomNetworkSpec{Type: v1.L2, CIDRs: []v1.CIDR{"10.5.0.0/24"}},
 	})
 	o.Kubeconfig = kubeconfigOf(t, server)
-	return newLabWith(t, programs.Build(t), o)
+	return newPlainLab(t, programs.Build(t), o)
 }
 
 // kubeconfigOf returns the path of a kubeconfig for the server.

@@ -39,8 +39,15 @@ func newLab(t *testing.T, dir string) *lab {
 
 func newLabWith(t *testing.T, dir string, o node.Options) *lab {
 	t.Helper()
+	o.Verify = true
+	return newPlainLab(t, dir, o)
+}
+
+// newPlainLab is a lab whose agent compares everything after each event only if the options say so.
+func newPlainLab(t *testing.T, dir string, o node.Options) *lab {
+	t.Helper()
 	netnstest.Require(t)
-	o.Verify, o.CoolDown = true, cmp.Or(o.CoolDown, 50*time.Millisecond)
+	o.CoolDown = cmp.Or(o.CoolDown, 50*time.Millisecond)
 	n, err := node.New(dir, o)
 	if err != nil {
 		t.Fatal(err)

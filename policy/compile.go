@@ -14,9 +14,10 @@ import (
 
 // compiled are the rules of an interface by direction, and what they lack because of limits.
 type compiled struct {
-	rules  [2][]Rule
-	own    [2]int // rules of the dataplane for the policies of the namespace
-	excess []Excess
+	rules    [2][]Rule
+	own      [2]int // rules of the dataplane for the policies of the namespace
+	services serviceDemand
+	excess   []Excess
 }
 
 // compilation makes the list of one direction of an interface.
@@ -28,6 +29,7 @@ type compilation struct {
 	isStarved bool // other pods of the namespace have its rules
 	own       int  // rules that the policies of the namespace have
 	excess    []Excess
+	services  serviceDemand
 
 	unread  *cutoffs // which pods of other namespaces are not read as peers; nil: all are read
 	spreads map[*group]*spread
@@ -59,6 +61,7 @@ func (e *Engine) compile(p *podState, i *Interface, isStarved bool) *compiled {
 		}
 		all.rules[d] = append(e.fixed(d, i), own...)
 		all.own[d] = c.own
+		all.services = c.services
 		all.excess = append(all.excess, c.excess...)
 	}
 	if len(all.rules[Ingress])+len(all.rules[Egress]) == 0 {
@@ -263,7 +266,7 @@ func (c *compilation) isolated(policies []*policyState, names map[*policyState]s
 func (c *compilation) starve(policies []*policyState, size func(*Rule) int, names map[*policyState]string) {
 	for _, policy := range policies {
 		if n := sizeOfAll(c.readRules(policy), size); n > 0 {
-			c.leaveOut(policy, n, c.limits.Node, unitRules)
+			c.leaveOut(policy, n, c.namespaceLimit(), unitRules)
 			names[policy] = policy.String() + leftOut
 		}
 	}

@@ -51,7 +51,12 @@ type Engine struct {
 	gone  map[ID]struct{}        // local pods that were deleted since Compile, also if there is another one of that name
 	lists map[string]*List       // in use, by name
 	own   map[string]int         // rules of the policies of a namespace in these lists
-	work  Work
+
+	halved      halved                   // limits
+	demands     map[string]*sharedDemand // of Services, by key
+	isUndivided bool                     // the lists have changed, and limits may have to be halved
+
+	work Work
 
 	wide      map[string]*wideSelectors // by namespace
 	unsettled map[string]struct{}       // namespaces of wide in which other policies may have to be left out
@@ -78,12 +83,13 @@ type nodeState struct {
 
 type podState struct {
 	Pod
-	groups  map[*group]struct{}
-	lists   map[string]Lists       // by interface, as compiled last
-	excess  []Excess               // likewise
-	starved map[string]bool        // interfaces for which the namespace has no rules left on the node, as compiled last
-	named   map[string][]NamedPort // the ports by name; nil: they are few
-	span    int                    // the largest number of ports with the same name, at least 1
+	groups   map[*group]struct{}
+	lists    map[string]Lists       // by interface, as compiled last
+	excess   []Excess               // likewise
+	starved  map[string]lacking     // interfaces for which the namespace has no rules left on the node, as compiled last
+	demanded []string               // keys of demands of its lists, as compiled last
+	named    map[string][]NamedPort // the ports by name; nil: they are few
+	span     int                    // the largest number of ports with the same name, at least 1
 
 	compiled bool // at least once
 }
@@ -105,7 +111,7 @@ func NewEngine(c Config) *Engine {
 	e := &Engine{
 		namespaces: make(map[string]*namespaceState), policies: make(map[Ref]*policyState), groups: make(map[string]*group),
 		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), turns: make(map[string]uint64), gone: make(map[ID]struct{}),
-		lists: make(map[string]*List), own: make(map[string]int), wide: make(map[string]*wideSelectors),
+		lists: make(map[string]*List), own: make(map[string]int), demands: make(map[string]*sharedDemand), wide: make(map[string]*wideSelectors),
 		unsettled: make(map[string]struct{}), services: make(map[string]*Service),
 		addresses: make(map[netip.Addr]int), external: make(map[netip.Addr]int),
 		tallies: make(tallies), kept: fragments{byPolicy: make(map[*policyState]map[fragmentKey]fragment)},
@@ -121,6 +127,7 @@ func (e *Engine) Work() Work { return e.work }
 func (e *Engine) SetConfig(c Config) {
 	e.config = c
 	e.limits = cmp.Or(c.Limits, DefaultLimits)
+	e.isUndivided = true
 	e.plan = nil
 	e.denied = boundFixed(c.Denied, e.limits.Fixed)
 	for _, ns := range e.namespaces {
@@ -282,6 +289,7 @@ func (e *Engine) DeletePod(id ID) {
 	for _, lists := range p.lists {
 		e.release(lists)
 	}
+	e.undemand(p.demanded)
 	delete(e.namespaces[id.Namespace].pods, id.Name)
 	e.dropEmpty(id.Namespace)
 	delete(e.dirty, p)

@@ -136,7 +136,7 @@ func (e *Engine) decide(x end, d Direction, c connection) Decision {
 		return Decision{true, "not a pod of the cluster: no policy selects it"}
 	}
 	e.settle(x.pod.Namespace)
-	all := e.compile(x.pod, x.nic, x.pod.starved[x.nic.Name])
+	all := e.compile(x.pod, x.nic, x.pod.starved[x.nic.Name] != nil)
 	if all == nil {
 		return Decision{true, "no policy selects the pod"}
 	}

@@ -22,9 +22,12 @@ const MaxRules = 80_000
 //     become rules that deny more.
 //   - Services of all namespaces are in the lists of a pod, so each namespace has a fair share. Further Services are denied.
 type Limits struct {
-	Own      int // rules of the policies of the pod's namespace, for its main interface
-	Further  int // likewise, for another interface; see GuardedAny6
-	Node     int // likewise, for all lists of a namespace's pods on the node
+	Own     int // rules of the policies of the pod's namespace, for its main interface
+	Further int // likewise, for another interface; see GuardedAny6
+	Node    int // likewise, for all lists of a namespace's pods on the node
+	// AllNamespaces is likewise for the policies of all namespaces together; AllServices for the rules and denied prefixes of Services.
+	AllNamespaces, AllServices int
+
 	Admin    int // rules of AdminNetworkPolicies
 	Services int // rules of Services
 	Closed   int // prefixes of Services that are denied because they are over a limit
@@ -40,7 +43,7 @@ type Limits struct {
 
 // DefaultLimits are the limits of an engine whose Config has none.
 var DefaultLimits = Limits{
-	Own: 26_000, Further: 79_000, Node: 400_000, Admin: 8_000, Services: 14_000, Closed: 22_000, Fixed: 8_000,
+	Own: 26_000, Further: 79_000, Node: 400_000, AllNamespaces: 600_000, AllServices: 600_000, Admin: 8_000, Services: 14_000, Closed: 22_000, Fixed: 8_000,
 	Effort: 250_000, Lookups: 1_000_000, NamespaceLookups: 64_000, Selectors: 1024,
 }
 

@@ -37,6 +37,7 @@ func compareIDs(a, b ID) int {
 // pod.
 func (e *Engine) CompileNext() (c Change, changed, some bool) {
 	e.settleAll()
+	e.divide()
 	for id := range e.gone {
 		if p := e.pod(id); p != nil {
 			if _, isDirty := e.dirty[p]; isDirty {
@@ -54,6 +55,7 @@ func (e *Engine) CompileNext() (c Change, changed, some bool) {
 	}
 	if next == nil {
 		clear(e.turns)
+		e.halved.raises = 0
 		return Change{}, false, false
 	}
 	e.turn++
@@ -65,6 +67,7 @@ func (e *Engine) CompileNext() (c Change, changed, some bool) {
 // CompilePod compiles a pod if its rules may differ, and reports whether they do. Other pods are left to CompileNext.
 func (e *Engine) CompilePod(id ID) (c Change, changed bool) {
 	e.settle(id.Namespace)
+	e.divide()
 	p := e.pod(id)
 	if p == nil {
 		return Change{}, false
@@ -89,7 +92,10 @@ func (e *Engine) compileDirty(p *podState) (c Change, changed bool) {
 	delete(e.dirty, p)
 	_, again := e.gone[p.ID]
 	delete(e.gone, p.ID)
+	demanded := p.demanded
+	p.demanded = nil
 	now := e.compilePod(p)
+	e.undemand(demanded)
 	p.compiled = true
 	was := p.lists
 	changed = again || !maps.Equal(now, was)
@@ -127,6 +133,9 @@ func (e *Engine) compilePod(p *podState) map[string]Lists {
 		if of == nil {
 			continue
 		}
+		if of.services.key != "" {
+			e.demand(p, of.services)
+		}
 		now[p.Interfaces[i].Name] = Lists{e.share(p, of, Ingress), e.share(p, of, Egress)}
 		p.excess = append(p.excess, of.excess...)
 	}
@@ -139,13 +148,19 @@ func (e *Engine) compileWithin(p *podState, i *Interface) *compiled {
 	if of == nil {
 		return nil
 	}
-	left := e.limits.Node - e.own[p.Namespace] + p.ownAlone()
+	left := e.namespaceLimit() - e.own[p.Namespace] + p.ownAlone()
 	if of.own[Ingress]+of.own[Egress] <= left {
 		return of
 	}
 	needs := 0 // without the lists that other pods have, too
+	lacks := make(lacking)
 	for d, rules := range of.rules {
-		if of.own[d] > 0 && e.lists[nameOf(rules)] == nil {
+		if of.own[d] == 0 {
+			continue
+		}
+		name := nameOf(rules)
+		lacks[name] = of.own[d]
+		if l := e.lists[name]; l == nil || l.users == 1 && p.has(l) {
 			needs += of.own[d]
 		}
 	}
@@ -153,10 +168,24 @@ func (e *Engine) compileWithin(p *podState, i *Interface) *compiled {
 		return of
 	}
 	if p.starved == nil {
-		p.starved = make(map[string]bool)
+		p.starved = make(map[string]lacking)
 	}
-	p.starved[i.Name] = true
+	p.starved[i.Name] = lacks
+	e.isUndivided = true
 	return e.compile(p, i, true)
+}
+
+// lacking are lists that an interface does not have, by name, and the number of rules of the namespace's policies in them.
+type lacking map[string]int
+
+// has reports whether a pod has a list.
+func (p *podState) has(list *List) bool {
+	for _, lists := range p.lists {
+		if slices.Contains(lists[:], list) {
+			return true
+		}
+	}
+	return false
 }
 
 // ownAlone returns the number of rules of the namespace's policies in lists that no other pod has. They end when the pod gets others.
@@ -181,6 +210,7 @@ func (e *Engine) share(p *podState, of *compiled, d Direction) *List {
 		l = &List{Name: name, Rules: slices.Clone(rules), namespace: p.Namespace, own: of.own[d]}
 		e.lists[name] = l
 		e.own[l.namespace] += l.own
+		e.isUndivided = true
 	}
 	l.users++
 	return l
@@ -193,6 +223,7 @@ func (e *Engine) release(lists Lists) {
 		}
 		if l.users--; l.users == 0 {
 			delete(e.lists, l.Name)
+			e.isUndivided = true
 			e.giveBack(l)
 		}
 	}
@@ -208,7 +239,7 @@ func (e *Engine) giveBack(l *List) {
 		delete(e.own, l.namespace)
 	}
 	ns := e.namespaces[l.namespace]
-	if ns == nil {
+	if ns == nil || e.own[l.namespace] >= e.namespaceLimit() {
 		return
 	}
 	for _, other := range ns.pods {

@@ -164,8 +164,8 @@ func TestChangesLeadToTheRulesOfACompilationFromScratch(t *testing.T) {
 		c := Config{}
 		if n%2 == 1 { // which rules of a namespace have room on the node depends on the order
 			c.Limits = Limits{
-				Own: 1 + d.IntN(20), Node: DefaultLimits.Node, Further: 1 + d.IntN(2000), Admin: 2 + d.IntN(12), Fixed: 10, Effort: 1 + d.IntN(60),
-				Selectors: d.IntN(8),
+				Own: 1 + d.IntN(20), Node: DefaultLimits.Node, AllNamespaces: DefaultLimits.AllNamespaces, AllServices: d.IntN(80), Services: d.IntN(30), Closed: 2 + d.IntN(6), Further: 1 + d.IntN(2000), Admin: 2 + d.IntN(12), Fixed: 10, Effort: 1 + d.IntN(60),
+				Lookups: 1000, NamespaceLookups: 400, Selectors: d.IntN(8),
 			}
 		}
 		w, e := d.world(t), NewEngine(c)

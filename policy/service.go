@@ -152,6 +152,7 @@ type servicePlan struct {
 type made struct {
 	rules  []Rule
 	excess []Excess
+	demand serviceDemand
 }
 
 // decision is what a list decides about a Service: the rules for its cluster IPs, and for external addresses.
@@ -268,6 +269,10 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 		plan.made[name] = of
 	}
 	c.excess = append(c.excess, of.excess...)
+	c.services = of.demand
+	if isEndpoint {
+		c.services.key += " " + c.pod.ID.String() + " " + c.nic.Name
+	}
 	return slices.Clone(of.rules)
 }
 
@@ -283,10 +288,12 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 		sizes[n] = decisions[n].size()
 		namespaces[n] = plan.open[n].namespace()
 	}
-	fit, part := fitByNamespace(namespaces, sizes, c.limits.Services, c.limits.Services)
+	demand := d.demandOf(namespaces, sizes)
+	demand.key = name
+	fit, part := fitByNamespace(namespaces, sizes, c.servicesLimit(), c.servicesLimit())
 	excess := slices.Clone(plan.excess)
 	closed := slices.Clone(plan.closed)
-	left := c.limits.Services
+	left := c.servicesLimit()
 	for _, n := range slices.Sorted(maps.Keys(d.skipped)) {
 		fit[n] = false
 		closed = append(closed, plan.open[n])
@@ -329,7 +336,7 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 		internal = append(internal, of.internal...)
 		external = append(external, of.external...)
 	}
-	return made{slices.Concat(denyFirst(internal), denyFirst(external), denied), excess}
+	return made{slices.Concat(denyFirst(internal), denyFirst(external), denied), excess, demand}
 }
 
 // denyFirst puts rules that deny before those that allow: if several Services have an address and port, all of them must be allowed.
@@ -369,6 +376,23 @@ func (d *decider) skip() {
 			d.skipped[n] = Excess{Of: "Service " + d.plan.open[n].Name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitLookups}
 		}
 	}
+}
+
+// demandOf returns what Services need without the limits of the node: rules of those that fit then, and denied prefixes of the others.
+func (d *decider) demandOf(namespaces []string, sizes []int) (of serviceDemand) {
+	fit, _ := fitByNamespace(namespaces, sizes, d.limits.Services, d.limits.Services)
+	closed := slices.Clone(d.plan.closed)
+	for n, fits := range fit {
+		if fits && !d.isSkipped(n) {
+			of.rules += sizes[n]
+		} else {
+			closed = append(closed, d.plan.open[n])
+		}
+	}
+	for _, prefixes := range d.deniedBy(closed) {
+		of.denied += len(prefixes)
+	}
+	return of
 }
 
 func (d *decider) isSkipped(n int) bool {
@@ -470,19 +494,52 @@ func sameSlice(a, b []netip.Addr) bool {
 // decide returns the rules about a Service.
 func (d *decider) decide(s *Service) decision {
 	d.work.Services++
-	var of decision
+	internal, external := make(portSets), make(portSets)
 	for i := range s.Frontends {
 		f := &s.Frontends[i]
 		r, needed := d.frontend(s, f)
 		switch {
 		case !needed:
 		case f.External:
-			of.external = append(of.external, r)
+			external.add(r)
 		default:
-			of.internal = append(of.internal, r)
+			internal.add(r)
 		}
 	}
-	return of
+	return decision{internal.rules(), external.rules()}
+}
+
+// portSets join rules that differ in their ports only: a Service may have thousands of ports, and each list has rules about it.
+type portSets map[portSetKey][]Rule
+
+type portSetKey struct {
+	action Action
+	origin string
+}
+
+func (s portSets) add(r Rule) {
+	k := portSetKey{r.Action, r.Origin}
+	// Frontends with the same addresses follow each other.
+	if last := len(s[k]) - 1; last >= 0 && slices.Equal(s[k][last].Remotes, r.Remotes) {
+		s[k][last].Ports = append(s[k][last].Ports, r.Ports...)
+		return
+	}
+	s[k] = append(s[k], r)
+}
+
+// rules returns the joined rules, in an order that depends on them only.
+func (s portSets) rules() []Rule {
+	var all []Rule
+	order := func(a, b portSetKey) int {
+		return cmp.Or(cmp.Compare(a.action, b.action), cmp.Compare(a.origin, b.origin))
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(s), order) {
+		all = append(all, s[k]...)
+	}
+	for n := range all {
+		all[n].Ports = mergePorts(all[n].Ports)
+	}
+	return all
 }
 
 // frontend returns the rule about a frontend; false if the own rules decide likewise.
@@ -526,26 +583,16 @@ func (d *decider) isPod(f *Frontend, a netip.Addr) bool { return f.External && d
 // deny returns rules that deny all addresses of Services that the own rules may permit: one for each namespace. Where a namespace has too many
 // addresses, the rule denies more.
 func (d *decider) deny(closed []*Service) []Rule {
-	by := make(map[string][]netip.Prefix)
-	for _, s := range closed {
-		for _, external := range []bool{false, true} {
-			for a := range s.addresses(external) {
-				if d.own.mayAllow(a) && !(external && d.addresses[a] > 0) {
-					by[s.namespace()] = append(by[s.namespace()], single(a))
-				}
-			}
-		}
-	}
+	by := d.deniedBy(closed)
 	var demands []int
-	for ns, prefixes := range by {
-		by[ns] = aggregate(prefixes)
-		demands = append(demands, len(by[ns]))
+	for _, prefixes := range by {
+		demands = append(demands, len(prefixes))
 	}
-	part := fairShare(demands, d.limits.Closed)
+	part := fairShare(demands, d.closedLimit())
 	if part < 2 { // more namespaces than rules: together
 		all := slices.Concat(slices.Collect(maps.Values(by))...)
 		by = map[string][]netip.Prefix{"of several namespaces": aggregate(all)}
-		part = d.limits.Closed
+		part = d.closedLimit()
 	}
 	var rules []Rule
 	for _, ns := range slices.Sorted(maps.Keys(by)) {
@@ -556,4 +603,22 @@ func (d *decider) deny(closed []*Service) []Rule {
 		rules = append(rules, Rule{Action: Deny, Remotes: remotes, Origin: "Services of namespace " + ns + " that are over a limit"})
 	}
 	return rules
+}
+
+// deniedBy returns the addresses of Services, by namespace, that the own rules may permit.
+func (d *decider) deniedBy(closed []*Service) map[string][]netip.Prefix {
+	by := make(map[string][]netip.Prefix)
+	for _, s := range closed {
+		for _, external := range []bool{false, true} {
+			for a := range s.addresses(external) {
+				if d.own.mayAllow(a) && !(external && d.addresses[a] > 0) {
+					by[s.namespace()] = append(by[s.namespace()], single(a))
+				}
+			}
+		}
+	}
+	for ns, prefixes := range by {
+		by[ns] = aggregate(prefixes)
+	}
+	return by
 }

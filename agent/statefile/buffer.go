@@ -1,7 +1,6 @@
 package statefile
 
 import (
-	"encoding/json"
 	"fmt"
 	"iter"
 	"sync"
@@ -153,7 +152,7 @@ func (j *Journal) Load() iter.Seq2[kvscheduler.JournalEntry, error] {
 			c := tx.Bucket([]byte(BucketApplied)).Cursor()
 			for k, raw := c.First(); k != nil; k, raw = c.Next() {
 				var e kvscheduler.JournalEntry
-				err := json.Unmarshal(raw, &e)
+				err := decode(raw, &e)
 				if err != nil {
 					err = fmt.Errorf("applied value %s: %w", k, err)
 				}

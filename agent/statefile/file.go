@@ -3,10 +3,8 @@
 package statefile
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -178,7 +176,7 @@ func put(tx *bbolt.Tx, v eventloop.Saved) (err error) {
 	if v.Value == nil {
 		return b.Delete([]byte(v.Key))
 	}
-	raw, err := json.Marshal(v.Value)
+	raw, err := encode(v.Value)
 	if err != nil {
 		return err
 	}
@@ -191,11 +189,7 @@ func Load[V any](f *File, bucket string, log *slog.Logger) ([]V, error) {
 	err := f.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte(bucket)).ForEach(func(k, raw []byte) error {
 			var v V
-			err := json.Unmarshal(raw, &v)
-			if err == nil && bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
-				err = errors.New("value is null")
-			}
-			if err != nil {
+			if err := decode(raw, &v); err != nil {
 				log.Error("entry of the state file skipped", "bucket", bucket, "key", string(k), "err", err)
 				f.Incomplete = true
 				return nil
@@ -217,7 +211,7 @@ func (f *File) Get(bucket, key string, into any) (there bool, err error) {
 		if there = raw != nil; !there {
 			return nil
 		}
-		return json.Unmarshal(raw, into)
+		return decode(raw, into)
 	})
 	if err != nil {
 		return false, fmt.Errorf("read %s/%s of %s: %w", bucket, key, f.path, err)

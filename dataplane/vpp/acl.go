@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/acl_types"
+	"go.fd.io/govpp/codec"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
@@ -101,7 +103,7 @@ func aclHash(v wire.ACL) uint64 { return folded(hashEntries(v.Rules)) }
 
 // Create creates ACLs, or replaces existing ones with our tags.
 func (b acls) Create(ctx context.Context, batch []aclItem) {
-	there, err := b.c.acls(ctx)
+	there, err := b.c.aclTags(ctx, []*request{dumpACLTags(noACLIndex)})
 	if unread(batch, err) {
 		return
 	}
@@ -109,8 +111,8 @@ func (b acls) Create(ctx context.Context, batch []aclItem) {
 		it := &batch[i]
 		it.NewMeta = noACLIndex
 		for _, a := range there {
-			if a.Name == it.Name {
-				it.NewMeta = a.Meta
+			if a.name == it.Name {
+				it.NewMeta = a.index
 			}
 		}
 	}
@@ -177,31 +179,110 @@ func dumpACLs(index ACLIndex) *request {
 }
 
 func (b acls) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.ACL, ACLIndex], error] {
-	return yieldAll(b.c.acls(ctx))
+	return yieldAll(b.c.acls(ctx, []*request{dumpACLs(noACLIndex)}))
 }
 
-// acls lists our ACLs. Of two with one tag the first is the object.
-func (c *Client) acls(ctx context.Context) ([]kvscheduler.Actual[wire.ACL, ACLIndex], error) {
-	all := dumpACLs(noACLIndex)
-	if err := c.exchangeAll(ctx, []*request{all}); err != nil {
+// Read reads the ACLs by their indices, with which the last operation left them. If an index is that of another ACL now, it reads all: the dataplane
+// may have been restarted.
+func (b acls) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.ACL, ACLIndex], error] {
+	requests := make([]*request, 0, len(names))
+	for _, name := range names {
+		_, meta, isApplied := view.Applied(ref(wire.KindACL, name))
+		if index, has := meta.(ACLIndex); isApplied && has {
+			requests = append(requests, dumpACLs(index))
+		}
+	}
+	found, err := b.c.acls(ctx, requests)
+	isNamed := func(a kvscheduler.Actual[wire.ACL, ACLIndex]) bool { return slices.Contains(names, a.Name) }
+	if err == nil && (len(found) < len(names) || !all(found, isNamed)) {
+		return b.Dump(ctx, view)
+	}
+	return yieldAll(found, err)
+}
+
+func all[T any](list []T, is func(T) bool) bool {
+	return !slices.ContainsFunc(list, func(item T) bool { return !is(item) })
+}
+
+// acls lists our ACLs in the answers to dumps. Of two with one tag the first is the object.
+func (c *Client) acls(ctx context.Context, dumps []*request) ([]kvscheduler.Actual[wire.ACL, ACLIndex], error) {
+	if err := c.exchangeAll(ctx, dumps); err != nil {
 		return nil, err
 	}
 	names := unique{}
 	var found []kvscheduler.Actual[wire.ACL, ACLIndex]
-	for _, d := range listOf[*acl.ACLDetails](all) {
-		label, hash, ours := parseTag(d.Tag)
-		if !ours {
-			continue
+	for _, dump := range dumps {
+		for _, d := range listOf[*acl.ACLDetails](dump) {
+			label, hash, ours := parseTag(d.Tag)
+			if !ours {
+				continue
+			}
+			found = append(found, kvscheduler.Actual[wire.ACL, ACLIndex]{
+				Name: names.add(label, Index(d.ACLIndex)), V: wire.ACL{Label: label, Rules: aclRulesOf(d.R)}, Meta: ACLIndex(d.ACLIndex),
+				Hash: hash, HasHash: true,
+			})
 		}
-		v := wire.ACL{Label: label}
-		for _, r := range d.R {
-			v.Rules = append(v.Rules, aclRule(r))
-		}
-		found = append(found, kvscheduler.Actual[wire.ACL, ACLIndex]{
-			Name: names.add(label, Index(d.ACLIndex)), V: v, Meta: ACLIndex(d.ACLIndex), Hash: hash, HasHash: true,
-		})
 	}
 	return found, nil
+}
+
+// aclTag is one of our ACLs without its rules.
+type aclTag struct {
+	name  string
+	index ACLIndex
+}
+
+// aclTags lists our ACLs in the answers to dumps.
+func (c *Client) aclTags(ctx context.Context, dumps []*request) ([]aclTag, error) {
+	if err := c.exchangeAll(ctx, dumps); err != nil {
+		return nil, err
+	}
+	names := unique{}
+	var found []aclTag
+	for _, dump := range dumps {
+		for _, d := range listOf[*aclTagDetails](dump) {
+			if label, _, ours := parseTag(d.Tag); ours {
+				found = append(found, aclTag{names.add(label, Index(d.ACLIndex)), ACLIndex(d.ACLIndex)})
+			}
+		}
+	}
+	return found, nil
+}
+
+// dumpTagsOf returns the requests for the ACLs in the lists of some interfaces, or for all ACLs. The dataplane sends their rules, too, so those of other
+// interfaces are not requested without need.
+func dumpTagsOf(lists []*acl.ACLInterfaceListDetails, isForAll bool, isWanted func(*acl.ACLInterfaceListDetails) bool) []*request {
+	if isForAll {
+		return []*request{dumpACLTags(noACLIndex)}
+	}
+	indices := make(map[uint32]struct{})
+	for _, d := range lists {
+		for _, index := range d.Acls {
+			if isWanted(d) {
+				indices[index] = struct{}{}
+			}
+		}
+	}
+	var dumps []*request
+	for _, index := range slices.Sorted(maps.Keys(indices)) {
+		dumps = append(dumps, dumpACLTags(ACLIndex(index)))
+	}
+	return dumps
+}
+
+func dumpACLTags(index ACLIndex) *request {
+	return askAll(&acl.ACLDump{ACLIndex: uint32(index)}, &aclTagDetails{})
+}
+
+// aclTagDetails are acl_details without the rules.
+type aclTagDetails struct{ acl.ACLDetails }
+
+// Unmarshal reads what is in front of the rules.
+func (d *aclTagDetails) Unmarshal(b []byte) error {
+	buffer := codec.NewBuffer(b)
+	d.ACLIndex = buffer.DecodeUint32()
+	d.Tag = buffer.DecodeString(64)
+	return nil
 }
 
 type interfaceACLItem = kvscheduler.Item[wire.InterfaceACL, Index]
@@ -220,7 +301,7 @@ func interfaceACLDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceACL,
 			return deps
 		},
 		After: []string{wire.KindInterface, wire.KindACL},
-		Backend: simple[wire.InterfaceACL, Index]{
+		Backend: readable[wire.InterfaceACL, Index]{simple[wire.InterfaceACL, Index]{
 			c: c,
 			create: func(it *interfaceACLItem) *request { // replaces any list, so an interface never lacks its ACLs
 				it.NewMeta = handle[Index](it, 0)
@@ -234,7 +315,7 @@ func interfaceACLDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceACL,
 				return setACLsOf(it.Have.Interface, it.Meta, 0, nil).fineIf(api.INVALID_SW_IF_INDEX)
 			},
 			list: c.interfaceACLs,
-		},
+		}},
 	}
 }
 
@@ -275,24 +356,31 @@ func setACLsOf(name string, i Index, inputs int, list []ACLIndex) *request {
 	return ask(what, m, &acl.ACLInterfaceSetACLListReply{})
 }
 
-func (c *Client) interfaceACLs(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.InterfaceACL, Index], error) {
-	p, ours, err := both(ctx, c.ports, c.acls)
+func (c *Client) interfaceACLs(ctx context.Context, of []string) ([]kvscheduler.Actual[wire.InterfaceACL, Index], error) {
+	p, err := c.ports(ctx)
 	if err != nil {
 		return nil, err
-	}
-	names := map[uint32]string{}
-	for _, a := range ours {
-		names[uint32(a.Meta)] = a.Name
 	}
 	lists := askAll(&acl.ACLInterfaceListDump{SwIfIndex: noIndex.api()}, &acl.ACLInterfaceListDetails{})
 	if err := c.exchangeAll(ctx, []*request{lists}); err != nil {
 		return nil, err
 	}
+	isWanted := func(d *acl.ACLInterfaceListDetails) bool {
+		name, isOurs := p.byIndex[Index(d.SwIfIndex)]
+		return isOurs && (len(of) == 0 || slices.Contains(of, name))
+	}
+	ours, err := c.aclTags(ctx, dumpTagsOf(listOf[*acl.ACLInterfaceListDetails](lists), len(of) == 0, isWanted))
+	if err != nil {
+		return nil, err
+	}
+	names := map[uint32]string{}
+	for _, a := range ours {
+		names[uint32(a.index)] = a.name
+	}
 	var found []kvscheduler.Actual[wire.InterfaceACL, Index]
 	for _, d := range listOf[*acl.ACLInterfaceListDetails](lists) {
-		name, isOurs := p.byIndex[Index(d.SwIfIndex)]
-		v, has := listsOf(name, d, names)
-		if isOurs && has {
+		name := p.byIndex[Index(d.SwIfIndex)]
+		if v, has := listsOf(name, d, names); has && isWanted(d) {
 			found = append(found, kvscheduler.Actual[wire.InterfaceACL, Index]{Name: name, V: v, Meta: Index(d.SwIfIndex)})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"go.fd.io/govpp/binapi/acl"
+	"go.fd.io/govpp/binapi/acl_types"
 
 	"github.com/weftnet/weft/wire"
 )
@@ -265,7 +266,7 @@ func TestRulesOfPoliciesAreReadBackAsTheyWereWritten(t *testing.T) {
 			t.Errorf("%+v: %v", r, err)
 		}
 		for e := range entriesOfRule(&r) {
-			if got := aclRule(apiACLRule(e)); !got.Equal(r) {
+			if got := aclRulesOf([]acl_types.ACLRule{apiACLRule(e)}); len(got) != 1 || !got[0].Equal(r) {
 				t.Errorf("%+v is read back as %+v", r, got)
 			}
 		}

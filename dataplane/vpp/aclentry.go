@@ -169,30 +169,77 @@ func apiACLRule(e aclEntry) acl_types.ACLRule {
 	return rule
 }
 
-// aclRule is the inverse of apiACLRule. It returns the zero rule, which is invalid, if there is no such entry.
-func aclRule(d acl_types.ACLRule) wire.ACLRule {
+// aclEntryOf is the inverse of apiACLRule; false: there is no such entry.
+func aclEntryOf(d acl_types.ACLRule) (aclEntry, bool) {
 	family := wire.FamilyOf(prefix(d.SrcPrefix).Addr())
-	some := func(p netip.Prefix) []netip.Prefix {
+	some := func(p netip.Prefix) netip.Prefix {
 		if p == everywhere[family] {
-			return nil
+			return netip.Prefix{}
 		}
-		return []netip.Prefix{p}
+		return p
 	}
-	r := wire.ACLRule{
-		Permit: d.IsPermit != acl_types.ACL_ACTION_API_DENY, Reflect: d.IsPermit == acl_types.ACL_ACTION_API_PERMIT_REFLECT, Family: family,
-		From: some(prefix(d.SrcPrefix)), To: some(prefix(d.DstPrefix)),
+	e := aclEntry{
+		permit: d.IsPermit != acl_types.ACL_ACTION_API_DENY, reflect: d.IsPermit == acl_types.ACL_ACTION_API_PERMIT_REFLECT, family: family,
+		from: some(prefix(d.SrcPrefix)), to: some(prefix(d.DstPrefix)), protocol: uint16(d.Proto),
+		sources:      wire.Range{First: d.SrcportOrIcmptypeFirst, Last: d.SrcportOrIcmptypeLast},
+		destinations: wire.Range{First: d.DstportOrIcmpcodeFirst, Last: d.DstportOrIcmpcodeLast},
 	}
-	ports := wire.ACLPorts{
-		Protocols: wire.Single(uint16(d.Proto)), Sources: wire.Range{First: d.SrcportOrIcmptypeFirst, Last: d.SrcportOrIcmptypeLast},
-		Destinations: wire.Range{First: d.DstportOrIcmpcodeFirst, Last: d.DstportOrIcmpcodeLast},
-	}
-	if ports != (wire.ACLPorts{}) {
-		r.Ports = []wire.ACLPorts{ports}
-	}
-	for e := range entriesOfRule(&r) {
-		if apiACLRule(e) != d {
-			return wire.ACLRule{}
+	return e, apiACLRule(e) == d
+}
+
+// aclRulesOf returns rules with the entries of a list, in order. Neighbours that differ in one respect only are one rule: a list may have tens of
+// thousands of entries. For what is no entry there is the zero rule, which is invalid.
+func aclRulesOf(list []acl_types.ACLRule) []wire.ACLRule {
+	var rules []wire.ACLRule
+	var last aclEntry // of the last rule
+	for _, d := range list {
+		e, isEntry := aclEntryOf(d)
+		if !isEntry {
+			e = aclEntry{}
+			rules = append(rules, wire.ACLRule{})
+		} else if len(rules) == 0 || !join(&rules[len(rules)-1], last, e) {
+			rules = append(rules, e.rule())
 		}
+		last = e
+	}
+	return rules
+}
+
+// rule returns a rule with one entry.
+func (e aclEntry) rule() wire.ACLRule {
+	r := wire.ACLRule{Permit: e.permit, Reflect: e.reflect, Family: e.family}
+	if e.from.IsValid() {
+		r.From = []netip.Prefix{e.from}
+	}
+	if e.to.IsValid() {
+		r.To = []netip.Prefix{e.to}
+	}
+	if p := e.ports(); p != (wire.ACLPorts{}) {
+		r.Ports = []wire.ACLPorts{p}
 	}
 	return r
+}
+
+func (e aclEntry) ports() wire.ACLPorts {
+	return wire.ACLPorts{Protocols: wire.Single(e.protocol), Sources: e.sources, Destinations: e.destinations}
+}
+
+// join adds an entry to a rule if the entries of the rule stay in their order, and reports whether it did. last is the last entry of the rule.
+func join(r *wire.ACLRule, last, e aclEntry) bool {
+	if e.permit != last.permit || e.reflect != last.reflect || e.family != last.family {
+		return false
+	}
+	isFrom, isTo, isPorts := e.from != last.from, e.to != last.to, e.ports() != last.ports()
+	// A rule with several of one has one of the others only.
+	switch {
+	case !isFrom && !isTo && isPorts && len(r.From) < 2 && len(r.To) < 2 && len(r.Ports) > 0 && e.ports() != (wire.ACLPorts{}):
+		r.Ports = append(r.Ports, e.ports())
+	case isFrom && !isTo && !isPorts && len(r.Ports) < 2 && len(r.To) < 2 && len(r.From) > 0 && e.from.IsValid():
+		r.From = append(r.From, e.from)
+	case !isFrom && isTo && !isPorts && len(r.Ports) < 2 && len(r.From) < 2 && len(r.To) > 0 && e.to.IsValid():
+		r.To = append(r.To, e.to)
+	default:
+		return false
+	}
+	return true
 }

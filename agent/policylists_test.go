@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/node"
+)
+
+// A Service with thousands of ports has rules in the list of each pod with a policy of its own. Together they neither exhaust the memory of the agent nor
+// delay other pods, and the pods reach what they are allowed to.
+func TestServiceOfAStrangerInManyListsIsBounded(t *testing.T) {
+	server := k8stest.New(t)
+	l := &policedLab{
+		plainClusterLab(t, server, node.Options{EnforcePolicies: true}), server, make(map[string]*node.Pod), make(map[string]netip.Addr),
+	}
+	l.add("web", "web")
+	l.add("secret", "secret")
+	const pods = 60
+	web := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}
+	for i := range pods {
+		app := fmt.Sprint("c", i)
+		l.policy(app, networkingv1.NetworkPolicySpec{
+			PodSelector: podsOf(app), PolicyTypes: []networkingv1.PolicyType{"Egress"},
+			Egress: []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{web}}},
+		})
+		l.add(app, app)
+	}
+	reach := map[string]bool{"web": true, "secret": false}
+	l.eventually("the policies are enforced", func() bool { return l.answers("c0", "web") && !l.answers("c59", "secret") })
+	l.hostileService(6900, 1, l.addresses["web"]) // each list may contact all its ports
+	most, slowest := 0, time.Duration(0)
+	for i := range 20 {
+		name := fmt.Sprint("late", i)
+		began := time.Now()
+		l.add(name, "c1")
+		slowest = max(slowest, time.Since(began))
+		most = max(most, l.residentMB())
+		l.want("beside the Service", name, reach)
+	}
+	t.Logf("the slowest ADD takes %s, the agent has %d MB at most", slowest.Round(time.Millisecond), most)
+	if most > agentMemoryMB {
+		t.Errorf("the agent has %d MB", most)
+	}
+	l.want("beside the Service", "c59", reach)
+	l.eventually("status says whose rules are too many", l.says("Service evil/s: policed pods cannot contact it", "status"))
+	l.server.Remove("services", "evil", "s")
+	l.eventually("status says that all is enforced", l.says("policies yes enforced", "status"))
+	l.want("without the Service", "c59", reach)
+	if failed := l.logged("rules of policies are not set completely"); len(failed) > 0 {
+		t.Errorf("the dataplane refused rules: %s", failed[0])
+	}
+	text, err := l.Weftctl(t.Context(), "events", "--failed")
+	if err != nil || strings.Contains(text, "policies") {
+		t.Errorf("changes of policies failed: %s, %v", text, err)
+	}
+	l.deleteAll()
+}

@@ -1,0 +1,198 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+)
+
+func TestHalvings(t *testing.T) {
+	of := func(demands ...int) (claims []claim) {
+		for _, d := range demands {
+			claims = append(claims, claim{d, 10})
+		}
+		return claims
+	}
+	for _, c := range []struct {
+		claims []claim
+		total  int
+		want   uint
+	}{
+		{nil, 0, 0},
+		{of(10, 10), 20, 0},
+		{of(10, 11), 20, 0}, // what exceeds the limit counts as the limit
+		{of(10, 10), 19, 1},
+		{of(10, 10, 1, 1), 12, 1},
+		{of(10, 10, 1, 1), 11, 2},
+		{of(10, 10), 0, 4},
+		{append(of(10), claim{10, 100}), 19, 1},
+		{append(of(10), claim{60, 100}), 0, 7},
+	} {
+		if got := halvings(c.claims, c.total); got != c.want {
+			t.Errorf("%v, together %d: %d halvings, want %d", c.claims, c.total, got, c.want)
+		}
+	}
+}
+
+// portsService is a Service with a cluster IP and ports that no range joins.
+func portsService(name string, ip, endpoint string, ports int) Service {
+	s := Service{Name: name}
+	addresses := []netip.Addr{address(ip)}
+	for n := range ports {
+		port := uint16(1000 + 2*n)
+		s.Frontends = append(s.Frontends, Frontend{
+			Addresses: addresses, Protocol: TCP, Port: port, Backends: []Backends{{[]netip.Addr{address(endpoint)}, port}},
+		})
+	}
+	return s
+}
+
+// clientsOf is an engine with pods that each have a policy of their own: they may send to 10.0.0.200 only.
+func clientsOf(t *testing.T, n int) *Engine {
+	e := NewEngine(Config{})
+	for i := range n {
+		e.SetPod(podAt(fmt.Sprintf("shop/c%03d", i), true, fmt.Sprintf("10.0.1.%d", i), fmt.Sprintf("app=c%d", i)))
+		e.SetPolicy(networkPolicy(t, fmt.Sprintf("shop/c%03d", i),
+			fmt.Sprintf(`{podSelector: {matchLabels: {app: c%d}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`, i)))
+	}
+	e.Compile()
+	return e
+}
+
+// sizeOfLists is the number of rules of the dataplane in all lists of main interfaces for what pods send.
+func sizeOfLists(e *Engine) int {
+	n := 0
+	for _, of := range e.Lists() {
+		n += of["eth0"][Egress].Size(false)
+	}
+	return n
+}
+
+// sendsTo reports how many pods may send to an address and port.
+func sendsTo(e *Engine, ip string, port uint16) (n int) {
+	for _, of := range e.Lists() {
+		if r := of["eth0"][Egress].Decide(address(ip), TCP, port); r.Action == Allow {
+			n++
+		}
+	}
+	return n
+}
+
+// A Service with very many ports has rules in each list. All of them together are bounded, and Services with few are as before.
+func TestRulesOfServicesInAllListsOfANodeAreBounded(t *testing.T) {
+	const pods = 100
+	e := clientsOf(t, pods)
+	e.SetService(portsService("good/s", "10.96.0.1", "10.0.0.200", 3))
+	e.SetService(portsService("evil/s", "10.96.0.2", "10.0.0.200", 5000))
+	e.Compile()
+	if n := sendsTo(e, "10.96.0.1", 1000); n != pods || e.halved.services != 0 {
+		t.Errorf("%d pods reach the small Service, limits are halved %d times", n, e.halved.services)
+	}
+	if n := sendsTo(e, "10.96.0.2", 1000); n != pods {
+		t.Errorf("%d pods reach a large Service that fits", n)
+	}
+	e.SetService(portsService("evil/t", "10.96.0.3", "10.0.0.200", 2000))
+	e.Compile()
+	if size := sizeOfLists(e); size > DefaultLimits.AllServices+pods*10 {
+		t.Errorf("%d rules in all lists", size)
+	}
+	for ip, want := range map[string]int{"10.96.0.1": pods, "10.96.0.2": 0, "10.96.0.3": pods} {
+		if n := sendsTo(e, ip, 1000); n != want {
+			t.Errorf("over the limit %d pods reach %s, want %d", n, ip, want)
+		}
+	}
+	if x := e.Excess(); len(x) != 1 || x[0].Of != "Service evil/s" || x[0].Limit >= 5000 {
+		t.Errorf("excess %+v", x)
+	}
+	e.DeleteService("evil/t")
+	e.Compile()
+	if n := sendsTo(e, "10.96.0.2", 1000); n != pods || e.halved.services != 0 {
+		t.Errorf("afterwards %d pods reach the large Service, limits are halved %d times", n, e.halved.services)
+	}
+	for i := range pods {
+		e.DeletePod(ID{"shop", fmt.Sprintf("c%03d", i)})
+	}
+	if e.Compile(); len(e.demands) != 0 {
+		t.Errorf("%d demands without pods", len(e.demands))
+	}
+}
+
+// Ports of a Service are one rule, so memory grows by their sum.
+func TestPortsOfAServiceAreOneRule(t *testing.T) {
+	e := clientsOf(t, 1)
+	s := portsService("good/s", "10.96.0.1", "10.0.0.200", 1000)
+	for n := range s.Frontends {
+		if n%2 == 1 {
+			s.Frontends[n].Backends[0].Addresses = []netip.Addr{address("10.0.0.201")}
+		}
+	}
+	e.SetService(s)
+	e.Compile()
+	l := e.Lists()[ID{"shop", "c000"}]["eth0"][Egress]
+	if len(l.Rules) > 10 || l.Size(false) < 500 {
+		t.Errorf("%d rules with %d rules of the dataplane", len(l.Rules), l.Size(false))
+	}
+	for n := range 1000 {
+		want := Allow
+		if n%2 == 1 {
+			want = Deny
+		}
+		if r := l.Decide(address("10.96.0.1"), TCP, uint16(1000+2*n)); r.Action != want {
+			t.Fatalf("port %d: %+v", n, r)
+		}
+	}
+}
+
+// Namespaces share the rules of a node: who needs much gets less, who needs little is as before. What one gives back the others get.
+func TestRulesOfAllNamespacesOnANodeAreBounded(t *testing.T) {
+	e := NewEngine(Config{})
+	const pods = 15 // of 25,000 rules
+	for ns := range 3 {
+		for n := range pods {
+			id := fmt.Sprintf("n%d/p%02d", ns, n)
+			e.SetPod(podAt(id, true, fmt.Sprintf("10.0.%d.%d", ns, n), fmt.Sprintf("app=p%d", n)))
+			e.SetPolicy(networkPolicy(t, id, bigSpec(fmt.Sprintf(`{matchLabels: {app: p%d}}`, n), 250, 100)))
+		}
+	}
+	e.SetPod(podAt("small/p", true, "10.0.9.1"))
+	e.SetPolicy(bigPolicy(t, "small/n", 100, 100))
+	isOpen := func(id ID) bool {
+		return e.Lists()[id]["eth0"][Ingress].Decide(address("198.18.0.0"), TCP, 1000).Action == Allow
+	}
+	want := func(when string, open ...int) {
+		t.Helper()
+		e.Compile()
+		sum := 0
+		for _, n := range e.own {
+			sum += n
+		}
+		if sum > DefaultLimits.AllNamespaces || !isOpen(ID{"small", "p"}) {
+			t.Errorf("%s: %d rules, the small one is open: %t", when, sum, isOpen(ID{"small", "p"}))
+		}
+		for ns, want := range open {
+			got := 0
+			for n := range pods {
+				if isOpen(ID{fmt.Sprintf("n%d", ns), fmt.Sprintf("p%02d", n)}) {
+					got++
+				}
+			}
+			if got != want {
+				t.Errorf("%s: %d pods of n%d are open, want %d", when, got, ns, want)
+			}
+		}
+	}
+	want("three", 4, 4, 4) // at most a quarter of the limit for a namespace
+	if x := e.ExcessOf(ID{"n0", "p00"}); len(x) != 1 || x[0].Limit != DefaultLimits.Node/4 {
+		t.Errorf("excess %+v", x)
+	}
+	for n := range pods {
+		e.DeletePod(ID{"n2", fmt.Sprintf("p%02d", n)})
+	}
+	for n := range pods - 8 {
+		e.DeletePolicy(Ref{Network, "n1", fmt.Sprintf("p%02d", n)})
+	}
+	e.Compile()
+	if e.halved.own != 0 || !isOpen(ID{"n0", "p00"}) || !isOpen(ID{"n0", "p14"}) || len(e.Excess()) != 0 {
+		t.Errorf("afterwards limits are halved %d times: %v", e.halved.own, e.Excess())
+	}
+}
