@@ -35,21 +35,8 @@ func TestServiceOfAStrangerInManyListsIsBounded(t *testing.T) {
 	}
 	reach := map[string]bool{"web": true, "secret": false}
 	l.eventually("the policies are enforced", func() bool { return l.answers("c0", "web") && !l.answers("c59", "secret") })
-	l.hostileService(6900, 1, l.addresses["web"]) // each list may contact all its ports
-	most, slowest := 0, time.Duration(0)
-	for i := range 20 {
-		name := fmt.Sprint("late", i)
-		began := time.Now()
-		l.add(name, "c1")
-		slowest = max(slowest, time.Since(began))
-		most = max(most, l.residentMB())
-		l.want("beside the Service", name, reach)
-	}
-	t.Logf("the slowest ADD takes %s, the agent has %d MB at most", slowest.Round(time.Millisecond), most)
-	if most > agentMemoryMB {
-		t.Errorf("the agent has %d MB", most)
-	}
-	l.want("beside the Service", "c59", reach)
+	l.besideService(0, reach)
+	l.besideService(1, reach)
 	l.eventually("status says whose rules are too many", l.says("Service evil/s: policed pods cannot contact it", "status"))
 	l.server.Remove("services", "evil", "s")
 	l.eventually("status says that all is enforced", l.says("policies yes enforced", "status"))
@@ -62,4 +49,24 @@ func TestServiceOfAStrangerInManyListsIsBounded(t *testing.T) {
 		t.Errorf("changes of policies failed: %s, %v", text, err)
 	}
 	l.deleteAll()
+}
+
+// besideService adds pods beside a Service with 6,900 ports, of which each list permits all, at its cluster IP and other addresses.
+func (l *policedLab) besideService(addresses int, reach map[string]bool) {
+	l.Helper()
+	l.hostileService(6900, addresses, l.addresses["web"])
+	most, slowest := 0, time.Duration(0)
+	for i := range 20 {
+		name := fmt.Sprint("late", addresses, "-", i)
+		began := time.Now()
+		l.add(name, "c1")
+		slowest = max(slowest, time.Since(began))
+		most = max(most, l.residentMB())
+		l.want("beside the Service", name, reach)
+	}
+	l.want("beside the Service", "c59", reach)
+	l.Logf("with %d further addresses the slowest ADD takes %s, the agent has %d MB at most", addresses, slowest.Round(time.Millisecond), most)
+	if most > agentMemoryMB {
+		l.Errorf("with %d further addresses the agent has %d MB", addresses, most)
+	}
 }

@@ -126,9 +126,16 @@ func TestPortsOfAServiceAreOneRule(t *testing.T) {
 			s.Frontends[n].Backends[0].Addresses = []netip.Addr{address("10.0.0.201")}
 		}
 	}
+	other := Frontend{Addresses: []netip.Addr{address("10.96.0.9")}, Protocol: TCP, Port: 5, Backends: []Backends{{[]netip.Addr{address("10.0.0.200")}, 5}}}
+	s.Frontends = append(s.Frontends, other)
 	e.SetService(s)
 	e.Compile()
 	l := e.Lists()[ID{"shop", "c000"}]["eth0"][Egress]
+	for at, want := range map[string]Action{"10.96.0.1": Deny, "10.96.0.9": Allow} {
+		if r := l.Decide(address(at), TCP, 5); r.Action != want {
+			t.Errorf("port 5 of %s: %+v", at, r)
+		}
+	}
 	if len(l.Rules) > 10 || l.Size(false) < 500 {
 		t.Errorf("%d rules with %d rules of the dataplane", len(l.Rules), l.Size(false))
 	}
@@ -182,6 +189,9 @@ func TestRulesOfAllNamespacesOnANodeAreBounded(t *testing.T) {
 		}
 	}
 	want("three", 4, 4, 4) // at most a quarter of the limit for a namespace
+	if n := e.Work().Interfaces; n > 4*(3*pods+1) {
+		t.Errorf("%d interfaces were compiled", n)
+	}
 	if x := e.ExcessOf(ID{"n0", "p00"}); len(x) != 1 || x[0].Limit != DefaultLimits.Node/4 {
 		t.Errorf("excess %+v", x)
 	}

@@ -346,7 +346,7 @@ func (p *Policies) Dismiss(a *pod.Attachment) {
 
 // maxChangedRules is the number of rules of the dataplane that Changed returns at once, unless one pod has more: an ADD waits for the event
 // that applies them.
-const maxChangedRules = 100_000
+const maxChangedRules = 40_000
 
 // Changed returns the rules of attached pods whose rules may have changed since the last call, by "namespace/name"; none before all
 // objects are known. If they are many, the next call returns the rest. Pods with few rules come first.
