@@ -150,7 +150,7 @@ func TestPortsOfAServiceAreOneRule(t *testing.T) {
 	}
 }
 
-// Namespaces share the rules of a node: who needs much gets less, who needs little is as before. What one gives back the others get.
+// Namespaces share the rules of a node: who needs much gets less, who needs little is as before. What one releases the others get.
 func TestRulesOfAllNamespacesOnANodeAreBounded(t *testing.T) {
 	e := NewEngine(Config{})
 	const pods = 15 // of 25,000 rules

@@ -155,22 +155,6 @@ type made struct {
 	demand serviceDemand
 }
 
-// decision is what a list decides about a Service: the rules for its cluster IPs, and for external addresses.
-type decision struct {
-	internal, external []Rule
-}
-
-// size returns the number of rules of the dataplane.
-func (d *decision) size() int {
-	n := 0
-	for _, of := range [][]Rule{d.internal, d.external} {
-		for i := range of {
-			n += of[i].Size(false)
-		}
-	}
-	return n
-}
-
 // maxDecided bounds the lists of which a plan has the decisions. Pods with the same policies share one.
 const maxDecided = 64
 
@@ -459,12 +443,6 @@ func (d *decider) isClosed(f *Frontend, a netip.Addr) bool {
 	})
 }
 
-// denials returns the rules that deny.
-func (d *decision) denials() decision {
-	isAllow := func(r Rule) bool { return r.Action == Allow }
-	return decision{slices.DeleteFunc(slices.Clone(d.internal), isAllow), slices.DeleteFunc(slices.Clone(d.external), isAllow)}
-}
-
 // isDenied reports whether a rule for Services over a limit denies an address of a Service.
 func (d *decider) isDenied(s *Service) bool {
 	return len(d.denied) > 0 && d.hasAddressOf(s, func(a netip.Addr) bool { return contain(d.denied, a) })
@@ -507,39 +485,6 @@ func (d *decider) decide(s *Service) decision {
 		}
 	}
 	return decision{internal.rules(), external.rules()}
-}
-
-// portSets join rules that differ in their ports only: a Service may have thousands of ports, and each list has rules about it.
-type portSets map[portSetKey][]Rule
-
-type portSetKey struct {
-	action Action
-	origin string
-}
-
-func (s portSets) add(r Rule) {
-	k := portSetKey{r.Action, r.Origin}
-	// Frontends with the same addresses follow each other.
-	if last := len(s[k]) - 1; last >= 0 && slices.Equal(s[k][last].Remotes, r.Remotes) {
-		s[k][last].Ports = append(s[k][last].Ports, r.Ports...)
-		return
-	}
-	s[k] = append(s[k], r)
-}
-
-// rules returns the joined rules, in an order that depends on them only.
-func (s portSets) rules() []Rule {
-	var all []Rule
-	order := func(a, b portSetKey) int {
-		return cmp.Or(cmp.Compare(a.action, b.action), cmp.Compare(a.origin, b.origin))
-	}
-	for _, k := range slices.SortedFunc(maps.Keys(s), order) {
-		all = append(all, s[k]...)
-	}
-	for n := range all {
-		all[n].Ports = mergePorts(all[n].Ports)
-	}
-	return all
 }
 
 // frontend returns the rule about a frontend; false if the own rules decide likewise.
