@@ -130,6 +130,9 @@ func isFrom(server *corev1.Pod, page string, err error) error {
 	return err
 }
 
+// responseTimeout is how long a busy machine may take for a page.
+const responseTimeout = 10 * time.Second
+
 // fetch fetches a URL from this process, which is outside of the cluster and on the nodes' network.
 func fetch(ctx context.Context, url string) (string, error) {
 	return fetchBy(ctx, &http.Transport{DisableKeepAlives: true}, url)
@@ -140,7 +143,7 @@ func fetchBy(ctx context.Context, transport *http.Transport, url string) (string
 	if err != nil {
 		return "", err
 	}
-	client := &http.Client{Transport: transport, Timeout: 3 * time.Second}
+	client := &http.Client{Transport: transport, Timeout: responseTimeout}
 	response, err := client.Do(request)
 	if err != nil {
 		return "", err

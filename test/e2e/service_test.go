@@ -121,7 +121,7 @@ func TestManyConnectionsByAServiceShowTheirPod(t *testing.T) {
 					t.Errorf("no connection of %s by %s has reached %s", client.Name, ip, server.Name)
 				}
 			}
-			if got := s.exec(&client, append([]string{"knock"}, echo...)...); strings.Count(got, " open\n") != connections {
+			if got := s.exec(&client, append([]string{"knock", "-patient"}, echo...)...); strings.Count(got, " open\n") != connections {
 				t.Errorf("echoes to %s by %s: %s", client.Name, ip, got)
 			}
 		}

@@ -37,7 +37,7 @@ func api(out io.Writer, arguments []string) error {
 		return err
 	}
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	client := &http.Client{Timeout: timeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	response, err := client.Do(request)
 	if err != nil {
 		return err

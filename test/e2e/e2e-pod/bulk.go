@@ -24,7 +24,7 @@ func bulk(out io.Writer, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	conn, err := net.DialTimeout("tcp", arguments[0], timeout)
+	conn, err := net.DialTimeout("tcp", arguments[0], patience)
 	if err != nil {
 		return err
 	}

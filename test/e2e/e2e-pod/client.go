@@ -13,11 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// timeout is how long a client waits for a reply.
-const timeout = 3 * time.Second
-
-// streamPatience is longer, because TCP retransmissions are late, but not lost.
-const streamPatience = 20 * time.Second
+// patience is how long a client waits for a reply that must come: TCP retransmissions on a busy machine are late, but not lost.
+const patience = 20 * time.Second
 
 // fetch prints the body at a URL, or COUNT of them, each over a new connection, at the same time.
 func fetch(out io.Writer, arguments []string) error {
@@ -31,15 +28,11 @@ func fetch(out io.Writer, arguments []string) error {
 			return err
 		}
 	}
-	patience := timeout
-	if count > 1 { // some of many at once send their SYN several times
-		patience = streamPatience
-	}
 	bodies := make([][]byte, count)
 	var group errgroup.Group
 	for i := range bodies {
 		group.Go(func() (err error) {
-			bodies[i], err = fetchOne(arguments[0], patience)
+			bodies[i], err = fetchOne(arguments[0])
 			return err
 		})
 	}
@@ -48,7 +41,7 @@ func fetch(out io.Writer, arguments []string) error {
 	return errors.Join(err, written)
 }
 
-func fetchOne(url string, patience time.Duration) ([]byte, error) {
+func fetchOne(url string) ([]byte, error) {
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(url)
 	if err != nil {
@@ -71,12 +64,12 @@ func exchange(out io.Writer, network string, arguments []string) error {
 	if len(arguments) != 2 {
 		return fmt.Errorf("usage: %s HOST:PORT TEXT", network)
 	}
-	conn, err := net.DialTimeout(network, arguments[0], timeout)
+	conn, err := net.DialTimeout(network, arguments[0], patience)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(conn, arguments[1]); err != nil {
@@ -99,7 +92,7 @@ func stream(out io.Writer, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	conn, err := net.DialTimeout("tcp", arguments[0], timeout)
+	conn, err := net.DialTimeout("tcp", arguments[0], patience)
 	if err != nil {
 		return err
 	}
@@ -107,7 +100,7 @@ func stream(out io.Writer, arguments []string) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for number := 1; ; number++ {
-		if err := conn.SetDeadline(time.Now().Add(streamPatience)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 			return err
 		}
 		text := fmt.Sprintf("%d\n", number)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -92,4 +93,34 @@ func TestKnockTellsOpenSilentAndRefusedPorts(t *testing.T) {
 		}
 	}
 	t.Errorf("got:\n%s", got)
+}
+
+// The server drops the first datagrams of a burst, as a full queue does.
+func TestPatientKnockRepeatsLostDatagrams(t *testing.T) {
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	const lost, contacts = 5, 8
+	go func() {
+		packet := make([]byte, 100)
+		for received := 0; ; received++ {
+			n, from, err := server.ReadFrom(packet)
+			if err != nil {
+				return
+			}
+			if received >= lost {
+				_, _ = server.WriteTo(packet[:n], from) // the client may be gone
+			}
+		}
+	}()
+	target := "udp/" + server.LocalAddr().String()
+	var out bytes.Buffer
+	if err := knock(&out, append([]string{"-patient"}, slices.Repeat([]string{target}, contacts)...)); err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Repeat(target+" open\n", contacts); out.String() != want {
+		t.Errorf("got:\n%s", out.String())
+	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -15,18 +16,29 @@ import (
 const knockTimeout = 900 * time.Millisecond
 
 // knock contacts all targets, PROTOCOL/HOST:PORT, at the same time, and prints a line for each: "TARGET open" if the port has answered,
-// "TARGET silent" if nothing has, "TARGET ERROR" otherwise.
+// "TARGET silent" if nothing has, "TARGET ERROR" otherwise. With -patient, silent targets are contacted again until they must have answered:
+// a busy machine is late, and drops datagrams of a burst.
 func knock(out io.Writer, arguments []string) error {
-	if len(arguments) == 0 {
-		return errors.New("usage: knock tcp|udp|sctp/HOST:PORT")
+	flags := flag.NewFlagSet("knock", flag.ContinueOnError)
+	patient := flags.Bool("patient", false, "contact silent targets again")
+	if err := flags.Parse(arguments); err != nil {
+		return err
 	}
-	results := make([]string, len(arguments))
+	targets := flags.Args()
+	if len(targets) == 0 {
+		return errors.New("usage: knock [-patient] tcp|udp|sctp/HOST:PORT")
+	}
+	last := time.Now()
+	if *patient {
+		last = last.Add(patience)
+	}
+	results := make([]string, len(targets))
 	var running sync.WaitGroup
-	for i, target := range arguments {
-		running.Go(func() { results[i] = result(knockOne(target, knockTimeout)) })
+	for i, target := range targets {
+		running.Go(func() { results[i] = knockUntil(target, last) })
 	}
 	running.Wait()
-	for i, target := range arguments {
+	for i, target := range targets {
 		if _, err := fmt.Fprintln(out, target, results[i]); err != nil {
 			return err
 		}
@@ -34,12 +46,25 @@ func knock(out io.Writer, arguments []string) error {
 	return nil
 }
 
+// knockUntil contacts a target once, and again while it is silent and the last time has not come.
+func knockUntil(target string, last time.Time) string {
+	for {
+		answer := result(knockOne(target, knockTimeout))
+		if answer != silent || time.Now().After(last) {
+			return answer
+		}
+	}
+}
+
+// silent is the result of a contact without an answer.
+const silent = "silent"
+
 func result(err error) string {
 	if err == nil {
 		return "open"
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return "silent"
+		return silent
 	}
 	return strings.ReplaceAll(err.Error(), "\n", " ")
 }

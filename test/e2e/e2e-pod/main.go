@@ -23,7 +23,7 @@ var commands = map[string]command{
 	"outages": outages, // ADDRESS INTERVAL: print times without replies and the number of lost requests, without end
 	"bulk":    bulk,    // HOST:PORT BYTES: print the rate of an echo over one connection
 	"stream":  stream,  // HOST:PORT INTERVAL: print the echoes over one connection, without end
-	"knock":   knock,   // PROTOCOL/HOST:PORT ...: print which ports answer
+	"knock":   knock,   // [-patient] PROTOCOL/HOST:PORT ...: print which ports answer
 	"knocks":  knocks,  // PROTOCOL/HOST:PORT INTERVAL TIMEOUT: print which of repeated contacts are answered, without end
 	"env":     env,     // the environment
 	"links":   links,   // the interfaces with their addresses

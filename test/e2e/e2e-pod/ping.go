@@ -27,6 +27,9 @@ var (
 	six  = family{network: "ip6:ipv6-icmp", any: "::", protocol: 58, request: ipv6.ICMPTypeEchoRequest, reply: ipv6.ICMPTypeEchoReply}
 )
 
+// lossTimeout is after how long a reply counts as lost. A busy machine is late by seconds.
+const lossTimeout = 10 * time.Second
+
 // ping sends COUNT (default 1) echo requests at intervals, and fails without a reply.
 func ping(out io.Writer, arguments []string) error {
 	if len(arguments) == 0 || len(arguments) > 3 {
@@ -56,7 +59,7 @@ func ping(out io.Writer, arguments []string) error {
 	pause := time.NewTimer(interval)
 	defer pause.Stop()
 	for sequence := 1; count == 0 || sequence <= count; sequence++ {
-		took, err := f.ask(conn, address, sequence&0xffff, timeout) // 16 bits of the header
+		took, err := f.ask(conn, address, sequence&0xffff, lossTimeout) // 16 bits of the header
 		if err != nil {
 			return fmt.Errorf("request %d of %d: %w", sequence, count, err)
 		}
