@@ -290,6 +290,7 @@ func (e *Engine) DeletePod(id ID) {
 		e.release(lists)
 	}
 	e.undemand(p.demanded)
+	e.unstarve(p)
 	delete(e.namespaces[id.Namespace].pods, id.Name)
 	e.dropEmpty(id.Namespace)
 	delete(e.dirty, p)

@@ -123,7 +123,7 @@ func (e *Engine) Lists() map[ID]map[string]Lists {
 func (e *Engine) compilePod(p *podState) map[string]Lists {
 	now := make(map[string]Lists)
 	p.excess = nil
-	p.starved = nil
+	e.unstarve(p)
 	if !p.Local {
 		return now
 	}
@@ -175,8 +175,11 @@ func (e *Engine) compileWithin(p *podState, i *Interface) *compiled {
 	return e.compile(p, i, true)
 }
 
-// lacking are lists that an interface does not have, by name, and the number of rules of the namespace's policies in them.
-type lacking map[string]int
+// unstarve forgets what a pod lacks: the rest may be within the limits of the node.
+func (e *Engine) unstarve(p *podState) {
+	e.isUndivided = e.isUndivided || len(p.starved) > 0
+	p.starved = nil
+}
 
 // has reports whether a pod has a list.
 func (p *podState) has(list *List) bool {

@@ -1,7 +1,5 @@
 package policy
 
-import "maps"
-
 // Pods with other rules have lists of their own, so what is within the limits of a list or of a namespace may still be too much for a node:
 // many namespaces with many rules each, or rules about a large Service in each of a hundred lists. The node has a limit for each of both. As long as
 // what lists need fits, the limits of a list or namespace apply. Else these are halved until what remains fits: who needs little is not
@@ -94,7 +92,7 @@ func (e *Engine) ownClaims() []claim {
 		lacks := make(lacking)
 		for _, p := range ns.pods {
 			for _, of := range p.starved {
-				maps.Copy(lacks, of)
+				lacks.add(of)
 			}
 		}
 		demand := e.own[name]
@@ -106,6 +104,17 @@ func (e *Engine) ownClaims() []claim {
 		claims = append(claims, claim{demand, e.limits.Node})
 	}
 	return claims
+}
+
+// lacking are lists that an interface does not have, by name, and the number of rules of the namespace's policies in them.
+type lacking map[string]int
+
+// add adds other lists. The policies of two pods may have other numbers of rules although the lists are equal: the larger number counts, so that the
+// order of pods does not matter.
+func (l lacking) add(other lacking) {
+	for list, rules := range other {
+		l[list] = max(l[list], rules)
+	}
 }
 
 // serviceDemand is what Services need in a list without the limits of the node. Lists with the same key need the same. The content of a list is no

@@ -3,6 +3,8 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -204,5 +206,55 @@ func TestRulesOfAllNamespacesOnANodeAreBounded(t *testing.T) {
 	e.Compile()
 	if e.halved.own != 0 || !isOpen(ID{"n0", "p00"}) || !isOpen(ID{"n0", "p14"}) || len(e.Excess()) != 0 {
 		t.Errorf("afterwards limits are halved %d times: %v", e.halved.own, e.Excess())
+	}
+}
+
+// What a pod lacked counts no longer when it is deleted, although no list ends then: starved pods have one list together.
+func TestLimitsOfAFullNodeEndWithThePodsThatLackedRules(t *testing.T) {
+	e := NewEngine(Config{Limits: Limits{Own: 100, Node: 100, AllNamespaces: 150, AllServices: 100, Services: 100, Closed: 10, Effort: 1000, Lookups: 1000, NamespaceLookups: 1000, Selectors: 10}})
+	// One policy has another list for each pod, because of the named port.
+	for ns, of := range map[string]struct {
+		rules int
+		pods  uint16
+	}{"a": {40, 3}, "b": {30, 2}} {
+		for n := range of.pods {
+			p := podAt(fmt.Sprintf("%s/p%d", ns, n), true, fmt.Sprintf("10.0.%d.%d", of.rules, n))
+			p.Ports = []NamedPort{{"http", TCP, 80 + n}}
+			e.SetPod(p)
+		}
+		e.SetPolicy(networkPolicy(t, ns+"/http", strings.ReplaceAll(bigSpec("{}", of.rules, 1), "port: 1000", "port: http")))
+	}
+	e.Compile()
+	starved := func() (all []string) {
+		for _, ns := range e.namespaces {
+			for _, p := range ns.pods {
+				if len(p.starved) > 0 {
+					all = append(all, p.ID.String())
+				}
+			}
+		}
+		return all
+	}
+	before := starved()
+	if len(before) != 3 || e.namespaceLimit() != 50 {
+		t.Fatalf("%v have no rules with a limit of %d", before, e.namespaceLimit())
+	}
+	i := slices.IndexFunc(before, func(id string) bool { return id[0] == 'a' })
+	e.DeletePod(ID{"a", before[i][2:]})
+	e.Compile()
+	if after := starved(); len(after) != 0 || e.namespaceLimit() != 100 {
+		t.Errorf("%v have no rules with a limit of %d", after, e.namespaceLimit())
+	}
+}
+
+func TestTheLargerNumberOfRulesOfALackingListCounts(t *testing.T) {
+	for _, numbers := range [][2]int{{2, 7}, {7, 2}} {
+		all := make(lacking)
+		for _, n := range numbers {
+			all.add(lacking{"list": n})
+		}
+		if all["list"] != 7 {
+			t.Errorf("%v count as %d", numbers, all["list"])
+		}
 	}
 }
