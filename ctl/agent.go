@@ -66,6 +66,9 @@ func (a agent) connect(ctx context.Context, use func(context.Context, operatorv1
 
 // dial calls use with a connection to the agent. The timeout includes use.
 func (a agent) dial(ctx context.Context, use func(context.Context, grpc.ClientConnInterface) error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("not asked: %w", context.Cause(ctx))
+	}
 	if a.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, a.timeout)

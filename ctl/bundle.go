@@ -9,11 +9,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
+
+// budgetRequests is how many requests without an answer the whole command waits for.
+const budgetRequests = 3
 
 // maxPart and maxLog limit a file of the archive; a larger file is cut, and errors.txt says so.
 const (
@@ -35,17 +39,19 @@ func bundleCommand(c *client) *cobra.Command {
 			if file == "" {
 				file = "weft-bundle-" + c.now().UTC().Format("20060102-150405") + ".tar.gz"
 			}
-			parts := append(bundleParts(c.agent), logParts(c.agent, logs)...)
-			b := &bundle{progress: cmd.ErrOrStderr(), now: c.now(), parts: parts}
+			// The parts that a hung agent cannot delay are the first ones.
+			parts := slices.Concat(localParts(c.agent, logs), agentParts(c.agent))
+			b := &bundle{progress: cmd.ErrOrStderr(), now: c.now(), budget: budgetRequests * c.agent.timeout, parts: parts}
 			if file == standardOutput {
-				return b.writeTo(cmd.Context(), c.out)
+				return errors.Join(b.writeTo(cmd.Context(), c.out), b.incomplete())
 			}
 			if err := b.write(cmd.Context(), file); err != nil {
 				return err
 			}
-			return c.show(map[string]any{"file": file, "files": b.names, "errors": append([]string{}, b.errors...)}, func() {
+			err := c.show(map[string]any{"file": file, "files": b.names, "errors": append([]string{}, b.errors...)}, func() {
 				c.printf("%s: %s, %s; not encrypted, readable by its owner only\n", file, counted(len(b.names), "file"), counted(len(b.errors), "error"))
 			})
+			return errors.Join(err, b.incomplete())
 		},
 	}
 	cmd.Flags().StringVarP(&file, "write", "w", "", "file to write, which must not exist; - is the standard output (default weft-bundle-TIME.tar.gz)")
@@ -63,9 +69,18 @@ type part struct {
 type bundle struct {
 	progress io.Writer
 	now      time.Time
+	budget   time.Duration // of all requests to the agent
 	parts    []part
 	names    []string
 	errors   []string // failed parts, with the reason
+}
+
+// incomplete returns an error if a part is missing or cut.
+func (b *bundle) incomplete() error {
+	if len(b.errors) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the archive is incomplete: %s of %s; errors.txt in it lists them", counted(len(b.errors), "error"), counted(len(b.parts), "part"))
 }
 
 // standardOutput is the name of the standard output in --write.
@@ -92,11 +107,13 @@ func (b *bundle) write(ctx context.Context, path string) (err error) {
 func (b *bundle) writeTo(ctx context.Context, out io.Writer) error {
 	zipped := gzip.NewWriter(out)
 	archive := tar.NewWriter(zipped)
+	limited, cancel := context.WithTimeoutCause(ctx, b.budget, fmt.Errorf("the whole command has taken %s; set a longer --timeout", b.budget))
+	defer cancel()
 	for _, p := range b.parts {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("bundle: %w", err)
 		}
-		if err := b.add(archive, p.name, b.contentOf(ctx, p)); err != nil {
+		if err := b.add(archive, p.name, b.contentOf(limited, p)); err != nil {
 			return err
 		}
 	}

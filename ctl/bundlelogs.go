@@ -12,25 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logParts are the ends of the logs: of the agent if it logs to a file, of the dataplane, and of the files that the operator names.
-func logParts(a agent, files []string) []part {
+// localParts are facts of the machine and the ends of logs: of the agent if it logs to a file, and of the files that the operator names.
+func localParts(a agent, files []string) []part {
 	parts := []part{
+		{"machine.txt", machine},
 		{"agent.log", func(ctx context.Context) ([]byte, error) {
 			path, err := agentLog(ctx, a.socket)
-			if err != nil {
-				return nil, err
+			if err != nil || path == "" {
+				return []byte("the agent's log is no file of this machine: see kubectl logs or journalctl, or name its file with --log\n"), err
 			}
 			return tail(path)
-		}},
-		{"dataplane.log", func(ctx context.Context) ([]byte, error) {
-			s, err := settingsOf(ctx, a)
-			if err != nil {
-				return nil, err
-			}
-			if s.Dataplane.Type != "embedded" || s.Dataplane.Log == "" {
-				return []byte("the agent starts no dataplane with a log file\n"), nil
-			}
-			return tail(s.Dataplane.Log)
 		}},
 	}
 	for i, file := range files {
@@ -39,7 +30,19 @@ func logParts(a agent, files []string) []part {
 	return parts
 }
 
-// agentLog returns the file that is the standard error of the process at the socket.
+// dataplaneLog returns the end of the log of a dataplane that the agent starts.
+func dataplaneLog(ctx context.Context, a agent) ([]byte, error) {
+	s, err := settingsOf(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	if s.Dataplane.Type != "embedded" || s.Dataplane.Log == "" {
+		return []byte("the agent starts no dataplane with a log file\n"), nil
+	}
+	return tail(s.Dataplane.Log)
+}
+
+// agentLog returns the file that is the standard error of the process at the socket, or "" if it is no file.
 func agentLog(ctx context.Context, socket string) (string, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -58,7 +61,7 @@ func agentLog(ctx context.Context, socket string) (string, error) {
 	}
 	path := fmt.Sprintf("/proc/%d/fd/2", peer.Pid)
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return "", errors.New("log of the agent: it is no file on this machine; add the output of kubectl logs or journalctl, or name its file with --log")
+		return "", nil
 	}
 	return path, nil
 }

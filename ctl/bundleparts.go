@@ -27,8 +27,8 @@ const (
 	bundledTransactions = 500
 )
 
-// bundleParts are the files with the replies of the agent, and with facts of the machine. All calls only read.
-func bundleParts(a agent) []part {
+// agentParts are the files with the replies of the agent. All calls only read.
+func agentParts(a agent) []part {
 	return []part{
 		{"versions.txt", func(ctx context.Context) ([]byte, error) { return versions(ctx, a) }},
 		{"state.json", reply(a, operatorv1.OperationsClient.State, &operatorv1.StateRequest{})},
@@ -49,7 +49,7 @@ func bundleParts(a agent) []part {
 		{"counters.json", reply(a, operatorv1.OperationsClient.Counters, &operatorv1.CountersRequest{})},
 		{"quarantine.json", reply(a, operatorv1.OperationsClient.Quarantine, &operatorv1.QuarantineRequest{})},
 		{"metrics.txt", func(ctx context.Context) ([]byte, error) { return scrape(ctx, a) }},
-		{"machine.txt", machine},
+		{"dataplane.log", func(ctx context.Context) ([]byte, error) { return dataplaneLog(ctx, a) }},
 	}
 }
 

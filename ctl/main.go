@@ -58,16 +58,22 @@ func Main(ctx context.Context, env Env, args []string) int {
 	if env.Now == nil {
 		env.Now = time.Now
 	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	out := &checkedWriter{Writer: env.Out, failed: end}
 	c := &client{
-		printer: printer{out: env.Out, now: env.Now, colour: wantsColour(env.Out), width: cmp.Or(env.Width, widthOf(env.Out))},
+		printer: printer{out: out, now: env.Now, colour: wantsColour(env.Out), width: cmp.Or(env.Width, widthOf(env.Out))},
 		plugin:  env.Plugin, err: env.Err,
 	}
 	root := rootCommand(c)
 	root.SetIn(env.In)
-	root.SetOut(env.Out)
+	root.SetOut(out)
 	root.SetErr(env.Err)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if out.err != nil { // it ended the command
+		err = fmt.Errorf("the output is incomplete: %w", out.err)
+	}
 	if err == nil {
 		return 0
 	}

@@ -36,6 +36,22 @@ type printer struct {
 	colour bool
 }
 
+// checkedWriter keeps the first error of the writer, and calls failed then: a full disk ends a command with an error.
+type checkedWriter struct {
+	io.Writer
+	failed func()
+	err    error
+}
+
+func (w *checkedWriter) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	if err != nil && w.err == nil {
+		w.err = err
+		w.failed()
+	}
+	return n, err
+}
+
 // show prints a reply or another value: with the function table, or as one JSON or YAML document.
 func (p *printer) show(v any, table func()) error {
 	if p.format == "table" {
@@ -101,6 +117,9 @@ func wantsColour(out io.Writer) bool {
 }
 
 func isTerminal(out io.Writer) bool {
+	if checked, ok := out.(*checkedWriter); ok {
+		out = checked.Writer
+	}
 	f, ok := out.(*os.File)
 	if !ok {
 		return false

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
@@ -77,8 +78,16 @@ func settingsCommand(c *client) *cobra.Command {
 		Short:   "Shows the agent's effective configuration as YAML",
 		Example: "  weftctl settings | grep coolDown",
 		Args:    usage(cobra.NoArgs),
-		RunE: query(c, operatorv1.OperationsClient.Settings, &operatorv1.SettingsRequest{}, func(p *printer, reply *operatorv1.SettingsReply) {
-			p.printf("%s\n", strings.TrimSuffix(printable(reply.GetYaml()), "\n"))
-		}),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Settings, &operatorv1.SettingsRequest{})
+			if err != nil {
+				return err
+			}
+			var document map[string]any
+			if err := yaml.Unmarshal([]byte(reply.Yaml), &document); err != nil {
+				return fmt.Errorf("settings of the agent: %w", err)
+			}
+			return c.show(document, func() { c.printf("%s\n", strings.TrimSuffix(printable(reply.Yaml), "\n")) })
+		},
 	}
 }

@@ -1,0 +1,65 @@
+package ctl_test
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/ctl"
+	"github.com/weftnet/weft/ctl/ctltest"
+)
+
+// fullDisk takes some bytes.
+type fullDisk struct{ left int }
+
+func (d *fullDisk) Write(b []byte) (int, error) {
+	n := min(len(b), d.left)
+	d.left -= n
+	if n < len(b) {
+		return n, syscall.ENOSPC
+	}
+	return n, nil
+}
+
+// onDisk runs a command whose output is on a disk with some free bytes.
+func onDisk(t *testing.T, replies ctltest.Replies, free int, args ...string) (messages string, code int) {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	_, stop, err := ctltest.Serve(socket, replies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	var errors bytes.Buffer
+	env := ctl.Env{Out: &fullDisk{free}, Err: &errors, Now: func() time.Time { return now }}
+	code = ctl.Main(t.Context(), env, append(args, "--socket", socket))
+	return errors.String(), code
+}
+
+func TestOutputThatIsNotWrittenIsAnError(t *testing.T) {
+	commands := []string{
+		"status", "attachments", "events", "event 1", "transactions", "objects", "why x", "addresses", "devices", "counters", "settings",
+		"resync", "gc", "completion bash", "help", "bundle --write -",
+	}
+	for _, command := range commands {
+		for _, free := range []int{0, 10} {
+			for _, format := range []string{"table", "json", "yaml"} {
+				messages, code := onDisk(t, ctltest.Sample(now), free, append(strings.Fields(command), "-o", format)...)
+				if code != 1 || !strings.HasSuffix(messages, "weftctl: the output is incomplete: no space left on device\n") {
+					t.Errorf("%s -o %s with %d free bytes: exit code %d, %q", command, format, free, code, messages)
+				}
+			}
+		}
+	}
+}
+
+// The agent sends nothing more, so that only the failed write ends the command.
+func TestFollowedEventsEndOnAFullDisk(t *testing.T) {
+	messages, code := onDisk(t, ctltest.Sample(now), 10, "events", "--follow")
+	if code != 1 || !strings.Contains(messages, "no space left") {
+		t.Errorf("exit code %d, %q", code, messages)
+	}
+}
