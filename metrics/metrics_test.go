@@ -153,8 +153,15 @@ func TestTooManyConcurrentScrapesAreRejected(t *testing.T) {
 		go func() { code, _ := scrape(t, m); ended <- code }()
 		<-begun
 	}
-	if code, _ := scrape(t, m); code != http.StatusServiceUnavailable {
-		t.Errorf("another scrape has status %d", code)
+	another := make(chan int, 1)
+	go func() { code, _ := scrape(t, m); another <- code }()
+	select {
+	case code := <-another:
+		if code != http.StatusServiceUnavailable {
+			t.Errorf("another scrape has status %d", code)
+		}
+	case <-begun:
+		t.Error("another scrape has begun")
 	}
 	close(release)
 	for range maxScrapes {

@@ -23,3 +23,36 @@ func TestServiceOverALimitIsNotOpenedByAnotherOneAtItsAddress(t *testing.T) {
 		t.Errorf("a denied endpoint: %+v", r)
 	}
 }
+
+// A Service needs more rules because another one is closed at its addresses. If they have no room, only its denials remain: what would be left
+// of its rules permits the address that both have.
+func TestServiceWithoutRoomDoesNotOpenTheAddressOfAClosedOne(t *testing.T) {
+	limits := DefaultLimits
+	limits.Services, limits.NamespaceLookups = 2, 20
+	e := NewEngine(Config{Limits: limits})
+	e.SetPod(podAt("shop/client", true, "10.0.0.1"))
+	e.SetPolicy(networkPolicy(t, "shop/p", `{podSelector: {}, policyTypes: [Egress],
+egress: [{to: [{ipBlock: {cidr: 10.0.0.2/32}}, {ipBlock: {cidr: 203.0.113.0/24}}]}]}`))
+	permitted := []Backends{{[]netip.Addr{address("10.0.0.2")}, 80}}
+	shared := []netip.Addr{address("198.51.100.1")}
+	others := []netip.Addr{address("203.0.113.1"), address("203.0.113.2"), address("203.0.113.4")}
+	external := func(addresses []netip.Addr, port uint16) Frontend {
+		return Frontend{Addresses: addresses, External: true, Protocol: TCP, Port: port, Backends: permitted}
+	}
+	e.SetService(Service{Name: "small/s", Frontends: []Frontend{external(shared, 80), external(others, 85)}})
+	decide := func() Rule {
+		e.Compile()
+		return e.Lists()[ID{"shop", "client"}]["eth0"][Egress].Decide(shared[0], TCP, 80)
+	}
+	if r := decide(); r.Action != Allow {
+		t.Errorf("alone: %+v", r)
+	}
+	large := Service{Name: "large/s", Frontends: []Frontend{external(others, 81)}}
+	for port := range uint16(10) {
+		large.Frontends = append(large.Frontends, external(shared, 80+2*port))
+	}
+	e.SetService(large)
+	if r := decide(); r.Action != Deny || len(e.Excess()) != 1 {
+		t.Errorf("with %v: %+v", e.Excess(), r)
+	}
+}

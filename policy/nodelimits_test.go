@@ -258,3 +258,28 @@ func TestTheLargerNumberOfRulesOfALackingListCounts(t *testing.T) {
 		}
 	}
 }
+
+// Each limit of the node is divided for itself.
+func TestRulesOfServicesTakeNothingFromPolicies(t *testing.T) {
+	limits := DefaultLimits
+	limits.Node, limits.Services, limits.AllServices = 100, 40, 50
+	e := NewEngine(Config{Limits: limits})
+	for n := range 2 {
+		id := fmt.Sprintf("a/p%d", n)
+		e.SetPod(podAt(id, true, fmt.Sprintf("10.0.1.%d", n), fmt.Sprintf("app=p%d", n)))
+		e.SetPolicy(networkPolicy(t, id, bigSpec(fmt.Sprintf(`{matchLabels: {app: p%d}}`, n), 40, 1)))
+		id = fmt.Sprintf("c/p%d", n)
+		e.SetPod(podAt(id, true, fmt.Sprintf("10.0.2.%d", n), fmt.Sprintf("app=p%d", n)))
+		e.SetPolicy(networkPolicy(t, id, fmt.Sprintf(`{podSelector: {matchLabels: {app: p%d}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`, n)))
+	}
+	e.SetService(portsService("c/s", "10.96.0.1", "10.0.0.200", 30))
+	e.Compile()
+	if e.servicesLimit() != 20 || e.namespaceLimit() != 100 {
+		t.Errorf("limits of %d rules of Services and %d of policies", e.servicesLimit(), e.namespaceLimit())
+	}
+	for n := range 2 {
+		if r := e.Lists()[ID{"a", fmt.Sprintf("p%d", n)}]["eth0"][Ingress].Decide(address("198.18.0.0"), TCP, 1000); r.Action != Allow {
+			t.Errorf("p%d: %+v", n, r)
+		}
+	}
+}
