@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -87,7 +88,7 @@ func TestSecretsAreRedactedInRecordsAndDifferences(t *testing.T) {
 	for r := range w.s.Log(0) {
 		must(t, json.NewEncoder(&out).Encode(r))
 	}
-	out.WriteString(strings.Join(w.s.Why(key("a/1")), "\n"))
+	fmt.Fprintf(&out, "%+v\n", w.s.Why(key("a/1")))
 	if !strings.Contains(out.String(), "(secret)") {
 		t.Error("no redacted value was written: the test sees nothing")
 	}

@@ -5,24 +5,37 @@ import (
 	"time"
 )
 
-// Why explains why an object is not in sync: its last error and retry, and the unmet dependencies down to their roots, one line each. It
-// returns no line for an object that is in sync.
-func (s *Scheduler) Why(ref Ref) []string {
+// Reason is one reason why an object is not in sync.
+type Reason struct {
+	Ref      Ref
+	Phase    Phase  // Absent if the object is neither desired nor applied
+	Text     string // the whole reason as a line, which begins with Ref
+	WaitsFor string // an unmet dependency; "": the reason is another one
+	Err      error  // of the last operation
+	Attempt  int    // that failed
+	RetryAt  time.Time
+}
+
+// Why explains why an object is not in sync: its last error and retry, and the unmet dependencies down to their roots. It returns no reason
+// for an object that is in sync.
+func (s *Scheduler) Why(ref Ref) []Reason {
 	w := &whyWalk{s: s, v: s.store.view(), now: s.cfg.Now(), seen: make(map[Ref]bool)}
 	w.visit(ref)
-	return w.lines
+	return w.reasons
 }
 
 type whyWalk struct {
-	s     *Scheduler
-	v     *snapshot
-	now   time.Time
-	seen  map[Ref]bool
-	lines []string
+	s       *Scheduler
+	v       *snapshot
+	now     time.Time
+	seen    map[Ref]bool
+	reasons []Reason
 }
 
-func (w *whyWalk) say(format string, args ...any) {
-	w.lines = append(w.lines, fmt.Sprintf(format, args...))
+// say adds a reason. The text follows the key of the object.
+func (w *whyWalk) say(r Reason, format string, args ...any) {
+	r.Text = r.Ref.String() + fmt.Sprintf(format, args...)
+	w.reasons = append(w.reasons, r)
 }
 
 func (w *whyWalk) visit(ref Ref) {
@@ -32,24 +45,26 @@ func (w *whyWalk) visit(ref Ref) {
 	w.seen[ref] = true
 	e := w.v.entry(ref)
 	if e == nil || e.want == nil && e.have == nil && e.status.Phase != Removing {
-		w.say("%s: %s", ref, w.absent(ref))
+		w.say(Reason{Ref: ref}, ": %s", w.absent(ref))
 		return
 	}
 	st := &e.status
+	r := Reason{Ref: ref, Phase: st.Phase}
 	if st.Err != nil {
-		w.say("%s is %s: %v%s", ref, st.Phase, st.Err, w.retry(st))
+		failed := Reason{Ref: ref, Phase: st.Phase, Err: st.Err, Attempt: st.Attempt, RetryAt: st.RetryAt}
+		w.say(failed, " is %s: %v%s", st.Phase, st.Err, w.retry(st))
 	}
 	switch st.Phase {
 	case Drifted:
-		w.say("%s differs from what is desired; its repair is planned", ref)
+		w.say(r, " differs from what is desired; its repair is planned")
 	case Removing:
-		w.say("%s is no longer desired, but still there", ref)
+		w.say(r, " is no longer desired, but still there")
 	}
 	if e.want == nil || st.Phase == InSync || st.Phase == Invalid {
 		return
 	}
 	if e.foreign {
-		w.say("%s waits: an object that is not ours holds this name", ref)
+		w.say(r, " waits: an object that is not ours holds this name")
 	}
 	w.deps(e)
 }
@@ -57,16 +72,17 @@ func (w *whyWalk) visit(ref Ref) {
 func (w *whyWalk) deps(e *entry) {
 	k := w.s.kinds[e.ref.Kind]
 	for _, d := range k.deps(e.ref.Name, e.want) {
+		r := Reason{Ref: e.ref, Phase: e.status.Phase, WaitsFor: d.String()}
 		if d.Any != nil {
 			if !w.served(d.Any) {
-				w.say("%s waits for %s: no such object is applied", e.ref, d)
+				w.say(r, " waits for %s: no such object is applied", d)
 			}
 			continue
 		}
 		if _, _, ok := w.v.Applied(d.On); ok {
 			continue
 		}
-		w.say("%s waits for %s: %s", e.ref, d, w.absent(d.On))
+		w.say(r, " waits for %s: %s", d, w.absent(d.On))
 		if x := w.v.entry(d.On); x != nil {
 			w.visit(d.On)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
@@ -34,7 +35,7 @@ func TestWhyWalksToTheRoots(t *testing.T) {
 		"c/none": {"c/none: no desired object of that name"},
 		"z/1":    {"z/1: no such kind"},
 	} {
-		got := w.s.Why(key(object))
+		got := textsOf(w.s.Why(key(object)))
 		if len(got) != len(want) {
 			t.Errorf("%s: %q, want %q", object, got, want)
 			continue
@@ -45,6 +46,13 @@ func TestWhyWalksToTheRoots(t *testing.T) {
 			}
 		}
 	}
+}
+
+func textsOf(reasons []kvscheduler.Reason) (texts []string) {
+	for _, r := range reasons {
+		texts = append(texts, r.Text)
+	}
+	return texts
 }
 
 func TestWhyExplainsEachPhase(t *testing.T) {
@@ -77,7 +85,7 @@ func TestWhyExplainsEachPhase(t *testing.T) {
 				"c/two waits for c/root: it is Pending",
 			},
 		} {
-			if got := w.s.Why(key(object)); !slices.Equal(got, want) {
+			if got := textsOf(w.s.Why(key(object))); !slices.Equal(got, want) {
 				t.Errorf("%s: %q, want %q", object, got, want)
 			}
 		}
@@ -90,8 +98,37 @@ func TestWhyOfAPermanentFailureNamesNoRetry(t *testing.T) {
 		s, _ := withListed(t, map[string]listed{"x": {refuses: permanent}}, nil)
 		_, _ = s.Commit(t.Context(), kvscheduler.Txn{Source: "test", Set: []kvscheduler.Object{intAt("x/1", 1)}})
 		want := []string{"x/1 is Failed: create x/1: no such module (1 failed, no retry before something changes)"}
-		if got := s.Why(key("x/1")); !slices.Equal(got, want) {
+		reasons := s.Why(key("x/1"))
+		if got := textsOf(reasons); !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
+		}
+		if r := reasons[0]; r.Ref != key("x/1") || r.Phase != kvscheduler.Failed || !errors.Is(r.Err, permanent) || r.Attempt != 1 || !r.RetryAt.IsZero() {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestWhyHasFieldsForPrograms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := kvschedulertest.New()
+		w := start(t, m, nil)
+		defer w.end()
+		m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.Refuse })
+		_, _ = w.commit(kvscheduler.BestEffort, put("b/1", thing{Needs: "c/1"}), put("c/1", thing{}))
+		got := w.s.Why(key("b/1"))
+		if len(got) != 2 || got[1].Err == nil || got[1].RetryAt.Sub(time.Now()) != 100*time.Millisecond {
+			t.Fatalf("%+v", got)
+		}
+		got[1].Err, got[1].RetryAt = nil, time.Time{}
+		want := []kvscheduler.Reason{
+			{Ref: key("b/1"), Phase: kvscheduler.Pending, Text: "b/1 waits for c/1: it failed", WaitsFor: "c/1"},
+			{Ref: key("c/1"), Phase: kvscheduler.Failed, Text: "c/1 is Failed: create c/1: refused on purpose (1 failed, next retry in 100ms)", Attempt: 1},
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v\nwant %+v", got, want)
+		}
+		if absent := w.s.Why(key("c/none")); len(absent) != 1 || absent[0].Phase != kvscheduler.Absent || absent[0].Ref != key("c/none") {
+			t.Errorf("%+v", absent)
 		}
 	})
 }

@@ -27,17 +27,30 @@ func (o *Server) Why(_ context.Context, req *operatorv1.WhyRequest) (*operatorv1
 	}
 	history := o.lastOperations(refs)
 	for _, ref := range refs {
-		if lines := o.config.Scheduler.Why(ref); len(lines) > 0 {
-			reply.Lines = append(append(reply.Lines, lines...), history[ref.String()].lines()...)
+		reasons := o.config.Scheduler.Why(ref)
+		if len(reasons) == 0 {
+			continue
 		}
+		for _, r := range reasons {
+			reply.Lines = append(reply.Lines, r.Text)
+			reply.Reasons = append(reply.Reasons, reasonOf(r))
+		}
+		history[ref.String()].addTo(reply)
 	}
 	if len(reply.Lines) == 0 {
 		reply.Lines = settled(view, refs)
 		if len(refs) == 1 {
-			reply.Lines = append(reply.Lines, history[refs[0].String()].lines()...)
+			history[refs[0].String()].addTo(reply)
 		}
 	}
 	return reply, nil
+}
+
+func reasonOf(r kvscheduler.Reason) *operatorv1.Reason {
+	return &operatorv1.Reason{
+		Ref: r.Ref.String(), Phase: r.Phase.String(), Text: r.Text, WaitsFor: r.WaitsFor, Error: textOf(r.Err), Attempt: uint32(r.Attempt),
+		RetryAt: stamp(r.RetryAt),
+	}
 }
 
 // lastOperation is the last operation on an object in the scheduler's log.
@@ -62,13 +75,16 @@ func (o *Server) lastOperations(refs []kvscheduler.Ref) map[string]lastOperation
 	return all
 }
 
-// lines describes the operation: what, why, when, and for which event. It returns nothing if the log has no operation.
-func (l lastOperation) lines() []string {
+// addTo adds the operation to a reply: what, why, when, and for which event. It adds nothing if the log has no operation.
+func (l lastOperation) addTo(reply *operatorv1.WhyReply) {
 	if l.record == nil {
-		return nil
+		return
 	}
-	text := fmt.Sprintf("  last operation: %s (%s) %s ago, in transaction %d", l.op.Verb, l.op.Why,
-		time.Since(l.record.Start.Add(l.op.At)).Round(time.Second), l.record.Seq)
+	at := l.record.Start.Add(l.op.At)
+	reply.LastOperations = append(reply.LastOperations, &operatorv1.LastOperation{
+		Ref: l.op.Ref, Verb: l.op.Verb, Why: l.op.Why, At: stamp(at), Transaction: l.record.Seq, Event: l.record.Event, Error: l.op.Err,
+	})
+	text := fmt.Sprintf("  last operation: %s (%s) %s ago, in transaction %d", l.op.Verb, l.op.Why, time.Since(at).Round(time.Second), l.record.Seq)
 	if l.record.Event != 0 {
 		text += fmt.Sprintf(" of event #%d", l.record.Event)
 	}
@@ -78,7 +94,7 @@ func (l lastOperation) lines() []string {
 	if l.op.Err != "" {
 		text += "; it failed: " + l.op.Err
 	}
-	return []string{text}
+	reply.Lines = append(reply.Lines, text)
 }
 
 // settled describes objects without explanations: one object by its phase, several by numbers.

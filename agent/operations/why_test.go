@@ -2,7 +2,9 @@ package operations
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
@@ -28,6 +30,24 @@ func TestWhyExplainsObjects(t *testing.T) {
 		reply, err := (New(Config{Scheduler: s})).Why(t.Context(), &operatorv1.WhyRequest{Ref: ref})
 		if err != nil || !slices.Equal(reply.GetLines(), want) {
 			t.Errorf("%s: %q, %v, want %q", ref, reply.GetLines(), err, want)
+		}
+		var lines []string
+		for _, r := range reply.Reasons {
+			lines = append(lines, r.Text)
+			if waits := strings.Contains(r.Text, " waits for "); waits != (r.WaitsFor == "vpp.vrf/c") || !strings.HasPrefix(r.Text, r.Ref) || waits != (r.Phase == "Pending") {
+				t.Errorf("%s: %v", ref, r)
+			}
+		}
+		if len(lines) > 0 && !slices.Equal(lines, want) {
+			t.Errorf("%s: reasons %q, want %q", ref, lines, want)
+		}
+		for _, last := range reply.LastOperations {
+			if last.Ref != ref || last.Verb != "create" || last.Why != "desired" || last.Transaction != 1 || time.Since(last.At.AsTime()) > time.Minute {
+				t.Errorf("%s: %v", ref, last)
+			}
+		}
+		if described := len(want) == 2; described != (len(reply.LastOperations) == 1) || (len(lines) > 0) != (len(want) == 1 && strings.HasPrefix(want[0], "vpp.route/")) {
+			t.Errorf("%s: %d reasons, last operations %v", ref, len(lines), reply.LastOperations)
 		}
 		if found := ref != "vpp.route/x" && ref != "x"; reply.GetFound() != found {
 			t.Errorf("%s: found %t", ref, !found)

@@ -20,7 +20,7 @@ func Sample(now time.Time) Replies {
 		Events:       sampleEvents(ago),
 		Transactions: sampleTransactions(ago),
 		Objects:      sampleObjects(ago),
-		Why:          &operatorv1.WhyReply{Found: true, Lines: []string{"vpp.route/weft:pods/ip4/10.1.0.3/32: pending", "  waits for vpp.interface/weft-2-eth0"}},
+		Why:          sampleWhy(),
 		Addresses:    sampleAddresses(ago),
 		Devices:      sampleDevices(ago),
 		Policy:       samplePolicy(),
@@ -207,5 +207,12 @@ func sampleGarbage() *operatorv1.CollectGarbageReply {
 		{Key: "weft/c0ffee000001/eth0", Pod: a, Netns: "/run/netns/a", Reason: "network namespace is gone", Deleted: true},
 		{Key: "weft/c0ffee000002/eth0", Pod: a, Netns: "/run/netns/b", Reason: "pod is deleted", Lacks: "the container runtime still has the sandbox"},
 		{Key: "weft/plain/eth0", Netns: "/run/netns/plain", Reason: "network namespace is gone"},
+	}}
+}
+
+func sampleWhy() *operatorv1.WhyReply {
+	const text = "vpp.route/weft:pods/ip4/10.1.0.3/32 waits for vpp.interface/weft-2-eth0: it is Pending"
+	return &operatorv1.WhyReply{Found: true, Lines: []string{text}, Reasons: []*operatorv1.Reason{
+		{Ref: "vpp.route/weft:pods/ip4/10.1.0.3/32", Phase: "Pending", Text: text, WaitsFor: "vpp.interface/weft-2-eth0"},
 	}}
 }

@@ -2327,11 +2327,13 @@ func (x *WhyRequest) GetRef() string {
 }
 
 type WhyReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Lines         []string               `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
-	Found         bool                   `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"` // an object has this key or prefix
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Lines          []string               `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`     // what the rest says, for people
+	Found          bool                   `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`    // an object has this key or prefix
+	Reasons        []*Reason              `protobuf:"bytes,3,rep,name=reasons,proto3" json:"reasons,omitempty"` // an object may have several, and those that it waits for have theirs
+	LastOperations []*LastOperation       `protobuf:"bytes,4,rep,name=last_operations,json=lastOperations,proto3" json:"last_operations,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WhyReply) Reset() {
@@ -2378,6 +2380,206 @@ func (x *WhyReply) GetFound() bool {
 	return false
 }
 
+func (x *WhyReply) GetReasons() []*Reason {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
+func (x *WhyReply) GetLastOperations() []*LastOperation {
+	if x != nil {
+		return x.LastOperations
+	}
+	return nil
+}
+
+// Reason is one reason why an object is not in sync.
+type Reason struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	Phase         string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`
+	Text          string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	WaitsFor      string                 `protobuf:"bytes,4,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // an unmet dependency
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`                       // of the last operation
+	Attempt       uint32                 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`                  // that failed
+	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reason) Reset() {
+	*x = Reason{}
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reason) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reason) ProtoMessage() {}
+
+func (x *Reason) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reason.ProtoReflect.Descriptor instead.
+func (*Reason) Descriptor() ([]byte, []int) {
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Reason) GetRef() string {
+	if x != nil {
+		return x.Ref
+	}
+	return ""
+}
+
+func (x *Reason) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *Reason) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Reason) GetWaitsFor() string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return ""
+}
+
+func (x *Reason) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Reason) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Reason) GetRetryAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RetryAt
+	}
+	return nil
+}
+
+// LastOperation is the last operation on an object in the transaction log.
+type LastOperation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	Verb          string                 `protobuf:"bytes,2,opt,name=verb,proto3" json:"verb,omitempty"`
+	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	Transaction   uint64                 `protobuf:"varint,5,opt,name=transaction,proto3" json:"transaction,omitempty"`
+	Event         uint64                 `protobuf:"varint,6,opt,name=event,proto3" json:"event,omitempty"`
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LastOperation) Reset() {
+	*x = LastOperation{}
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LastOperation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LastOperation) ProtoMessage() {}
+
+func (x *LastOperation) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LastOperation.ProtoReflect.Descriptor instead.
+func (*LastOperation) Descriptor() ([]byte, []int) {
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *LastOperation) GetRef() string {
+	if x != nil {
+		return x.Ref
+	}
+	return ""
+}
+
+func (x *LastOperation) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *LastOperation) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *LastOperation) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *LastOperation) GetTransaction() uint64 {
+	if x != nil {
+		return x.Transaction
+	}
+	return 0
+}
+
+func (x *LastOperation) GetEvent() uint64 {
+	if x != nil {
+		return x.Event
+	}
+	return 0
+}
+
+func (x *LastOperation) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type AddressesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"` // only this address, and the pools that contain it
@@ -2387,7 +2589,7 @@ type AddressesRequest struct {
 
 func (x *AddressesRequest) Reset() {
 	*x = AddressesRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2601,7 @@ func (x *AddressesRequest) String() string {
 func (*AddressesRequest) ProtoMessage() {}
 
 func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2614,7 @@ func (x *AddressesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesRequest.ProtoReflect.Descriptor instead.
 func (*AddressesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{29}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AddressesRequest) GetAddress() string {
@@ -2432,7 +2634,7 @@ type AddressesReply struct {
 
 func (x *AddressesReply) Reset() {
 	*x = AddressesReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2444,7 +2646,7 @@ func (x *AddressesReply) String() string {
 func (*AddressesReply) ProtoMessage() {}
 
 func (x *AddressesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2457,7 +2659,7 @@ func (x *AddressesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressesReply.ProtoReflect.Descriptor instead.
 func (*AddressesReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{30}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AddressesReply) GetPools() []*Pool {
@@ -2488,7 +2690,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +2702,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +2715,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{31}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Pool) GetName() string {
@@ -2574,7 +2776,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2788,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2801,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{32}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Lease) GetPool() string {
@@ -2666,7 +2868,7 @@ type DevicesRequest struct {
 
 func (x *DevicesRequest) Reset() {
 	*x = DevicesRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +2880,7 @@ func (x *DevicesRequest) String() string {
 func (*DevicesRequest) ProtoMessage() {}
 
 func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +2893,7 @@ func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesRequest.ProtoReflect.Descriptor instead.
 func (*DevicesRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{33}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{35}
 }
 
 type DevicesReply struct {
@@ -2705,7 +2907,7 @@ type DevicesReply struct {
 
 func (x *DevicesReply) Reset() {
 	*x = DevicesReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2919,7 @@ func (x *DevicesReply) String() string {
 func (*DevicesReply) ProtoMessage() {}
 
 func (x *DevicesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2932,7 @@ func (x *DevicesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicesReply.ProtoReflect.Descriptor instead.
 func (*DevicesReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{34}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DevicesReply) GetRegistered() bool {
@@ -2770,7 +2972,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +2984,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +2997,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{35}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Allocation) GetId() string {
@@ -2855,7 +3057,7 @@ type CountersRequest struct {
 
 func (x *CountersRequest) Reset() {
 	*x = CountersRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2867,7 +3069,7 @@ func (x *CountersRequest) String() string {
 func (*CountersRequest) ProtoMessage() {}
 
 func (x *CountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2880,7 +3082,7 @@ func (x *CountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersRequest.ProtoReflect.Descriptor instead.
 func (*CountersRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{36}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{38}
 }
 
 type CountersReply struct {
@@ -2893,7 +3095,7 @@ type CountersReply struct {
 
 func (x *CountersReply) Reset() {
 	*x = CountersReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +3107,7 @@ func (x *CountersReply) String() string {
 func (*CountersReply) ProtoMessage() {}
 
 func (x *CountersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[37]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +3120,7 @@ func (x *CountersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersReply.ProtoReflect.Descriptor instead.
 func (*CountersReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{37}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CountersReply) GetInterfaces() []*InterfaceCounters {
@@ -2956,7 +3158,7 @@ type InterfaceCounters struct {
 
 func (x *InterfaceCounters) Reset() {
 	*x = InterfaceCounters{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2968,7 +3170,7 @@ func (x *InterfaceCounters) String() string {
 func (*InterfaceCounters) ProtoMessage() {}
 
 func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[38]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2981,7 +3183,7 @@ func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceCounters.ProtoReflect.Descriptor instead.
 func (*InterfaceCounters) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{38}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *InterfaceCounters) GetAttachment() *v1.Attachment {
@@ -3080,7 +3282,7 @@ type ErrorCounter struct {
 
 func (x *ErrorCounter) Reset() {
 	*x = ErrorCounter{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3092,7 +3294,7 @@ func (x *ErrorCounter) String() string {
 func (*ErrorCounter) ProtoMessage() {}
 
 func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[39]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3105,7 +3307,7 @@ func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorCounter.ProtoReflect.Descriptor instead.
 func (*ErrorCounter) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{39}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ErrorCounter) GetNode() string {
@@ -3139,7 +3341,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3151,7 +3353,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[40]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3164,7 +3366,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{40}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ConfigureRequest) GetSource() string {
@@ -3194,7 +3396,7 @@ type ConfigureReply struct {
 
 func (x *ConfigureReply) Reset() {
 	*x = ConfigureReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3206,7 +3408,7 @@ func (x *ConfigureReply) String() string {
 func (*ConfigureReply) ProtoMessage() {}
 
 func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[41]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3219,7 +3421,7 @@ func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureReply.ProtoReflect.Descriptor instead.
 func (*ConfigureReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{41}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ConfigureReply) GetEvent() uint64 {
@@ -3265,7 +3467,7 @@ type SettingsRequest struct {
 
 func (x *SettingsRequest) Reset() {
 	*x = SettingsRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +3479,7 @@ func (x *SettingsRequest) String() string {
 func (*SettingsRequest) ProtoMessage() {}
 
 func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[42]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +3492,7 @@ func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
 func (*SettingsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{42}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{44}
 }
 
 type SettingsReply struct {
@@ -3302,7 +3504,7 @@ type SettingsReply struct {
 
 func (x *SettingsReply) Reset() {
 	*x = SettingsReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3314,7 +3516,7 @@ func (x *SettingsReply) String() string {
 func (*SettingsReply) ProtoMessage() {}
 
 func (x *SettingsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[43]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3327,7 +3529,7 @@ func (x *SettingsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsReply.ProtoReflect.Descriptor instead.
 func (*SettingsReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{43}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SettingsReply) GetYaml() string {
@@ -3349,7 +3551,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3361,7 +3563,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[44]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3374,7 +3576,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{44}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ResyncRequest) GetKind() string {
@@ -3416,7 +3618,7 @@ type ResyncReply struct {
 
 func (x *ResyncReply) Reset() {
 	*x = ResyncReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3428,7 +3630,7 @@ func (x *ResyncReply) String() string {
 func (*ResyncReply) ProtoMessage() {}
 
 func (x *ResyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[45]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3441,7 +3643,7 @@ func (x *ResyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncReply.ProtoReflect.Descriptor instead.
 func (*ResyncReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{45}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ResyncReply) GetEvent() uint64 {
@@ -3473,7 +3675,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3687,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[46]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3700,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{46}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{48}
 }
 
 type AuditReply struct {
@@ -3513,7 +3715,7 @@ type AuditReply struct {
 
 func (x *AuditReply) Reset() {
 	*x = AuditReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3525,7 +3727,7 @@ func (x *AuditReply) String() string {
 func (*AuditReply) ProtoMessage() {}
 
 func (x *AuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[47]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3538,7 +3740,7 @@ func (x *AuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
 func (*AuditReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{47}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AuditReply) GetObjects() uint32 {
@@ -3580,7 +3782,7 @@ type Drift struct {
 
 func (x *Drift) Reset() {
 	*x = Drift{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3592,7 +3794,7 @@ func (x *Drift) String() string {
 func (*Drift) ProtoMessage() {}
 
 func (x *Drift) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[48]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3605,7 +3807,7 @@ func (x *Drift) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drift.ProtoReflect.Descriptor instead.
 func (*Drift) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{48}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Drift) GetRef() string {
@@ -3632,7 +3834,7 @@ type LogLevelRequest struct {
 
 func (x *LogLevelRequest) Reset() {
 	*x = LogLevelRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3644,7 +3846,7 @@ func (x *LogLevelRequest) String() string {
 func (*LogLevelRequest) ProtoMessage() {}
 
 func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[49]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3657,7 +3859,7 @@ func (x *LogLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLevelRequest.ProtoReflect.Descriptor instead.
 func (*LogLevelRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{49}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *LogLevelRequest) GetLevel() string {
@@ -3685,7 +3887,7 @@ type LogLevelReply struct {
 
 func (x *LogLevelReply) Reset() {
 	*x = LogLevelReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3697,7 +3899,7 @@ func (x *LogLevelReply) String() string {
 func (*LogLevelReply) ProtoMessage() {}
 
 func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[50]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3710,7 +3912,7 @@ func (x *LogLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLevelReply.ProtoReflect.Descriptor instead.
 func (*LogLevelReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{50}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *LogLevelReply) GetLevel() string {
@@ -3742,7 +3944,7 @@ type QuarantineRequest struct {
 
 func (x *QuarantineRequest) Reset() {
 	*x = QuarantineRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3754,7 +3956,7 @@ func (x *QuarantineRequest) String() string {
 func (*QuarantineRequest) ProtoMessage() {}
 
 func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[51]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3767,7 +3969,7 @@ func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineRequest.ProtoReflect.Descriptor instead.
 func (*QuarantineRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{51}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{53}
 }
 
 type QuarantineReply struct {
@@ -3779,7 +3981,7 @@ type QuarantineReply struct {
 
 func (x *QuarantineReply) Reset() {
 	*x = QuarantineReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3791,7 +3993,7 @@ func (x *QuarantineReply) String() string {
 func (*QuarantineReply) ProtoMessage() {}
 
 func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[52]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3804,7 +4006,7 @@ func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineReply.ProtoReflect.Descriptor instead.
 func (*QuarantineReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{52}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *QuarantineReply) GetEntries() []*QuarantineEntry {
@@ -3829,7 +4031,7 @@ type QuarantineEntry struct {
 
 func (x *QuarantineEntry) Reset() {
 	*x = QuarantineEntry{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3841,7 +4043,7 @@ func (x *QuarantineEntry) String() string {
 func (*QuarantineEntry) ProtoMessage() {}
 
 func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[53]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3854,7 +4056,7 @@ func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineEntry.ProtoReflect.Descriptor instead.
 func (*QuarantineEntry) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{53}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *QuarantineEntry) GetAttachment() *v1.Attachment {
@@ -3908,7 +4110,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3920,7 +4122,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[54]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3933,7 +4135,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{54}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ReleaseRequest) GetName() string {
@@ -3953,7 +4155,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3965,7 +4167,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[55]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4180,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{55}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReleaseReply) GetReleased() uint32 {
@@ -4005,7 +4207,7 @@ type CollectGarbageRequest struct {
 
 func (x *CollectGarbageRequest) Reset() {
 	*x = CollectGarbageRequest{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4017,7 +4219,7 @@ func (x *CollectGarbageRequest) String() string {
 func (*CollectGarbageRequest) ProtoMessage() {}
 
 func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[56]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4030,7 +4232,7 @@ func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
 func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{56}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *CollectGarbageRequest) GetDryRun() bool {
@@ -4056,7 +4258,7 @@ type CollectGarbageReply struct {
 
 func (x *CollectGarbageReply) Reset() {
 	*x = CollectGarbageReply{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4068,7 +4270,7 @@ func (x *CollectGarbageReply) String() string {
 func (*CollectGarbageReply) ProtoMessage() {}
 
 func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[57]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4081,7 +4283,7 @@ func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectGarbageReply.ProtoReflect.Descriptor instead.
 func (*CollectGarbageReply) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{57}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CollectGarbageReply) GetGarbage() []*Garbage {
@@ -4107,7 +4309,7 @@ type Garbage struct {
 
 func (x *Garbage) Reset() {
 	*x = Garbage{}
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[58]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4119,7 +4321,7 @@ func (x *Garbage) String() string {
 func (*Garbage) ProtoMessage() {}
 
 func (x *Garbage) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_operator_v1_operations_proto_msgTypes[58]
+	mi := &file_weft_operator_v1_operations_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4132,7 +4334,7 @@ func (x *Garbage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Garbage.ProtoReflect.Descriptor instead.
 func (*Garbage) Descriptor() ([]byte, []int) {
-	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{58}
+	return file_weft_operator_v1_operations_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Garbage) GetKey() string {
@@ -4407,10 +4609,28 @@ const file_weft_operator_v1_operations_proto_rawDesc = "" +
 	"\aapplied\x18\t \x01(\fR\aapplied\"\x1e\n" +
 	"\n" +
 	"WhyRequest\x12\x10\n" +
-	"\x03ref\x18\x01 \x01(\tR\x03ref\"6\n" +
+	"\x03ref\x18\x01 \x01(\tR\x03ref\"\xb4\x01\n" +
 	"\bWhyReply\x12\x14\n" +
 	"\x05lines\x18\x01 \x03(\tR\x05lines\x12\x14\n" +
-	"\x05found\x18\x02 \x01(\bR\x05found\",\n" +
+	"\x05found\x18\x02 \x01(\bR\x05found\x122\n" +
+	"\areasons\x18\x03 \x03(\v2\x18.weft.operator.v1.ReasonR\areasons\x12H\n" +
+	"\x0flast_operations\x18\x04 \x03(\v2\x1f.weft.operator.v1.LastOperationR\x0elastOperations\"\xc8\x01\n" +
+	"\x06Reason\x12\x10\n" +
+	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x14\n" +
+	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x12\x1b\n" +
+	"\twaits_for\x18\x04 \x01(\tR\bwaitsFor\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12\x18\n" +
+	"\aattempt\x18\x06 \x01(\rR\aattempt\x125\n" +
+	"\bretry_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\xc1\x01\n" +
+	"\rLastOperation\x12\x10\n" +
+	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x12\n" +
+	"\x04verb\x18\x02 \x01(\tR\x04verb\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\x12*\n" +
+	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12 \n" +
+	"\vtransaction\x18\x05 \x01(\x04R\vtransaction\x12\x14\n" +
+	"\x05event\x18\x06 \x01(\x04R\x05event\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\",\n" +
 	"\x10AddressesRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\"o\n" +
 	"\x0eAddressesReply\x12,\n" +
@@ -4584,7 +4804,7 @@ func file_weft_operator_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_operator_v1_operations_proto_rawDescData
 }
 
-var file_weft_operator_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_weft_operator_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_weft_operator_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.operator.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.operator.v1.StateReply
@@ -4615,48 +4835,50 @@ var file_weft_operator_v1_operations_proto_goTypes = []any{
 	(*Object)(nil),                // 26: weft.operator.v1.Object
 	(*WhyRequest)(nil),            // 27: weft.operator.v1.WhyRequest
 	(*WhyReply)(nil),              // 28: weft.operator.v1.WhyReply
-	(*AddressesRequest)(nil),      // 29: weft.operator.v1.AddressesRequest
-	(*AddressesReply)(nil),        // 30: weft.operator.v1.AddressesReply
-	(*Pool)(nil),                  // 31: weft.operator.v1.Pool
-	(*Lease)(nil),                 // 32: weft.operator.v1.Lease
-	(*DevicesRequest)(nil),        // 33: weft.operator.v1.DevicesRequest
-	(*DevicesReply)(nil),          // 34: weft.operator.v1.DevicesReply
-	(*Allocation)(nil),            // 35: weft.operator.v1.Allocation
-	(*CountersRequest)(nil),       // 36: weft.operator.v1.CountersRequest
-	(*CountersReply)(nil),         // 37: weft.operator.v1.CountersReply
-	(*InterfaceCounters)(nil),     // 38: weft.operator.v1.InterfaceCounters
-	(*ErrorCounter)(nil),          // 39: weft.operator.v1.ErrorCounter
-	(*ConfigureRequest)(nil),      // 40: weft.operator.v1.ConfigureRequest
-	(*ConfigureReply)(nil),        // 41: weft.operator.v1.ConfigureReply
-	(*SettingsRequest)(nil),       // 42: weft.operator.v1.SettingsRequest
-	(*SettingsReply)(nil),         // 43: weft.operator.v1.SettingsReply
-	(*ResyncRequest)(nil),         // 44: weft.operator.v1.ResyncRequest
-	(*ResyncReply)(nil),           // 45: weft.operator.v1.ResyncReply
-	(*AuditRequest)(nil),          // 46: weft.operator.v1.AuditRequest
-	(*AuditReply)(nil),            // 47: weft.operator.v1.AuditReply
-	(*Drift)(nil),                 // 48: weft.operator.v1.Drift
-	(*LogLevelRequest)(nil),       // 49: weft.operator.v1.LogLevelRequest
-	(*LogLevelReply)(nil),         // 50: weft.operator.v1.LogLevelReply
-	(*QuarantineRequest)(nil),     // 51: weft.operator.v1.QuarantineRequest
-	(*QuarantineReply)(nil),       // 52: weft.operator.v1.QuarantineReply
-	(*QuarantineEntry)(nil),       // 53: weft.operator.v1.QuarantineEntry
-	(*ReleaseRequest)(nil),        // 54: weft.operator.v1.ReleaseRequest
-	(*ReleaseReply)(nil),          // 55: weft.operator.v1.ReleaseReply
-	(*CollectGarbageRequest)(nil), // 56: weft.operator.v1.CollectGarbageRequest
-	(*CollectGarbageReply)(nil),   // 57: weft.operator.v1.CollectGarbageReply
-	(*Garbage)(nil),               // 58: weft.operator.v1.Garbage
-	nil,                           // 59: weft.operator.v1.StateReply.ObjectsEntry
-	nil,                           // 60: weft.operator.v1.AttachmentInfo.AnnotationsEntry
-	nil,                           // 61: weft.operator.v1.EventRecord.RequestEntry
-	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
-	(*v1.Attachment)(nil),         // 63: weft.v1.Attachment
-	(*v1.Pod)(nil),                // 64: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
+	(*Reason)(nil),                // 29: weft.operator.v1.Reason
+	(*LastOperation)(nil),         // 30: weft.operator.v1.LastOperation
+	(*AddressesRequest)(nil),      // 31: weft.operator.v1.AddressesRequest
+	(*AddressesReply)(nil),        // 32: weft.operator.v1.AddressesReply
+	(*Pool)(nil),                  // 33: weft.operator.v1.Pool
+	(*Lease)(nil),                 // 34: weft.operator.v1.Lease
+	(*DevicesRequest)(nil),        // 35: weft.operator.v1.DevicesRequest
+	(*DevicesReply)(nil),          // 36: weft.operator.v1.DevicesReply
+	(*Allocation)(nil),            // 37: weft.operator.v1.Allocation
+	(*CountersRequest)(nil),       // 38: weft.operator.v1.CountersRequest
+	(*CountersReply)(nil),         // 39: weft.operator.v1.CountersReply
+	(*InterfaceCounters)(nil),     // 40: weft.operator.v1.InterfaceCounters
+	(*ErrorCounter)(nil),          // 41: weft.operator.v1.ErrorCounter
+	(*ConfigureRequest)(nil),      // 42: weft.operator.v1.ConfigureRequest
+	(*ConfigureReply)(nil),        // 43: weft.operator.v1.ConfigureReply
+	(*SettingsRequest)(nil),       // 44: weft.operator.v1.SettingsRequest
+	(*SettingsReply)(nil),         // 45: weft.operator.v1.SettingsReply
+	(*ResyncRequest)(nil),         // 46: weft.operator.v1.ResyncRequest
+	(*ResyncReply)(nil),           // 47: weft.operator.v1.ResyncReply
+	(*AuditRequest)(nil),          // 48: weft.operator.v1.AuditRequest
+	(*AuditReply)(nil),            // 49: weft.operator.v1.AuditReply
+	(*Drift)(nil),                 // 50: weft.operator.v1.Drift
+	(*LogLevelRequest)(nil),       // 51: weft.operator.v1.LogLevelRequest
+	(*LogLevelReply)(nil),         // 52: weft.operator.v1.LogLevelReply
+	(*QuarantineRequest)(nil),     // 53: weft.operator.v1.QuarantineRequest
+	(*QuarantineReply)(nil),       // 54: weft.operator.v1.QuarantineReply
+	(*QuarantineEntry)(nil),       // 55: weft.operator.v1.QuarantineEntry
+	(*ReleaseRequest)(nil),        // 56: weft.operator.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 57: weft.operator.v1.ReleaseReply
+	(*CollectGarbageRequest)(nil), // 58: weft.operator.v1.CollectGarbageRequest
+	(*CollectGarbageReply)(nil),   // 59: weft.operator.v1.CollectGarbageReply
+	(*Garbage)(nil),               // 60: weft.operator.v1.Garbage
+	nil,                           // 61: weft.operator.v1.StateReply.ObjectsEntry
+	nil,                           // 62: weft.operator.v1.AttachmentInfo.AnnotationsEntry
+	nil,                           // 63: weft.operator.v1.EventRecord.RequestEntry
+	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
+	(*v1.Attachment)(nil),         // 65: weft.v1.Attachment
+	(*v1.Pod)(nil),                // 66: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 67: google.protobuf.Duration
 }
 var file_weft_operator_v1_operations_proto_depIdxs = []int32{
-	62, // 0: weft.operator.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	64, // 0: weft.operator.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.operator.v1.StateReply.conditions:type_name -> weft.operator.v1.Condition
-	59, // 2: weft.operator.v1.StateReply.objects:type_name -> weft.operator.v1.StateReply.ObjectsEntry
+	61, // 2: weft.operator.v1.StateReply.objects:type_name -> weft.operator.v1.StateReply.ObjectsEntry
 	5,  // 3: weft.operator.v1.PolicyReply.interfaces:type_name -> weft.operator.v1.PolicyRules
 	8,  // 4: weft.operator.v1.PolicyReply.verdict:type_name -> weft.operator.v1.PolicyVerdict
 	7,  // 5: weft.operator.v1.PolicyRules.ingress:type_name -> weft.operator.v1.PolicyRule
@@ -4665,98 +4887,102 @@ var file_weft_operator_v1_operations_proto_depIdxs = []int32{
 	9,  // 8: weft.operator.v1.PolicyVerdict.egress:type_name -> weft.operator.v1.PolicyDecision
 	9,  // 9: weft.operator.v1.PolicyVerdict.ingress:type_name -> weft.operator.v1.PolicyDecision
 	12, // 10: weft.operator.v1.AttachmentsReply.attachments:type_name -> weft.operator.v1.AttachmentInfo
-	63, // 11: weft.operator.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	64, // 12: weft.operator.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	62, // 13: weft.operator.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	65, // 11: weft.operator.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	66, // 12: weft.operator.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	64, // 13: weft.operator.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
 	13, // 14: weft.operator.v1.AttachmentInfo.interfaces:type_name -> weft.operator.v1.InterfaceInfo
-	60, // 15: weft.operator.v1.AttachmentInfo.annotations:type_name -> weft.operator.v1.AttachmentInfo.AnnotationsEntry
-	62, // 16: weft.operator.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
-	62, // 17: weft.operator.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
-	62, // 18: weft.operator.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	65, // 19: weft.operator.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	65, // 20: weft.operator.v1.EventRecord.took:type_name -> google.protobuf.Duration
-	62, // 21: weft.operator.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
+	62, // 15: weft.operator.v1.AttachmentInfo.annotations:type_name -> weft.operator.v1.AttachmentInfo.AnnotationsEntry
+	64, // 16: weft.operator.v1.EventsRequest.after:type_name -> google.protobuf.Timestamp
+	64, // 17: weft.operator.v1.EventsRequest.before:type_name -> google.protobuf.Timestamp
+	64, // 18: weft.operator.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	67, // 19: weft.operator.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	67, // 20: weft.operator.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	64, // 21: weft.operator.v1.EventRecord.started:type_name -> google.protobuf.Timestamp
 	16, // 22: weft.operator.v1.EventRecord.steps:type_name -> weft.operator.v1.EventStep
 	17, // 23: weft.operator.v1.EventRecord.handlers:type_name -> weft.operator.v1.EventHandler
 	18, // 24: weft.operator.v1.EventRecord.drops:type_name -> weft.operator.v1.EventDrop
-	62, // 25: weft.operator.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
-	61, // 26: weft.operator.v1.EventRecord.request:type_name -> weft.operator.v1.EventRecord.RequestEntry
-	65, // 27: weft.operator.v1.EventStep.took:type_name -> google.protobuf.Duration
-	65, // 28: weft.operator.v1.EventHandler.took:type_name -> google.protobuf.Duration
+	64, // 25: weft.operator.v1.EventRecord.last:type_name -> google.protobuf.Timestamp
+	63, // 26: weft.operator.v1.EventRecord.request:type_name -> weft.operator.v1.EventRecord.RequestEntry
+	67, // 27: weft.operator.v1.EventStep.took:type_name -> google.protobuf.Duration
+	67, // 28: weft.operator.v1.EventHandler.took:type_name -> google.protobuf.Duration
 	21, // 29: weft.operator.v1.TransactionsReply.transactions:type_name -> weft.operator.v1.TransactionRecord
-	62, // 30: weft.operator.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	65, // 31: weft.operator.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	65, // 32: weft.operator.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	64, // 30: weft.operator.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	67, // 31: weft.operator.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	67, // 32: weft.operator.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
 	22, // 33: weft.operator.v1.TransactionRecord.operations:type_name -> weft.operator.v1.Operation
 	23, // 34: weft.operator.v1.TransactionRecord.waiting:type_name -> weft.operator.v1.Waiting
-	65, // 35: weft.operator.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
-	65, // 36: weft.operator.v1.Operation.at:type_name -> google.protobuf.Duration
-	65, // 37: weft.operator.v1.Operation.took:type_name -> google.protobuf.Duration
+	67, // 35: weft.operator.v1.TransactionRecord.plan_took:type_name -> google.protobuf.Duration
+	67, // 36: weft.operator.v1.Operation.at:type_name -> google.protobuf.Duration
+	67, // 37: weft.operator.v1.Operation.took:type_name -> google.protobuf.Duration
 	26, // 38: weft.operator.v1.ObjectsReply.objects:type_name -> weft.operator.v1.Object
-	62, // 39: weft.operator.v1.Object.since:type_name -> google.protobuf.Timestamp
-	62, // 40: weft.operator.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
-	31, // 41: weft.operator.v1.AddressesReply.pools:type_name -> weft.operator.v1.Pool
-	32, // 42: weft.operator.v1.AddressesReply.leases:type_name -> weft.operator.v1.Lease
-	62, // 43: weft.operator.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	62, // 44: weft.operator.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
-	64, // 45: weft.operator.v1.Lease.pod:type_name -> weft.v1.Pod
-	35, // 46: weft.operator.v1.DevicesReply.allocations:type_name -> weft.operator.v1.Allocation
-	62, // 47: weft.operator.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	64, // 48: weft.operator.v1.Allocation.pod:type_name -> weft.v1.Pod
-	38, // 49: weft.operator.v1.CountersReply.interfaces:type_name -> weft.operator.v1.InterfaceCounters
-	39, // 50: weft.operator.v1.CountersReply.errors:type_name -> weft.operator.v1.ErrorCounter
-	63, // 51: weft.operator.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
-	64, // 52: weft.operator.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
-	48, // 53: weft.operator.v1.AuditReply.found:type_name -> weft.operator.v1.Drift
-	65, // 54: weft.operator.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
-	62, // 55: weft.operator.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
-	53, // 56: weft.operator.v1.QuarantineReply.entries:type_name -> weft.operator.v1.QuarantineEntry
-	63, // 57: weft.operator.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
-	64, // 58: weft.operator.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
-	62, // 59: weft.operator.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
-	58, // 60: weft.operator.v1.CollectGarbageReply.garbage:type_name -> weft.operator.v1.Garbage
-	64, // 61: weft.operator.v1.Garbage.pod:type_name -> weft.v1.Pod
-	0,  // 62: weft.operator.v1.Operations.State:input_type -> weft.operator.v1.StateRequest
-	10, // 63: weft.operator.v1.Operations.Attachments:input_type -> weft.operator.v1.AttachmentsRequest
-	14, // 64: weft.operator.v1.Operations.Events:input_type -> weft.operator.v1.EventsRequest
-	19, // 65: weft.operator.v1.Operations.Transactions:input_type -> weft.operator.v1.TransactionsRequest
-	24, // 66: weft.operator.v1.Operations.Objects:input_type -> weft.operator.v1.ObjectsRequest
-	27, // 67: weft.operator.v1.Operations.Why:input_type -> weft.operator.v1.WhyRequest
-	29, // 68: weft.operator.v1.Operations.Addresses:input_type -> weft.operator.v1.AddressesRequest
-	3,  // 69: weft.operator.v1.Operations.Policy:input_type -> weft.operator.v1.PolicyRequest
-	33, // 70: weft.operator.v1.Operations.Devices:input_type -> weft.operator.v1.DevicesRequest
-	36, // 71: weft.operator.v1.Operations.Counters:input_type -> weft.operator.v1.CountersRequest
-	40, // 72: weft.operator.v1.Operations.Configure:input_type -> weft.operator.v1.ConfigureRequest
-	42, // 73: weft.operator.v1.Operations.Settings:input_type -> weft.operator.v1.SettingsRequest
-	44, // 74: weft.operator.v1.Operations.Resync:input_type -> weft.operator.v1.ResyncRequest
-	46, // 75: weft.operator.v1.Operations.Audit:input_type -> weft.operator.v1.AuditRequest
-	49, // 76: weft.operator.v1.Operations.LogLevel:input_type -> weft.operator.v1.LogLevelRequest
-	51, // 77: weft.operator.v1.Operations.Quarantine:input_type -> weft.operator.v1.QuarantineRequest
-	54, // 78: weft.operator.v1.Operations.Release:input_type -> weft.operator.v1.ReleaseRequest
-	56, // 79: weft.operator.v1.Operations.CollectGarbage:input_type -> weft.operator.v1.CollectGarbageRequest
-	1,  // 80: weft.operator.v1.Operations.State:output_type -> weft.operator.v1.StateReply
-	11, // 81: weft.operator.v1.Operations.Attachments:output_type -> weft.operator.v1.AttachmentsReply
-	15, // 82: weft.operator.v1.Operations.Events:output_type -> weft.operator.v1.EventRecord
-	20, // 83: weft.operator.v1.Operations.Transactions:output_type -> weft.operator.v1.TransactionsReply
-	25, // 84: weft.operator.v1.Operations.Objects:output_type -> weft.operator.v1.ObjectsReply
-	28, // 85: weft.operator.v1.Operations.Why:output_type -> weft.operator.v1.WhyReply
-	30, // 86: weft.operator.v1.Operations.Addresses:output_type -> weft.operator.v1.AddressesReply
-	4,  // 87: weft.operator.v1.Operations.Policy:output_type -> weft.operator.v1.PolicyReply
-	34, // 88: weft.operator.v1.Operations.Devices:output_type -> weft.operator.v1.DevicesReply
-	37, // 89: weft.operator.v1.Operations.Counters:output_type -> weft.operator.v1.CountersReply
-	41, // 90: weft.operator.v1.Operations.Configure:output_type -> weft.operator.v1.ConfigureReply
-	43, // 91: weft.operator.v1.Operations.Settings:output_type -> weft.operator.v1.SettingsReply
-	45, // 92: weft.operator.v1.Operations.Resync:output_type -> weft.operator.v1.ResyncReply
-	47, // 93: weft.operator.v1.Operations.Audit:output_type -> weft.operator.v1.AuditReply
-	50, // 94: weft.operator.v1.Operations.LogLevel:output_type -> weft.operator.v1.LogLevelReply
-	52, // 95: weft.operator.v1.Operations.Quarantine:output_type -> weft.operator.v1.QuarantineReply
-	55, // 96: weft.operator.v1.Operations.Release:output_type -> weft.operator.v1.ReleaseReply
-	57, // 97: weft.operator.v1.Operations.CollectGarbage:output_type -> weft.operator.v1.CollectGarbageReply
-	80, // [80:98] is the sub-list for method output_type
-	62, // [62:80] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	64, // 39: weft.operator.v1.Object.since:type_name -> google.protobuf.Timestamp
+	64, // 40: weft.operator.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	29, // 41: weft.operator.v1.WhyReply.reasons:type_name -> weft.operator.v1.Reason
+	30, // 42: weft.operator.v1.WhyReply.last_operations:type_name -> weft.operator.v1.LastOperation
+	64, // 43: weft.operator.v1.Reason.retry_at:type_name -> google.protobuf.Timestamp
+	64, // 44: weft.operator.v1.LastOperation.at:type_name -> google.protobuf.Timestamp
+	33, // 45: weft.operator.v1.AddressesReply.pools:type_name -> weft.operator.v1.Pool
+	34, // 46: weft.operator.v1.AddressesReply.leases:type_name -> weft.operator.v1.Lease
+	64, // 47: weft.operator.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	64, // 48: weft.operator.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	66, // 49: weft.operator.v1.Lease.pod:type_name -> weft.v1.Pod
+	37, // 50: weft.operator.v1.DevicesReply.allocations:type_name -> weft.operator.v1.Allocation
+	64, // 51: weft.operator.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	66, // 52: weft.operator.v1.Allocation.pod:type_name -> weft.v1.Pod
+	40, // 53: weft.operator.v1.CountersReply.interfaces:type_name -> weft.operator.v1.InterfaceCounters
+	41, // 54: weft.operator.v1.CountersReply.errors:type_name -> weft.operator.v1.ErrorCounter
+	65, // 55: weft.operator.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
+	66, // 56: weft.operator.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
+	50, // 57: weft.operator.v1.AuditReply.found:type_name -> weft.operator.v1.Drift
+	67, // 58: weft.operator.v1.LogLevelRequest.for:type_name -> google.protobuf.Duration
+	64, // 59: weft.operator.v1.LogLevelReply.until:type_name -> google.protobuf.Timestamp
+	55, // 60: weft.operator.v1.QuarantineReply.entries:type_name -> weft.operator.v1.QuarantineEntry
+	65, // 61: weft.operator.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
+	66, // 62: weft.operator.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
+	64, // 63: weft.operator.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
+	60, // 64: weft.operator.v1.CollectGarbageReply.garbage:type_name -> weft.operator.v1.Garbage
+	66, // 65: weft.operator.v1.Garbage.pod:type_name -> weft.v1.Pod
+	0,  // 66: weft.operator.v1.Operations.State:input_type -> weft.operator.v1.StateRequest
+	10, // 67: weft.operator.v1.Operations.Attachments:input_type -> weft.operator.v1.AttachmentsRequest
+	14, // 68: weft.operator.v1.Operations.Events:input_type -> weft.operator.v1.EventsRequest
+	19, // 69: weft.operator.v1.Operations.Transactions:input_type -> weft.operator.v1.TransactionsRequest
+	24, // 70: weft.operator.v1.Operations.Objects:input_type -> weft.operator.v1.ObjectsRequest
+	27, // 71: weft.operator.v1.Operations.Why:input_type -> weft.operator.v1.WhyRequest
+	31, // 72: weft.operator.v1.Operations.Addresses:input_type -> weft.operator.v1.AddressesRequest
+	3,  // 73: weft.operator.v1.Operations.Policy:input_type -> weft.operator.v1.PolicyRequest
+	35, // 74: weft.operator.v1.Operations.Devices:input_type -> weft.operator.v1.DevicesRequest
+	38, // 75: weft.operator.v1.Operations.Counters:input_type -> weft.operator.v1.CountersRequest
+	42, // 76: weft.operator.v1.Operations.Configure:input_type -> weft.operator.v1.ConfigureRequest
+	44, // 77: weft.operator.v1.Operations.Settings:input_type -> weft.operator.v1.SettingsRequest
+	46, // 78: weft.operator.v1.Operations.Resync:input_type -> weft.operator.v1.ResyncRequest
+	48, // 79: weft.operator.v1.Operations.Audit:input_type -> weft.operator.v1.AuditRequest
+	51, // 80: weft.operator.v1.Operations.LogLevel:input_type -> weft.operator.v1.LogLevelRequest
+	53, // 81: weft.operator.v1.Operations.Quarantine:input_type -> weft.operator.v1.QuarantineRequest
+	56, // 82: weft.operator.v1.Operations.Release:input_type -> weft.operator.v1.ReleaseRequest
+	58, // 83: weft.operator.v1.Operations.CollectGarbage:input_type -> weft.operator.v1.CollectGarbageRequest
+	1,  // 84: weft.operator.v1.Operations.State:output_type -> weft.operator.v1.StateReply
+	11, // 85: weft.operator.v1.Operations.Attachments:output_type -> weft.operator.v1.AttachmentsReply
+	15, // 86: weft.operator.v1.Operations.Events:output_type -> weft.operator.v1.EventRecord
+	20, // 87: weft.operator.v1.Operations.Transactions:output_type -> weft.operator.v1.TransactionsReply
+	25, // 88: weft.operator.v1.Operations.Objects:output_type -> weft.operator.v1.ObjectsReply
+	28, // 89: weft.operator.v1.Operations.Why:output_type -> weft.operator.v1.WhyReply
+	32, // 90: weft.operator.v1.Operations.Addresses:output_type -> weft.operator.v1.AddressesReply
+	4,  // 91: weft.operator.v1.Operations.Policy:output_type -> weft.operator.v1.PolicyReply
+	36, // 92: weft.operator.v1.Operations.Devices:output_type -> weft.operator.v1.DevicesReply
+	39, // 93: weft.operator.v1.Operations.Counters:output_type -> weft.operator.v1.CountersReply
+	43, // 94: weft.operator.v1.Operations.Configure:output_type -> weft.operator.v1.ConfigureReply
+	45, // 95: weft.operator.v1.Operations.Settings:output_type -> weft.operator.v1.SettingsReply
+	47, // 96: weft.operator.v1.Operations.Resync:output_type -> weft.operator.v1.ResyncReply
+	49, // 97: weft.operator.v1.Operations.Audit:output_type -> weft.operator.v1.AuditReply
+	52, // 98: weft.operator.v1.Operations.LogLevel:output_type -> weft.operator.v1.LogLevelReply
+	54, // 99: weft.operator.v1.Operations.Quarantine:output_type -> weft.operator.v1.QuarantineReply
+	57, // 100: weft.operator.v1.Operations.Release:output_type -> weft.operator.v1.ReleaseReply
+	59, // 101: weft.operator.v1.Operations.CollectGarbage:output_type -> weft.operator.v1.CollectGarbageReply
+	84, // [84:102] is the sub-list for method output_type
+	66, // [66:84] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_weft_operator_v1_operations_proto_init() }
@@ -4764,14 +4990,14 @@ func file_weft_operator_v1_operations_proto_init() {
 	if File_weft_operator_v1_operations_proto != nil {
 		return
 	}
-	file_weft_operator_v1_operations_proto_msgTypes[38].OneofWrappers = []any{}
+	file_weft_operator_v1_operations_proto_msgTypes[40].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_operator_v1_operations_proto_rawDesc), len(file_weft_operator_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
