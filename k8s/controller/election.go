@@ -43,6 +43,7 @@ type election struct {
 
 	seen   string // last version of the lease
 	seenAt time.Time
+	held   *coordinationv1.Lease // as this replica wrote it last; nil: it does not lead, or the last write failed
 }
 
 // run calls lead whenever this replica leads, with a context that ends with its leadership, until ctx ends.
@@ -109,13 +110,19 @@ func (e *election) renew(ctx context.Context, tick *time.Ticker) {
 	}
 }
 
-// try acquires or renews the lease. It returns false if another replica has it.
+// try acquires or renews the lease. It returns false if another replica has it. A renewal is one request, unless another writer changed the lease.
 func (e *election) try(ctx context.Context) (bool, error) {
 	e.checked()
+	if e.held != nil {
+		won, err := e.write(ctx, e.held)
+		if won || err != nil {
+			return won, err
+		}
+	}
 	l, err := e.leases.Get(ctx, e.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		_, err = e.leases.Create(ctx, e.mine(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: e.name}}), metav1.CreateOptions{})
-		return e.result("create", err)
+		l, err = e.leases.Create(ctx, e.mine(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: e.name}}), metav1.CreateOptions{})
+		return e.result("create", l, err)
 	}
 	if err != nil {
 		return false, fmt.Errorf("read lease %s: %w", e.name, err)
@@ -127,18 +134,25 @@ func (e *election) try(ctx context.Context) (bool, error) {
 	if holder != "" && holder != e.me && time.Since(e.seenAt) < leaseDuration {
 		return false, nil
 	}
-	_, err = e.leases.Update(ctx, e.mine(l), metav1.UpdateOptions{})
-	return e.result("write", err)
+	return e.write(ctx, l)
+}
+
+// write makes this replica the holder of a lease, unless it was written since it was read.
+func (e *election) write(ctx context.Context, l *coordinationv1.Lease) (bool, error) {
+	l, err := e.leases.Update(ctx, e.mine(l.DeepCopy()), metav1.UpdateOptions{})
+	return e.result("write", l, err)
 }
 
 // result reports whether a write got the lease; another replica may have been faster.
-func (e *election) result(verb string, err error) (bool, error) {
+func (e *election) result(verb string, written *coordinationv1.Lease, err error) (bool, error) {
+	e.held = nil
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s lease %s: %w", verb, e.name, err)
 	}
+	e.held = written
 	return true, nil
 }
 
@@ -155,6 +169,7 @@ func (e *election) mine(l *coordinationv1.Lease) *coordinationv1.Lease {
 
 // release lets another replica lead at once.
 func (e *election) release(ctx context.Context) {
+	e.held = nil
 	ctx, cancel := context.WithTimeout(ctx, releaseLimit)
 	defer cancel()
 	l, err := e.leases.Get(ctx, e.name, metav1.GetOptions{})

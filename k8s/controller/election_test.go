@@ -23,10 +23,11 @@ var leaseKind = schema.GroupResource{Group: "coordination.k8s.io", Resource: "le
 
 // leaseStore stores one lease. Disconnected replicas cannot reach it.
 type leaseStore struct {
-	mu      sync.Mutex
-	version int
-	lease   *coordinationv1.Lease
-	cutOff  []string
+	mu       sync.Mutex
+	version  int
+	lease    *coordinationv1.Lease
+	cutOff   []string
+	requests int
 }
 
 // leaseClient is the connection of one replica to the store.
@@ -36,6 +37,7 @@ type leaseClient struct {
 }
 
 func (s leaseClient) reach() error {
+	s.requests++
 	if slices.Contains(s.cutOff, s.me) {
 		return errors.New("no route to host")
 	}
@@ -57,10 +59,13 @@ func (s leaseClient) Get(context.Context, string, metav1.GetOptions) (*coordinat
 func (s leaseClient) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.reach(); err != nil {
+		return nil, err
+	}
 	if s.lease != nil {
 		return nil, apierrors.NewAlreadyExists(leaseKind, leaseName)
 	}
-	return s.keepLocked(l), s.reach()
+	return s.keepLocked(l), nil
 }
 
 func (s leaseClient) Update(_ context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
@@ -163,6 +168,36 @@ func TestOneReplicaLeadsAndAnotherFollowsIt(t *testing.T) {
 		}
 		if changes := *p.leaseStore.lease.Spec.LeaseTransitions; changes != 2 {
 			t.Errorf("the lease tells of %d changes, want 2", changes)
+		}
+	})
+}
+
+// Others may annotate the lease.
+func TestALeaderRenewsByOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newReplicas(t, "a")
+		defer p.end()
+		p.after(time.Minute)
+		count := func() (n int) {
+			p.leaseStore.mu.Lock()
+			defer p.leaseStore.mu.Unlock()
+			n, p.leaseStore.requests = p.leaseStore.requests, 0
+			return n
+		}
+		count()
+		p.after(time.Minute)
+		if n := count(); n != int(time.Minute/renewEvery) {
+			t.Errorf("%d requests in a minute", n)
+		}
+		p.leaseStore.mu.Lock()
+		p.leaseStore.lease.Annotations = map[string]string{"note": "kept"}
+		p.leaseStore.keepLocked(p.leaseStore.lease)
+		p.leaseStore.mu.Unlock()
+		if got := p.after(time.Minute); got != "[a]" || p.leaseStore.lease.Annotations["note"] != "kept" {
+			t.Errorf("%s lead, annotations %v", got, p.leaseStore.lease.Annotations)
+		}
+		if n := count(); n != int(time.Minute/renewEvery)+2 {
+			t.Errorf("%d requests in a minute with a change by another writer", n)
 		}
 	})
 }
