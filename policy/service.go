@@ -14,7 +14,11 @@ import (
 type Service struct {
 	Name      string // namespace/name
 	Frontends []Frontend
+	Unread    int // the number of endpoints of all ports if these were not read, as they are more than MaxEndpoints: frontends have no backends
 }
+
+// MaxEndpoints is the number of endpoints of all ports of a Service above which no list decides about it.
+var MaxEndpoints = DefaultLimits.NamespaceLookups
 
 // Frontend is a port of a Service at some addresses of one family, with the endpoints that the node replaces it by. Frontends share sets of
 // addresses and never change them.
@@ -39,7 +43,7 @@ func equalFrontends(a, b Frontend) bool {
 
 // lookups returns the number of decisions that a Service needs, at most.
 func (s *Service) lookups() int {
-	n := 0
+	n := s.Unread
 	for i := range s.Frontends {
 		n += 1 + len(s.Frontends[i].Addresses)
 		for _, b := range s.Frontends[i].Backends {
@@ -57,7 +61,7 @@ func (s *Service) namespace() string {
 // SetService adds a Service or changes it.
 func (e *Engine) SetService(s Service) {
 	was, known := e.services[s.Name]
-	if known && slices.EqualFunc(was.Frontends, s.Frontends, equalFrontends) {
+	if known && was.Unread == s.Unread && slices.EqualFunc(was.Frontends, s.Frontends, equalFrontends) {
 		return
 	}
 	if known {
