@@ -11,7 +11,7 @@ import (
 func TestHalvings(t *testing.T) {
 	of := func(demands ...int) (claims []claim) {
 		for _, d := range demands {
-			claims = append(claims, claim{d, 10})
+			claims = append(claims, claim{[]int{d}, 10})
 		}
 		return claims
 	}
@@ -27,8 +27,10 @@ func TestHalvings(t *testing.T) {
 		{of(10, 10, 1, 1), 12, 1},
 		{of(10, 10, 1, 1), 11, 2},
 		{of(10, 10), 0, 4},
-		{append(of(10), claim{10, 100}), 19, 1},
-		{append(of(10), claim{60, 100}), 0, 7},
+		{append(of(10), claim{[]int{10}, 100}), 19, 1},
+		{append(of(10), claim{[]int{60}, 100}), 0, 7},
+		{[]claim{{[]int{10, 3}, 10}}, 4, 1}, // with half of the limit less is needed
+		{[]claim{{[]int{10, 3}, 10}}, 2, 2},
 	} {
 		if got := halvings(c.claims, c.total); got != c.want {
 			t.Errorf("%v, together %d: %d halvings, want %d", c.claims, c.total, got, c.want)
@@ -87,8 +89,8 @@ func TestRulesOfServicesInAllListsOfANodeAreBounded(t *testing.T) {
 	e.SetService(portsService("good/s", "10.96.0.1", "10.0.0.200", 3))
 	e.SetService(portsService("evil/s", "10.96.0.2", "10.0.0.200", 5000))
 	e.Compile()
-	if n := sendsTo(e, "10.96.0.1", 1000); n != pods || e.halved.services != 0 {
-		t.Errorf("%d pods reach the small Service, limits are halved %d times", n, e.halved.services)
+	if n := sendsTo(e, "10.96.0.1", 1000); n != pods || len(e.halved.services) != 0 {
+		t.Errorf("%d pods reach the small Service, limits are halved: %v", n, e.halved.services)
 	}
 	if n := sendsTo(e, "10.96.0.2", 1000); n != pods {
 		t.Errorf("%d pods reach a large Service that fits", n)
@@ -103,13 +105,13 @@ func TestRulesOfServicesInAllListsOfANodeAreBounded(t *testing.T) {
 			t.Errorf("over the limit %d pods reach %s, want %d", n, ip, want)
 		}
 	}
-	if x := e.Excess(); len(x) != 1 || x[0].Of != "Service evil/s" || x[0].Limit >= 5000 {
+	if x := e.Excess(); len(x) != 1 || x[0].Of != "Service evil/s" || x[0].Limit >= DefaultLimits.Services {
 		t.Errorf("excess %+v", x)
 	}
 	e.DeleteService("evil/t")
 	e.Compile()
-	if n := sendsTo(e, "10.96.0.2", 1000); n != pods || e.halved.services != 0 {
-		t.Errorf("afterwards %d pods reach the large Service, limits are halved %d times", n, e.halved.services)
+	if n := sendsTo(e, "10.96.0.2", 1000); n != pods || len(e.halved.services) != 0 {
+		t.Errorf("afterwards %d pods reach the large Service, limits are halved: %v", n, e.halved.services)
 	}
 	for i := range pods {
 		e.DeletePod(ID{"shop", fmt.Sprintf("c%03d", i)})
@@ -274,8 +276,8 @@ func TestRulesOfServicesTakeNothingFromPolicies(t *testing.T) {
 	}
 	e.SetService(portsService("c/s", "10.96.0.1", "10.0.0.200", 30))
 	e.Compile()
-	if e.servicesLimit() != 20 || e.namespaceLimit() != 100 {
-		t.Errorf("limits of %d rules of Services and %d of policies", e.servicesLimit(), e.namespaceLimit())
+	if e.servicesLimit("c") != 20 || e.namespaceLimit() != 100 {
+		t.Errorf("limits of %d rules of Services and %d of policies", e.servicesLimit("c"), e.namespaceLimit())
 	}
 	for n := range 2 {
 		if r := e.Lists()[ID{"a", fmt.Sprintf("p%d", n)}]["eth0"][Ingress].Decide(address("198.18.0.0"), TCP, 1000); r.Action != Allow {
