@@ -460,3 +460,18 @@ func TestLimitsThatWereRaisedOftenAreRaisedAtLast(t *testing.T) {
 		t.Errorf("limits stay lowered: %+v", e.halved)
 	}
 }
+
+// A pod is a permitted endpoint of its own Services, so its list is another one than that of a pod with the same policies.
+func TestListsOfEndpointsCountEachWhereTheyDiffer(t *testing.T) {
+	e := NewEngine(Config{})
+	const pods = 3
+	for n := range pods {
+		ip := fmt.Sprintf("10.0.2.%d", n)
+		e.SetPod(podAt(fmt.Sprintf("shop/p%d", n), true, ip))
+		e.SetService(portsService(fmt.Sprintf("shop/s%d", n), fmt.Sprintf("10.96.0.%d", n), ip, 1))
+	}
+	e.SetPolicy(networkPolicy(t, "shop/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`))
+	if e.Compile(); len(e.demands) != pods {
+		t.Errorf("%d demands of %d lists", len(e.demands), pods)
+	}
+}
