@@ -88,7 +88,7 @@ func TestServerEndsAConnectionWhoseBrokerProcessWasKilled(t *testing.T) {
 	_, client := connectPair(t, l, ClientConfig{ID: 1, Secret: hostileConfig.Secret})
 	b.kill(t)
 	i.Disconnect("moved")
-	<-client.Gone()
+	_ = await(t, client.Gone(), "end of the connection")
 	if got := reasonFrom(client.Err()); got != "moved" {
 		t.Errorf("the client got %q", got)
 	}
@@ -107,7 +107,7 @@ func TestConnectionThatCannotBeResumedEnds(t *testing.T) {
 	}
 	b.mu.Unlock()
 	b.kill(t)
-	<-client.Gone()
+	_ = await(t, client.Gone(), "end of the connection")
 	_ = await(t, l.disconnected, "end of the connection")
 	l.stillServes(t)
 }
@@ -127,7 +127,7 @@ func TestClientIsRemovedWhenItsConnectionEndsWithoutABrokerProcess(t *testing.T)
 			t.Fatal(err)
 		}
 		i.Disconnect("moved")
-		<-client.Gone()
+		_ = await(t, client.Gone(), "end of the connection")
 		client.Release()
 		_ = await(t, l.disconnected, "end of the connection")
 	}
@@ -175,7 +175,7 @@ func TestConnectedClientsTakeNoRoomOfThoseThatConnect(t *testing.T) {
 				}
 				t.Cleanup(func() {
 					client.Close()
-					<-client.Gone()
+					_ = await(t, client.Gone(), "end of the connection")
 					client.Release()
 				})
 				await(t, l.connected, "connection")

@@ -178,7 +178,7 @@ func TestEndOfAClientDuringAHandoverIsNoticed(t *testing.T) {
 			next := l.successor(t, after)
 			resumed := pass(t, server, next.add(t, hostileConfig))
 			client.Close()
-			<-client.Gone()
+			_ = await(t, client.Gone(), "end of the connection")
 			server.Leave()
 			l.Release()
 			next.Start()

@@ -183,7 +183,7 @@ func (l *lab) stillServes(t *testing.T) {
 		return err == nil
 	})
 	client.Close()
-	<-client.Gone()
+	_ = await(t, client.Gone(), "end of the connection")
 	client.Release()
 	await(t, l.connected, "connection")
 	_ = await(t, l.disconnected, "end of the connection")

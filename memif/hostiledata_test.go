@@ -199,7 +199,7 @@ func TestInvalidIndexesEndTheConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			await(t, l.connected, "connection").Release()
-			<-c.Gone()
+			_ = await(t, c.Gone(), "end of the connection")
 			c.Release()
 		})
 	}
@@ -305,7 +305,7 @@ func (l *lab) stillServesAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, l.connected, "connection").Release()
-	<-c.Gone()
+	_ = await(t, c.Gone(), "end of the connection")
 	c.Release()
 }
 

@@ -117,7 +117,7 @@ func TestClosedSpliceEndsItsConnection(t *testing.T) {
 	s.add(t, hostileConfig)
 	_, client := s.connect(t)
 	s.splice.Close()
-	<-client.Gone()
+	_ = await(t, client.Gone(), "end of the connection")
 	_ = await(t, s.disconnected, "end of the connection")
 	if _, err := os.Lstat(s.splice.Path()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket file is there: %v", err)
@@ -134,7 +134,7 @@ func TestSpliceServesAgainAfterItsBrokerProcessWasKilled(t *testing.T) {
 	s.add(t, hostileConfig)
 	server, client := s.connect(t)
 	s.broker.kill(t)
-	<-client.Gone()
+	_ = await(t, client.Gone(), "end of the connection")
 	_ = await(t, s.disconnected, "end of the connection")
 	server.Release()
 	eventually(t, "the Splice says so", func() bool { return !s.isConnected() })
@@ -277,6 +277,9 @@ func TestSpliceRefusesMessagesBeforeInit(t *testing.T) {
 		}
 		server, err := listener.AcceptUnix()
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := server.SetDeadline(time.Now().Add(timeout)); err != nil {
 			t.Fatal(err)
 		}
 		peer := control{socket: &packetSocket{UnixConn: server}}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"reflect"
 	"testing"
 )
 
@@ -24,8 +25,7 @@ func TestServiceOverALimitIsNotOpenedByAnotherOneAtItsAddress(t *testing.T) {
 	}
 }
 
-// A Service needs more rules because another one is closed at its addresses. If they have no room, only its denials remain: what would be left
-// of its rules permits the address that both have.
+// A Service needs more rules because another one is closed at its addresses, and these have no room.
 func TestServiceWithoutRoomDoesNotOpenTheAddressOfAClosedOne(t *testing.T) {
 	limits := DefaultLimits
 	limits.Services, limits.NamespaceLookups = 2, 20
@@ -52,7 +52,34 @@ egress: [{to: [{ipBlock: {cidr: 10.0.0.2/32}}, {ipBlock: {cidr: 203.0.113.0/24}}
 		large.Frontends = append(large.Frontends, external(shared, 80+2*port))
 	}
 	e.SetService(large)
-	if r := decide(); r.Action != Deny || len(e.Excess()) != 1 {
+	if r := decide(); r.Action != Deny || len(e.Excess()) != 2 {
 		t.Errorf("with %v: %+v", e.Excess(), r)
+	}
+}
+
+// If Services need more and more rules in each division, the last ones have no room. Those that share an address with a closed one keep what denies.
+func TestServicesWithoutRoomKeepNoRuleThatAClosedOneContradicts(t *testing.T) {
+	rule := func(a Action, ip string) Rule {
+		return Rule{Action: a, Remotes: []netip.Prefix{single(address(ip))}, Ports: rangesOf(TCP, Range{80, 80})}
+	}
+	at := func(name, ip string) *Service {
+		return &Service{Name: name, Frontends: []Frontend{{Addresses: []netip.Addr{address(ip)}, Protocol: TCP, Port: 80}}}
+	}
+	d := &decider{plan: &servicePlan{open: []*Service{at("a/room", "10.96.0.1"), at("b/shared", "10.96.0.2"), at("c/beside", "10.96.0.3")}}}
+	d.close([]*Service{at("x/closed", "10.96.0.2")})
+	decisions := []decision{
+		{internal: []Rule{rule(Allow, "10.96.0.1")}},
+		{internal: []Rule{rule(Allow, "10.96.0.2"), rule(Deny, "10.96.0.2")}, external: []Rule{rule(Allow, "10.96.0.2"), rule(Deny, "10.96.0.2")}},
+		{internal: []Rule{rule(Allow, "10.96.0.3")}},
+	}
+	more := func(of decision) decision { return decision{append(of.internal[:len(of.internal):len(of.internal)], rule(Allow, "10.96.9.9")), of.external} }
+	of := divided{rules: map[int]decision{}}
+	for n := range decisions {
+		of.rules[n] = more(decisions[n])
+	}
+	internal, external := d.within(of, decisions, 7) // six, and one for the first that needs more
+	want := []Rule{rule(Allow, "10.96.0.1"), rule(Allow, "10.96.9.9"), rule(Deny, "10.96.0.2"), rule(Allow, "10.96.0.3")}
+	if !reflect.DeepEqual(internal, want) || !reflect.DeepEqual(external, []Rule{rule(Deny, "10.96.0.2")}) {
+		t.Errorf("%+v, %+v", internal, external)
 	}
 }

@@ -22,6 +22,9 @@ func (d *decision) size() int {
 	return n
 }
 
+// name is the same for equal decisions.
+func (d *decision) name() string { return nameOf(slices.Concat(d.internal, d.external)) }
+
 // denials returns the rules that deny.
 func (d *decision) denials() decision {
 	isAllow := func(r Rule) bool { return r.Action == Allow }

@@ -52,9 +52,9 @@ type Engine struct {
 	lists map[string]*List       // in use, by name
 	own   map[string]int         // rules of the policies of a namespace in these lists
 
-	halved      halved                   // limits
-	demands     map[string]*sharedDemand // of Services, by key
-	isUndivided bool                     // the lists have changed, and limits may have to be halved
+	halved      halved                      // limits
+	demands     map[demandKey]*sharedDemand // of Services
+	isUndivided bool                        // the lists have changed, and limits may have to be halved
 
 	work Work
 
@@ -87,7 +87,7 @@ type podState struct {
 	lists    map[string]Lists       // by interface, as compiled last
 	excess   []Excess               // likewise
 	starved  map[string]lacking     // interfaces for which the namespace has no rules left on the node, as compiled last
-	demanded []string               // keys of demands of its lists, as compiled last
+	demanded []demandKey            // keys of demands of its lists, as compiled last
 	named    map[string][]NamedPort // the ports by name; nil: they are few
 	span     int                    // the largest number of ports with the same name, at least 1
 
@@ -111,7 +111,7 @@ func NewEngine(c Config) *Engine {
 	e := &Engine{
 		namespaces: make(map[string]*namespaceState), policies: make(map[Ref]*policyState), groups: make(map[string]*group),
 		selectors: newSelectors(), nodes: make(map[string]nodeState), dirty: make(map[*podState]struct{}), turns: make(map[string]uint64), gone: make(map[ID]struct{}),
-		lists: make(map[string]*List), own: make(map[string]int), demands: make(map[string]*sharedDemand), wide: make(map[string]*wideSelectors),
+		lists: make(map[string]*List), own: make(map[string]int), demands: make(map[demandKey]*sharedDemand), halved: halved{services: make(map[string]uint)}, wide: make(map[string]*wideSelectors),
 		unsettled: make(map[string]struct{}), services: make(map[string]*Service),
 		addresses: make(map[netip.Addr]int), external: make(map[netip.Addr]int),
 		tallies: make(tallies), kept: fragments{byPolicy: make(map[*policyState]map[fragmentKey]fragment)},

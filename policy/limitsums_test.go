@@ -10,7 +10,7 @@ import (
 	adminv1 "sigs.k8s.io/network-policy-api/apis/v1alpha1"
 )
 
-// Services beside denied prefixes need further rules. They get what the Services that fit have left of the limit.
+// Services beside denied prefixes need further rules. These count towards the limit as others do.
 func TestRulesOfServicesBesideDeniedPrefixesAreWithinTheLimit(t *testing.T) {
 	limits := DefaultLimits
 	limits.Closed, limits.NamespaceLookups, limits.Services = 4, 100, 5
@@ -46,8 +46,17 @@ func TestRulesOfServicesBesideDeniedPrefixesAreWithinTheLimit(t *testing.T) {
 	if size != limits.Services {
 		t.Errorf("%d rules of Services, want %d: %+v", size, limits.Services, l.Rules)
 	}
-	if r := l.Decide(address("10.96.0.7"), TCP, 80); r.Action != Deny {
-		t.Errorf("a Service without a rule of its own, in a denied prefix: %+v", r)
+	allowed := 0
+	for _, ip := range []string{"10.96.0.7", "10.96.1.0", "10.96.1.1", "10.96.1.2", "10.96.1.3", "10.96.1.4"} {
+		if r := l.Decide(address(ip), TCP, 80); r.Action == Allow {
+			allowed++
+		}
+	}
+	if allowed != limits.Services {
+		t.Errorf("%d Services are reached: %+v", allowed, l.Rules)
+	}
+	if x := e.Excess(); len(x) != 2 {
+		t.Errorf("excess %v", x)
 	}
 }
 

@@ -55,7 +55,10 @@ func (e *Engine) CompileNext() (c Change, changed, some bool) {
 	}
 	if next == nil {
 		clear(e.turns)
-		e.halved.raises = 0
+		if e.halved.rest() {
+			e.isUndivided = true
+			return e.CompileNext()
+		}
 		return Change{}, false, false
 	}
 	e.turn++

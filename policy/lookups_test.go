@@ -50,3 +50,25 @@ func TestLookupsAmongPrefixesOfManyLengthsCountMore(t *testing.T) {
 		}
 	}
 }
+
+// Its addresses are known, its endpoints are not: without a rule a pod that may reach the addresses would reach what it may not.
+func TestServiceWhoseEndpointsWereNotReadIsDenied(t *testing.T) {
+	e := NewEngine(Config{})
+	e.SetPod(podAt("shop/client", true, "10.0.0.1"))
+	e.SetPolicy(networkPolicy(t, "shop/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}`))
+	s := Service{Name: "large/s", Frontends: []Frontend{{Addresses: []netip.Addr{address("10.96.0.1")}, Protocol: TCP, Port: 80}}}
+	for _, step := range []struct {
+		unread int
+		want   Action
+	}{{0, Allow}, {MaxEndpoints + 1, Deny}, {0, Allow}} {
+		s.Unread = step.unread
+		e.SetService(s)
+		e.Compile()
+		if r := e.Lists()[ID{"shop", "client"}]["eth0"][Egress].Decide(address("10.96.0.1"), TCP, 80); r.Action != step.want {
+			t.Errorf("%d endpoints were not read: %+v", step.unread, r)
+		}
+		if x := e.Excess(); (len(x) == 1) != (step.want == Deny) || len(x) == 1 && x[0].Of != "Service large/s" {
+			t.Errorf("%d endpoints were not read: excess %v", step.unread, x)
+		}
+	}
+}

@@ -1,20 +1,30 @@
 package policy
 
+import "maps"
+
 // Pods with other rules have lists of their own, so what is within the limits of a list or of a namespace may still be too much for a node:
 // many namespaces with many rules each, or rules about a large Service in each of a hundred lists. The node has a limit for each of both. As long as
 // what lists need fits, the limits of a list or namespace apply. Else these are halved until what remains fits: who needs little is not
 // affected.
 
-// claim is a demand with its limit.
-type claim struct{ demand, limit int }
+// claim is a demand with its limit. The demand is that with the limit as it is, with half of it, and so on; the last one counts for all that follow.
+type claim struct {
+	demands []int
+	limit   int
+}
+
+// at returns what is used if the limit is halved n times.
+func (c *claim) at(n uint) int {
+	return min(c.demands[min(n, uint(len(c.demands)-1))], c.limit>>n)
+}
 
 // halvings returns how often the limits are halved so that the demands, each cut to its limit, are at most the total.
 func halvings(claims []claim, total int) uint {
 	for n := uint(0); ; n++ {
 		sum, isZero := 0, true
-		for _, c := range claims {
-			sum += min(c.demand, c.limit>>n)
-			isZero = isZero && c.limit>>n == 0
+		for i := range claims {
+			sum += claims[i].at(n)
+			isZero = isZero && claims[i].limit>>n == 0
 		}
 		if sum <= total || isZero {
 			return n
@@ -25,35 +35,52 @@ func halvings(claims []claim, total int) uint {
 // namespaceLimit returns the limit of rules of the policies of a namespace.
 func (e *Engine) namespaceLimit() int { return e.limits.Node >> e.halved.own }
 
-// servicesLimit returns the limit of rules of Services in a list.
-func (e *Engine) servicesLimit() int { return e.limits.Services >> e.halved.services }
+// servicesLimit returns the limit of rules of Services in a list of pods of a namespace.
+func (e *Engine) servicesLimit(namespace string) int {
+	return e.limits.Services >> e.halved.services[namespace]
+}
 
-// closedLimit returns the limit of prefixes in a list at which Services are denied. Two are the least with which addresses are denied by namespace.
-func (e *Engine) closedLimit() int {
-	return max(min(2, e.limits.Closed), e.limits.Closed>>e.halved.services)
+// closedLimit returns the limit of prefixes in a list of pods of a namespace at which Services are denied. Two are the least with which addresses are
+// denied by namespace.
+func (e *Engine) closedLimit(namespace string) int {
+	return max(min(2, e.limits.Closed), e.limits.Closed>>e.halved.services[namespace])
 }
 
 // halved says how often the limits are halved.
 type halved struct {
-	own, services uint
-	raises        int // since all pods were compiled
+	own      uint
+	services map[string]uint // by the namespace of the pods: those whose pods need most have less
+	raises   int             // since all pods were compiled
+	isPutOff bool            // a raise that was one too many
+	isAgain  bool            // what was put off is being tried
 }
 
 // maxRaises is how often limits are raised at most until all pods are compiled. They are lowered any number of times: so this ends, although what the
 // policies of a namespace need depends on the rules about Services and the other way round.
 const maxRaises = 32
 
-// set replaces a number, and reports whether it is another one.
-func (h *halved) set(was *uint, is uint) bool {
-	isRaised := is < *was
-	if is == *was || isRaised && h.raises == maxRaises {
+// allows reports whether a number may be replaced by another one.
+func (h *halved) allows(was, is uint) bool {
+	isRaised := is < was
+	if is == was {
+		return false
+	}
+	if isRaised && h.raises == maxRaises {
+		h.isPutOff = true
 		return false
 	}
 	if isRaised {
 		h.raises++
 	}
-	*was = is
 	return true
+}
+
+// rest is called when all pods are compiled. It reports whether a raise was put off that may be tried now. That ends: what is put off then waits for the
+// next change.
+func (h *halved) rest() bool {
+	h.isAgain = h.isPutOff && !h.isAgain
+	h.raises, h.isPutOff = 0, false
+	return h.isAgain
 }
 
 // divide decides how often limits are halved, and marks the pods whose rules that changes.
@@ -62,7 +89,8 @@ func (e *Engine) divide() {
 		return
 	}
 	e.isUndivided = false
-	if e.halved.set(&e.halved.own, halvings(e.ownClaims(), e.limits.AllNamespaces)) {
+	if own := halvings(e.ownClaims(), e.limits.AllNamespaces); e.halved.allows(e.halved.own, own) {
+		e.halved.own = own
 		for name, ns := range e.namespaces {
 			for _, p := range ns.pods {
 				if len(p.starved) > 0 || e.own[name] > e.namespaceLimit() {
@@ -71,18 +99,42 @@ func (e *Engine) divide() {
 			}
 		}
 	}
-	if e.halved.set(&e.halved.services, halvings(e.serviceClaims(), e.limits.AllServices)) {
-		if e.plan != nil {
-			clear(e.plan.made)
+	e.divideServices()
+}
+
+// divideServices gives each namespace a fair share of the rules about Services. Where its lists need more, their limits are halved.
+func (e *Engine) divideServices() {
+	claims := e.serviceClaims()
+	totals := make([]int, 0, len(claims))
+	for _, of := range claims {
+		totals = append(totals, sumOf(of))
+	}
+	share := fairShare(totals, e.limits.AllServices)
+	maps.DeleteFunc(e.halved.services, func(name string, _ uint) bool { return e.namespaces[name] == nil })
+	for name, ns := range e.namespaces {
+		was, is := e.halved.services[name], halvings(claims[name], share)
+		if !e.halved.allows(was, is) {
+			continue
 		}
-		for _, ns := range e.namespaces {
-			for _, p := range ns.pods {
-				if len(p.lists) > 0 {
-					e.touch(p)
-				}
+		e.halved.services[name] = is
+		if is == 0 {
+			delete(e.halved.services, name)
+		}
+		for _, p := range ns.pods {
+			if len(p.lists) > 0 {
+				e.touch(p)
 			}
 		}
 	}
+}
+
+// sumOf returns what claims use with the limits as they are.
+func sumOf(claims []claim) int {
+	n := 0
+	for i := range claims {
+		n += claims[i].at(0)
+	}
+	return n
 }
 
 // ownClaims returns what the policies of each namespace need, also the lists that starved pods do not have.
@@ -101,7 +153,7 @@ func (e *Engine) ownClaims() []claim {
 				demand += rules
 			}
 		}
-		claims = append(claims, claim{demand, e.limits.Node})
+		claims = append(claims, claim{[]int{demand}, e.limits.Node})
 	}
 	return claims
 }
@@ -117,46 +169,55 @@ func (l lacking) add(other lacking) {
 	}
 }
 
-// serviceDemand is what Services need in a list without the limits of the node. Lists with the same key need the same. The content of a list is no
-// key: with lower limits lists become alike.
+// serviceDemand is what Services need in a list without the limits of the node. Lists of a namespace with the same key need the same. The content of a list
+// is no key: with lower limits lists become alike.
 type serviceDemand struct {
-	key           string
-	rules, denied int // denied are prefixes
+	key    string
+	rules  [demandLevels]int // with the limit of a list, half of it, and so on: a Service over the limit needs none
+	denied int               // prefixes
 }
+
+// demandLevels is for how many halvings of its limit the demand of a list is known.
+const demandLevels = 4
 
 type sharedDemand struct {
 	serviceDemand
 	users int
 }
 
+// demandKey is the key of a demand of pods of a namespace.
+type demandKey struct{ namespace, key string }
+
 // demand counts a pod as one that has a demand.
 func (e *Engine) demand(p *podState, d serviceDemand) {
-	shared := e.demands[d.key]
+	k := demandKey{p.Namespace, d.key}
+	shared := e.demands[k]
 	if shared == nil {
 		shared = &sharedDemand{}
-		e.demands[d.key] = shared
+		e.demands[k] = shared
 	}
 	shared.users++
 	e.isUndivided = e.isUndivided || shared.serviceDemand != d
 	shared.serviceDemand = d
-	p.demanded = append(p.demanded, d.key)
+	p.demanded = append(p.demanded, k)
 }
 
 // undemand ends demands of a pod.
-func (e *Engine) undemand(keys []string) {
-	for _, key := range keys {
-		shared := e.demands[key]
+func (e *Engine) undemand(keys []demandKey) {
+	for _, k := range keys {
+		shared := e.demands[k]
 		if shared.users--; shared.users == 0 {
-			delete(e.demands, key)
+			delete(e.demands, k)
 			e.isUndivided = true
 		}
 	}
 }
 
-func (e *Engine) serviceClaims() []claim {
-	var claims []claim
-	for _, d := range e.demands {
-		claims = append(claims, claim{d.rules, e.limits.Services}, claim{d.denied, e.limits.Closed})
+// serviceClaims returns what the lists of each namespace need for Services.
+func (e *Engine) serviceClaims() map[string][]claim {
+	all := make(map[string][]claim)
+	for k, d := range e.demands {
+		all[k.namespace] = append(all[k.namespace], claim{d.rules[:], e.limits.Services}, claim{[]int{d.denied}, e.limits.Closed})
 	}
-	return claims
+	return all
 }

@@ -11,7 +11,7 @@ import (
 func TestHalvings(t *testing.T) {
 	of := func(demands ...int) (claims []claim) {
 		for _, d := range demands {
-			claims = append(claims, claim{d, 10})
+			claims = append(claims, claim{[]int{d}, 10})
 		}
 		return claims
 	}
@@ -27,8 +27,10 @@ func TestHalvings(t *testing.T) {
 		{of(10, 10, 1, 1), 12, 1},
 		{of(10, 10, 1, 1), 11, 2},
 		{of(10, 10), 0, 4},
-		{append(of(10), claim{10, 100}), 19, 1},
-		{append(of(10), claim{60, 100}), 0, 7},
+		{append(of(10), claim{[]int{10}, 100}), 19, 1},
+		{append(of(10), claim{[]int{60}, 100}), 0, 7},
+		{[]claim{{[]int{10, 3}, 10}}, 4, 1}, // with half of the limit less is needed
+		{[]claim{{[]int{10, 3}, 10}}, 2, 2},
 	} {
 		if got := halvings(c.claims, c.total); got != c.want {
 			t.Errorf("%v, together %d: %d halvings, want %d", c.claims, c.total, got, c.want)
@@ -87,8 +89,8 @@ func TestRulesOfServicesInAllListsOfANodeAreBounded(t *testing.T) {
 	e.SetService(portsService("good/s", "10.96.0.1", "10.0.0.200", 3))
 	e.SetService(portsService("evil/s", "10.96.0.2", "10.0.0.200", 5000))
 	e.Compile()
-	if n := sendsTo(e, "10.96.0.1", 1000); n != pods || e.halved.services != 0 {
-		t.Errorf("%d pods reach the small Service, limits are halved %d times", n, e.halved.services)
+	if n := sendsTo(e, "10.96.0.1", 1000); n != pods || len(e.halved.services) != 0 {
+		t.Errorf("%d pods reach the small Service, limits are halved: %v", n, e.halved.services)
 	}
 	if n := sendsTo(e, "10.96.0.2", 1000); n != pods {
 		t.Errorf("%d pods reach a large Service that fits", n)
@@ -103,13 +105,14 @@ func TestRulesOfServicesInAllListsOfANodeAreBounded(t *testing.T) {
 			t.Errorf("over the limit %d pods reach %s, want %d", n, ip, want)
 		}
 	}
-	if x := e.Excess(); len(x) != 1 || x[0].Of != "Service evil/s" || x[0].Limit >= 5000 {
+	// With half of the limit the large Service is denied, and then all fits.
+	if x := e.Excess(); len(x) != 1 || x[0].Of != "Service evil/s" || x[0].Limit >= DefaultLimits.Services || x[0].Limit <= DefaultLimits.Services/4 {
 		t.Errorf("excess %+v", x)
 	}
 	e.DeleteService("evil/t")
 	e.Compile()
-	if n := sendsTo(e, "10.96.0.2", 1000); n != pods || e.halved.services != 0 {
-		t.Errorf("afterwards %d pods reach the large Service, limits are halved %d times", n, e.halved.services)
+	if n := sendsTo(e, "10.96.0.2", 1000); n != pods || len(e.halved.services) != 0 {
+		t.Errorf("afterwards %d pods reach the large Service, limits are halved: %v", n, e.halved.services)
 	}
 	for i := range pods {
 		e.DeletePod(ID{"shop", fmt.Sprintf("c%03d", i)})
@@ -274,12 +277,201 @@ func TestRulesOfServicesTakeNothingFromPolicies(t *testing.T) {
 	}
 	e.SetService(portsService("c/s", "10.96.0.1", "10.0.0.200", 30))
 	e.Compile()
-	if e.servicesLimit() != 20 || e.namespaceLimit() != 100 {
-		t.Errorf("limits of %d rules of Services and %d of policies", e.servicesLimit(), e.namespaceLimit())
+	if e.servicesLimit("c") != 20 || e.namespaceLimit() != 100 {
+		t.Errorf("limits of %d rules of Services and %d of policies", e.servicesLimit("c"), e.namespaceLimit())
 	}
 	for n := range 2 {
 		if r := e.Lists()[ID{"a", fmt.Sprintf("p%d", n)}]["eth0"][Ingress].Decide(address("198.18.0.0"), TCP, 1000); r.Action != Allow {
 			t.Errorf("p%d: %+v", n, r)
 		}
+	}
+}
+
+// deniers are pods with a policy of their own each, which may send to 10.96.0.0/16, and a Service at 40 of its addresses that is over a limit.
+func deniers(t *testing.T, pods int, limits Limits) *Engine {
+	e := NewEngine(Config{Limits: limits})
+	for n := range pods {
+		id := fmt.Sprintf("shop/c%d", n)
+		e.SetPod(podAt(id, true, fmt.Sprintf("10.0.1.%d", n), fmt.Sprintf("app=c%d", n)))
+		e.SetPolicy(networkPolicy(t, id, fmt.Sprintf(`{podSelector: {matchLabels: {app: c%d}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.96.0.0/16}}]}]}`, n)))
+	}
+	s := Service{Name: "evil/s", Unread: MaxEndpoints + 1}
+	for n := range 40 {
+		s.Frontends = append(s.Frontends, Frontend{Addresses: []netip.Addr{address(fmt.Sprintf("10.96.0.%d", 2*n))}, Protocol: TCP, Port: 1000})
+	}
+	e.SetService(s)
+	e.Compile()
+	return e
+}
+
+// The prefixes at which Services over a limit are denied are rules of the dataplane, too. Where they are too many, wider ones deny the same.
+func TestDeniedAddressesInAllListsOfANodeAreBounded(t *testing.T) {
+	const pods = 5
+	limits := DefaultLimits
+	limits.Closed, limits.AllServices = 40, 100
+	e := deniers(t, pods, limits)
+	if size := sizeOfLists(e); size > limits.AllServices+pods*3 { // with the rules of the policies
+		t.Errorf("%d rules in all lists", size)
+	}
+	for n := range 40 {
+		if open := sendsTo(e, fmt.Sprintf("10.96.0.%d", 2*n), 1000); open != 0 {
+			t.Errorf("%d pods reach address %d", open, n)
+		}
+	}
+	if open := sendsTo(e, "10.96.9.1", 1000); open != pods {
+		t.Errorf("%d pods reach an address without a Service", open)
+	}
+}
+
+func TestLimitsOfServicesApplyInFullAgainWhenAServiceNeedsLess(t *testing.T) {
+	const pods = 3
+	limits := DefaultLimits
+	limits.Services, limits.AllServices = 20, 50
+	e := NewEngine(Config{Limits: limits})
+	for n := range pods {
+		id := fmt.Sprintf("shop/c%d", n)
+		e.SetPod(podAt(id, true, fmt.Sprintf("10.0.1.%d", n), fmt.Sprintf("app=c%d", n)))
+		e.SetPolicy(networkPolicy(t, id, fmt.Sprintf(`{podSelector: {matchLabels: {app: c%d}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`, n)))
+	}
+	for _, step := range []struct{ ports, reach int }{{20, 0}, {12, pods}, {20, 0}} {
+		e.SetService(portsService("evil/s", "10.96.0.2", "10.0.0.200", step.ports))
+		e.Compile()
+		if n := sendsTo(e, "10.96.0.2", 1000); n != step.reach {
+			t.Errorf("%d pods reach a Service with %d ports, want %d", n, step.ports, step.reach)
+		}
+	}
+}
+
+// A namespace whose pods need many rules about Services has lower limits. It takes nothing from the pods of others, and neither does who makes them
+// endpoints.
+func TestPodsThatNeedManyRulesOfServicesTakeNothingFromOthers(t *testing.T) {
+	limits := DefaultLimits
+	limits.Services, limits.AllServices = 100, 400
+	e := NewEngine(Config{Limits: limits})
+	to200 := `{podSelector: %s, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`
+	for n := range 4 {
+		e.SetPod(podAt(fmt.Sprintf("shop/p%d", n), true, fmt.Sprintf("10.0.2.%d", n)))
+	}
+	e.SetPolicy(networkPolicy(t, "shop/p", fmt.Sprintf(to200, "{}")))
+	e.SetService(portsService("good/s", "10.96.0.1", "10.0.0.200", 20))
+	e.SetService(portsService("evil/s", "10.96.0.2", "10.0.0.200", 70))
+	for n := range 20 {
+		id := fmt.Sprintf("evil/c%02d", n)
+		e.SetPod(podAt(id, true, fmt.Sprintf("10.0.1.%d", n), fmt.Sprintf("app=c%d", n)))
+		e.SetPolicy(networkPolicy(t, id, fmt.Sprintf(to200, fmt.Sprintf("{matchLabels: {app: c%d}}", n))))
+	}
+	endpoints := portsService("evil/t", "10.96.0.3", "10.0.0.200", 1)
+	for n := range 4 {
+		b := &endpoints.Frontends[0].Backends[0]
+		b.Addresses = append(b.Addresses, address(fmt.Sprintf("10.0.2.%d", n)))
+	}
+	e.SetService(endpoints)
+	e.Compile()
+	if e.servicesLimit("shop") != 100 || e.servicesLimit("evil") >= 100 {
+		t.Errorf("limits are %d for shop and %d for evil", e.servicesLimit("shop"), e.servicesLimit("evil"))
+	}
+	for ip, port := range map[string]uint16{"10.96.0.1": 1000, "10.96.0.2": 1000} {
+		if r := e.Lists()[ID{"shop", "p0"}]["eth0"][Egress].Decide(address(ip), TCP, port); r.Action != Allow {
+			t.Errorf("%s: %+v", ip, r)
+		}
+	}
+	sum := 0
+	for _, l := range e.lists {
+		for n := range l.Rules {
+			if strings.HasPrefix(l.Rules[n].Origin, "Service ") {
+				sum += l.Rules[n].Size(false)
+			}
+		}
+	}
+	if sum > limits.AllServices {
+		t.Errorf("%d rules about Services in all lists", sum)
+	}
+	demands := 0
+	for k := range e.demands {
+		if k.namespace == "shop" {
+			demands++
+		}
+	}
+	if demands != 1 {
+		t.Errorf("%d demands of pods with equal lists", demands)
+	}
+	for n := range 20 {
+		e.DeletePod(ID{"evil", fmt.Sprintf("c%02d", n)})
+	}
+	if e.Compile(); len(e.halved.services) != 0 {
+		t.Errorf("without pods limits are halved: %v", e.halved.services)
+	}
+}
+
+// Wide rules for Services over a limit deny others, which need rules of their own. Each namespace has its share of them, whatever its name.
+func TestServicesBesideManyClosedOnesHaveTheirShare(t *testing.T) {
+	limits := DefaultLimits
+	limits.Services, limits.Closed = 100, 20
+	e := NewEngine(Config{Limits: limits})
+	e.SetPod(podAt("shop/p", true, "10.0.0.1"))
+	e.SetPolicy(networkPolicy(t, "shop/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0}}]}]}`))
+	e.SetService(portsService("kube-system/kube-dns", "10.96.0.41", "10.0.0.53", 3))
+	for n := range 100 {
+		e.SetService(Service{Name: fmt.Sprintf("aaa/closed%d", n), Unread: MaxEndpoints + 1, Frontends: []Frontend{{Addresses: []netip.Addr{address(fmt.Sprintf("10.96.0.%d", 2*n))}, Protocol: TCP, Port: 80}}})
+	}
+	for n := range 120 {
+		if n != 20 { // that of kube-dns
+			e.SetService(portsService(fmt.Sprintf("aaa/open%d", n), fmt.Sprintf("10.96.0.%d", 2*n+1), "10.0.0.200", 1))
+		}
+	}
+	e.Compile()
+	l := e.Lists()[ID{"shop", "p"}]["eth0"][Egress]
+	for _, port := range []uint16{1000, 1002, 1004} {
+		if r := l.Decide(address("10.96.0.41"), TCP, port); r.Action != Allow {
+			t.Errorf("port %d of kube-dns: %+v", port, r)
+		}
+	}
+	size := 0
+	for n := range l.Rules {
+		if strings.HasPrefix(l.Rules[n].Origin, "Service ") {
+			size += l.Rules[n].Size(false)
+		}
+	}
+	if size > limits.Services || size < limits.Services/2 {
+		t.Errorf("%d rules of Services", size)
+	}
+}
+
+// What a pod needs may be others' while pods are compiled, again and again. Raises of limits that are put off then come at last.
+func TestLimitsThatWereRaisedOftenAreRaisedAtLast(t *testing.T) {
+	e := clientsOf(t, 20)
+	e.limits.Services, e.limits.AllServices = 100, 1500
+	e.SetService(portsService("evil/s", "10.96.0.2", "10.0.0.200", 70))
+	e.Compile()
+	for range maxRaises + 5 {
+		e.SetService(portsService("evil/x", "10.96.0.3", "10.0.0.200", 30))
+		for len(e.dirty) > 1 && len(e.halved.services) == 0 {
+			e.CompileNext()
+		}
+		e.DeleteService("evil/x")
+		for len(e.dirty) > 1 && len(e.halved.services) != 0 {
+			e.CompileNext()
+		}
+	}
+	if e.halved.raises != maxRaises || !e.halved.isPutOff {
+		t.Errorf("the test puts no raise off: %+v", e.halved)
+	}
+	if e.Compile(); len(e.halved.services) != 0 || sendsTo(e, "10.96.0.2", 1000) != 20 {
+		t.Errorf("limits stay lowered: %+v", e.halved)
+	}
+}
+
+// A pod is a permitted endpoint of its own Services, so its list is another one than that of a pod with the same policies.
+func TestListsOfEndpointsCountEachWhereTheyDiffer(t *testing.T) {
+	e := NewEngine(Config{})
+	const pods = 3
+	for n := range pods {
+		ip := fmt.Sprintf("10.0.2.%d", n)
+		e.SetPod(podAt(fmt.Sprintf("shop/p%d", n), true, ip))
+		e.SetService(portsService(fmt.Sprintf("shop/s%d", n), fmt.Sprintf("10.96.0.%d", n), ip, 1))
+	}
+	e.SetPolicy(networkPolicy(t, "shop/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`))
+	if e.Compile(); len(e.demands) != pods {
+		t.Errorf("%d demands of %d lists", len(e.demands), pods)
 	}
 }

@@ -14,7 +14,11 @@ import (
 type Service struct {
 	Name      string // namespace/name
 	Frontends []Frontend
+	Unread    int // the number of endpoints of all ports if these were not read, as they are more than MaxEndpoints: frontends have no backends
 }
+
+// MaxEndpoints is the number of endpoints of all ports of a Service above which no list decides about it.
+var MaxEndpoints = DefaultLimits.NamespaceLookups
 
 // Frontend is a port of a Service at some addresses of one family, with the endpoints that the node replaces it by. Frontends share sets of
 // addresses and never change them.
@@ -39,7 +43,7 @@ func equalFrontends(a, b Frontend) bool {
 
 // lookups returns the number of decisions that a Service needs, at most.
 func (s *Service) lookups() int {
-	n := 0
+	n := s.Unread
 	for i := range s.Frontends {
 		n += 1 + len(s.Frontends[i].Addresses)
 		for _, b := range s.Frontends[i].Backends {
@@ -57,7 +61,7 @@ func (s *Service) namespace() string {
 // SetService adds a Service or changes it.
 func (e *Engine) SetService(s Service) {
 	was, known := e.services[s.Name]
-	if known && slices.EqualFunc(was.Frontends, s.Frontends, equalFrontends) {
+	if known && was.Unread == s.Unread && slices.EqualFunc(was.Frontends, s.Frontends, equalFrontends) {
 		return
 	}
 	if known {
@@ -145,7 +149,13 @@ type servicePlan struct {
 	closed  []*Service            // that need too many decisions, by name
 	excess  []Excess              // of closed
 	decided map[string][]decision // what lists decide about the Services in open, by the name of the list's own rules
-	made    map[string]made       // the rules that follow for pods that are no endpoints, likewise
+	made    map[madeFor]made      // the rules that follow for pods that are no endpoints
+}
+
+// madeFor are lists with the same rules about Services: they have the same own rules, by name, and limits that are halved as often.
+type madeFor struct {
+	name   string
+	halved uint
 }
 
 // made are the rules about Services for a list, and what they lack because of limits.
@@ -163,7 +173,7 @@ func (e *Engine) planServices() *servicePlan {
 	if e.plan != nil {
 		return e.plan
 	}
-	p := &servicePlan{shared: make(map[netip.Addr]bool), byPod: make(map[netip.Addr][]int), decided: make(map[string][]decision), made: make(map[string]made)}
+	p := &servicePlan{shared: make(map[netip.Addr]bool), byPod: make(map[netip.Addr][]int), decided: make(map[string][]decision), made: make(map[madeFor]made)}
 	e.plan = p
 	names := slices.Sorted(maps.Keys(e.services))
 	sizes := make([]int, len(names))
@@ -241,8 +251,9 @@ func fitByNamespace(namespaces []string, sizes []int, total, most int) (fit []bo
 func (c *compilation) toServices(rules []Rule) []Rule {
 	plan := c.planServices()
 	name := nameOf(rules)
+	key := madeFor{name, c.halved.services[c.pod.Namespace]}
 	isEndpoint := slices.ContainsFunc(c.nic.Addresses, func(a netip.Addr) bool { return len(plan.byPod[a]) > 0 })
-	of, known := plan.made[name]
+	of, known := plan.made[key]
 	if isEndpoint || !known {
 		of = c.makeServiceRules(rules, name)
 	}
@@ -250,22 +261,22 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 		if len(plan.made) >= maxDecided {
 			clear(plan.made)
 		}
-		plan.made[name] = of
+		plan.made[key] = of
 	}
 	c.excess = append(c.excess, of.excess...)
 	c.services = of.demand
-	if isEndpoint {
-		c.services.key += " " + c.pod.ID.String() + " " + c.nic.Name
-	}
 	return slices.Clone(of.rules)
 }
+
+// maxDivisions is how often the Services of a list are divided anew because those that stay need more rules beside those that do not.
+const maxDivisions = 3
 
 // makeServiceRules returns the rules behind which a list has the given ones, whose name is given.
 func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 	plan := c.planServices()
-	d := &decider{Engine: c.Engine, own: newIndex(rules), nic: c.nic, plan: plan}
+	d := &decider{Engine: c.Engine, own: newIndex(rules), namespace: c.pod.Namespace, nic: c.nic, plan: plan}
 	d.skip()
-	decisions := d.decideAll(plan, name)
+	decisions := d.decideAll(name)
 	sizes := make([]int, len(decisions))
 	namespaces := make([]string, len(decisions))
 	for n := range decisions {
@@ -273,54 +284,104 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 		namespaces[n] = plan.open[n].namespace()
 	}
 	demand := d.demandOf(namespaces, sizes)
-	demand.key = name
-	fit, part := fitByNamespace(namespaces, sizes, c.servicesLimit(), c.servicesLimit())
-	excess := slices.Clone(plan.excess)
-	closed := slices.Clone(plan.closed)
-	left := c.servicesLimit()
-	for _, n := range slices.Sorted(maps.Keys(d.skipped)) {
-		fit[n] = false
-		closed = append(closed, plan.open[n])
-		excess = append(excess, d.skipped[n])
+	demand.key = d.keyOf(name, decisions)
+	limit := c.servicesLimit(c.pod.Namespace)
+	of := d.divide(decisions, namespaces, sizes)
+	for range maxDivisions {
+		if of.size <= limit {
+			break
+		}
+		of = d.divide(decisions, namespaces, of.needs)
 	}
+	internal, external := d.within(of, decisions, limit)
+	return made{slices.Concat(denyFirst(internal), denyFirst(external), of.denied), of.excess, demand}
+}
+
+// within returns the rules of the Services that fit. If they need more than the limit nevertheless, the last ones have the rules that they need without
+// those that are closed, or only what denies if a closed one has the same address.
+func (d *decider) within(of divided, decisions []decision, limit int) (internal, external []Rule) {
+	left := limit
+	for n := range of.rules {
+		left -= decisions[n].size()
+	}
+	for _, n := range slices.Sorted(maps.Keys(of.rules)) {
+		rules := of.rules[n]
+		switch more := rules.size() - decisions[n].size(); {
+		case more <= left:
+			left -= more
+		case d.hasAddressOf(d.plan.open[n], d.isClosedAt):
+			rules = decisions[n].denials()
+		default:
+			rules = decisions[n]
+		}
+		internal = append(internal, rules.internal...)
+		external = append(external, rules.external...)
+	}
+	return internal, external
+}
+
+// keyOf returns the key of the demand of a list: the name of its own rules, and the decisions that are others for an endpoint. An author of
+// EndpointSlices makes any pod an endpoint, but that alone changes no rule.
+func (d *decider) keyOf(name string, decisions []decision) string {
+	strangers := d.plan.decided[name]
+	different := make(map[int]string)
+	for _, a := range d.nic.Addresses {
+		for _, n := range d.plan.byPod[a] {
+			if own, other := decisions[n].name(), strangers[n].name(); own != other {
+				different[n] = own
+			}
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(different)) {
+		name += fmt.Sprintf(" %s %s", d.plan.open[n].Name, different[n])
+	}
+	return name
+}
+
+// divided says which Services have rules in a list.
+type divided struct {
+	rules  map[int]decision // of the Services that fit, by index
+	needs  []int            // how many rules Services need
+	size   int              // of the rules
+	denied []Rule           // for the others
+	excess []Excess
+}
+
+// divide decides which Services have rules, if they need the given numbers of rules. The others are denied.
+func (d *decider) divide(decisions []decision, namespaces []string, needs []int) divided {
+	limit := d.servicesLimit(d.namespace)
+	fit, part := fitByNamespace(namespaces, needs, limit, limit)
+	of := divided{rules: make(map[int]decision), needs: slices.Clone(needs), excess: slices.Clone(d.plan.excess)}
+	closed := slices.Clone(d.plan.closed)
 	for n, fits := range fit {
-		if d.isSkipped(n) {
-			continue
+		switch skipped, isSkipped := d.skipped[n]; {
+		case isSkipped:
+			closed = append(closed, d.plan.open[n])
+			of.excess = append(of.excess, skipped)
+		case !fits:
+			closed = append(closed, d.plan.open[n])
+			of.excess = append(of.excess, Excess{Of: "Service " + d.plan.open[n].Name, Effect: effectService, Size: needs[n], Limit: part, Unit: unitRules})
+		default:
+			of.rules[n] = decisions[n]
 		}
-		if !fits {
-			closed = append(closed, plan.open[n])
-			excess = append(excess, Excess{Of: "Service " + plan.open[n].Name, Effect: effectService, Size: sizes[n], Limit: part, Unit: unitRules})
-			continue
-		}
-		left -= sizes[n]
 	}
 	d.close(closed)
-	denied := d.deny(closed)
-	for _, r := range denied {
+	d.denied = nil
+	of.denied = d.deny(closed)
+	for _, r := range of.denied {
 		d.denied = append(d.denied, r.Remotes...)
 	}
 	d.denied = aggregate(d.denied)
-	var internal, external []Rule
-	for n, fits := range fit {
-		if !fits {
-			continue
+	for n := range of.rules {
+		s := d.plan.open[n]
+		if d.hasAddressOf(s, d.isClosedAt) || d.isDenied(s) {
+			of.rules[n] = d.decide(s)
 		}
-		of := decisions[n]
-		isShared := d.hasAddressOf(plan.open[n], d.isClosedAt)
-		if isShared || d.isDenied(plan.open[n]) {
-			explicit := d.decide(plan.open[n])
-			switch more := explicit.size() - sizes[n]; {
-			case more <= left:
-				left -= more
-				of = explicit
-			case isShared:
-				of = of.denials()
-			}
-		}
-		internal = append(internal, of.internal...)
-		external = append(external, of.external...)
+		rules := of.rules[n]
+		of.needs[n] = max(needs[n], rules.size())
+		of.size += of.needs[n]
 	}
-	return made{slices.Concat(denyFirst(internal), denyFirst(external), denied), excess, demand}
+	return of
 }
 
 // denyFirst puts rules that deny before those that allow: if several Services have an address and port, all of them must be allowed.
@@ -332,10 +393,11 @@ func denyFirst(rules []Rule) []Rule {
 // decider decides about the Services that an interface contacts.
 type decider struct {
 	*Engine
-	own    *index // the rules that decide about endpoints
-	nic    *Interface
-	plan   *servicePlan
-	denied []netip.Prefix // by rules for Services over a limit: other Services there need rules of their own
+	own       *index // the rules that decide about endpoints
+	namespace string // of the pod
+	nic       *Interface
+	plan      *servicePlan
+	denied    []netip.Prefix // by rules for Services over a limit: other Services there need rules of their own
 
 	closed  map[netip.Addr][]closedAt // Services over a limit, by address
 	skipped map[int]Excess            // open Services about which nothing is decided, as lookups take too long
@@ -364,13 +426,16 @@ func (d *decider) skip() {
 
 // demandOf returns what Services need without the limits of the node: rules of those that fit then, and denied prefixes of the others.
 func (d *decider) demandOf(namespaces []string, sizes []int) (of serviceDemand) {
-	fit, _ := fitByNamespace(namespaces, sizes, d.limits.Services, d.limits.Services)
 	closed := slices.Clone(d.plan.closed)
-	for n, fits := range fit {
-		if fits && !d.isSkipped(n) {
-			of.rules += sizes[n]
-		} else {
-			closed = append(closed, d.plan.open[n])
+	for level := range of.rules {
+		limit := d.limits.Services >> level
+		fit, _ := fitByNamespace(namespaces, sizes, limit, limit)
+		for n, fits := range fit {
+			if fits && !d.isSkipped(n) {
+				of.rules[level] += sizes[n]
+			} else if level == 0 {
+				closed = append(closed, d.plan.open[n])
+			}
 		}
 	}
 	for _, prefixes := range d.deniedBy(closed) {
@@ -385,13 +450,14 @@ func (d *decider) isSkipped(n int) bool {
 }
 
 // decideAll returns the decisions about the open Services. Pods with the same rules share those about Services of which they are no endpoints.
-func (d *decider) decideAll(plan *servicePlan, name string) []decision {
+func (d *decider) decideAll(name string) []decision {
+	plan := d.plan
 	all, known := plan.decided[name]
 	if !known {
 		if len(plan.decided) >= maxDecided {
 			clear(plan.decided)
 		}
-		stranger := decider{Engine: d.Engine, own: d.own, nic: &Interface{}, plan: plan}
+		stranger := decider{Engine: d.Engine, own: d.own, namespace: d.namespace, nic: &Interface{}, plan: plan}
 		all = make([]decision, len(plan.open))
 		for n, s := range plan.open {
 			if !d.isSkipped(n) {
@@ -533,11 +599,11 @@ func (d *decider) deny(closed []*Service) []Rule {
 	for _, prefixes := range by {
 		demands = append(demands, len(prefixes))
 	}
-	part := fairShare(demands, d.closedLimit())
+	part := fairShare(demands, d.closedLimit(d.namespace))
 	if part < 2 { // more namespaces than rules: together
 		all := slices.Concat(slices.Collect(maps.Values(by))...)
 		by = map[string][]netip.Prefix{"of several namespaces": aggregate(all)}
-		part = d.closedLimit()
+		part = d.closedLimit(d.namespace)
 	}
 	var rules []Rule
 	for _, ns := range slices.Sorted(maps.Keys(by)) {

@@ -125,3 +125,17 @@ func TestNamedACLsAreReadAlone(t *testing.T) {
 		t.Errorf("x3 at another index is read as %v", got)
 	}
 }
+
+// One more or one less at the end is a difference, whichever of both has it.
+func TestListsOfOtherLengthsAreNotTheSame(t *testing.T) {
+	one := wire.ACLRule{Permit: true, Family: wire.IP4}
+	two := wire.ACLRule{Family: wire.IP4}
+	for _, lists := range [][2][]wire.ACLRule{{{one}, {one, two}}, {{one, two}, {one}}, {nil, {one}}, {{one}, nil}, {{one}, {two}}} {
+		if sameEntries(lists[0], lists[1]) {
+			t.Errorf("%v and %v are the same", lists[0], lists[1])
+		}
+	}
+	if !sameEntries([]wire.ACLRule{one, two}, []wire.ACLRule{one, two}) || !sameEntries(nil, nil) {
+		t.Error("equal lists differ")
+	}
+}

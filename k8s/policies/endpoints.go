@@ -79,6 +79,7 @@ type endpoints struct {
 	ports   map[string][]servedPort      // of all slices, by name
 	sets    map[string][]netip.Addr      // by the slices of a port
 	found   map[string][]policy.Backends // by name of the port
+	left    int                          // how many more endpoints of ports are read; less than 0: they are too many
 }
 
 // servedPort is a port of an EndpointSlice.
@@ -90,6 +91,7 @@ type servedPort struct {
 func newEndpoints(isLocal bool) *endpoints {
 	return &endpoints{
 		isLocal: isLocal, ports: make(map[string][]servedPort), sets: make(map[string][]netip.Addr), found: make(map[string][]policy.Backends),
+		left: policy.MaxEndpoints,
 	}
 }
 
@@ -160,10 +162,14 @@ func (p *Policies) endpointsIn(o *discoveryv1.EndpointSlice) [families]sliceEndp
 }
 
 // backendsOf lists the endpoints to which kube-proxy may send connections to a port of the Service, in order: those that are ready; without
-// any, those that end and still serve. With a traffic policy Local each node chooses among its own ones.
+// any, those that end and still serve. With a traffic policy Local each node chooses among its own ones. The ports of a Service may be served by
+// any slices, so what they have together grows by the product: above a limit no list decides about the Service, and nothing more is read.
 func (e *endpoints) backendsOf(port string) []policy.Backends {
 	if list, isKnown := e.found[port]; isKnown {
 		return list // of another kind of address of the Service
+	}
+	if e.left < 0 {
+		return nil
 	}
 	withPort := make(map[uint16][]int) // by the number of the port, the slices that have it
 	hasReady := false
@@ -173,12 +179,37 @@ func (e *endpoints) backendsOf(port string) []policy.Backends {
 	}
 	var list []policy.Backends
 	for _, number := range slices.Sorted(maps.Keys(withPort)) {
-		if addresses := e.addresses(withPort[number], !hasReady || e.isLocal); len(addresses) > 0 {
+		withEnding := !hasReady || e.isLocal
+		if !e.spend(withPort[number], withEnding) {
+			return nil
+		}
+		if addresses := e.addresses(withPort[number], withEnding); len(addresses) > 0 {
 			list = append(list, policy.Backends{Addresses: addresses, Port: number})
 		}
 	}
 	e.found[port] = list
 	return list
+}
+
+// spend counts the addresses of slices, those in several ones several times. It returns false if they are too many.
+func (e *endpoints) spend(of []int, withEnding bool) bool {
+	n := 0
+	for _, slice := range of {
+		n += len(e.slices[slice].ready)
+		if withEnding {
+			n += len(e.slices[slice].ending)
+		}
+	}
+	e.left -= n
+	return e.left >= 0
+}
+
+// unread returns the number of endpoints of ports up to that at which they were too many; 0: all were read.
+func (e *endpoints) unread() int {
+	if e.left >= 0 {
+		return 0
+	}
+	return policy.MaxEndpoints - e.left
 }
 
 // addresses lists the addresses of slices, in order.

@@ -118,7 +118,7 @@ func (p *Policies) refreshNamespace(name string) {
 		case known:
 			p.untold[id] = true // not closed any more
 		default:
-			p.pending[id] = true // closed from now on
+			p.pending.add(id) // closed from now on
 		}
 	}
 }
@@ -214,7 +214,7 @@ func (p *Policies) refresh(id policy.ID) {
 	o, known := p.shown(id, p.uidOf(id, attachments))
 	if !known || hasEnded(o) || o.Spec.HostNetwork || len(attachments) == 0 && len(o.Status.PodIPs) == 0 {
 		if _, was := p.engine.ListsOf(id); was && p.attached[id] != nil {
-			p.pending[id] = true // closed from now on
+			p.pending.add(id) // closed from now on
 		}
 		p.engine.DeletePod(id)
 		p.resolve(p.claims.set(id, nil))

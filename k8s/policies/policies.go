@@ -73,7 +73,7 @@ type Policies struct {
 	deniedNow       []policy.Denied
 	attached        map[policy.ID]map[pod.Key]*pod.Attachment // of this node
 	asked           map[policy.ID]asked                       // pods that no watch had shown when their attachment was added
-	pending         map[policy.ID]bool                        // attached pods with other rules since the last call of Changed
+	pending         pending                                   // attached pods with rules that Changed has not returned
 	untold          map[policy.ID]bool                        // attached pods that are pending when they are compiled, whatever their rules
 	link            []netip.Prefix                            // the addresses of the node's link to the dataplane
 	invalid         map[policy.Ref]string                     // what is invalid about a policy, as logged
@@ -88,7 +88,7 @@ func New(c Config) *Policies {
 	}
 	p := &Policies{
 		config: c, changed: make(chan struct{}, 1), dirty: make(chan struct{}, 1), clients: make(chan struct{}), watches: informer.NewGroup(c.Log), engine: policy.NewEngine(policy.Config{}),
-		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]asked), pending: make(map[policy.ID]bool),
+		attached: make(map[policy.ID]map[pod.Key]*pod.Attachment), asked: make(map[policy.ID]asked), pending: make(pending),
 		invalid: make(map[policy.Ref]string), untold: make(map[policy.ID]bool), shownNamespaces: make(map[string]bool),
 		room: newRoom(policy.MaxNamespaceParts),
 	}
@@ -344,12 +344,8 @@ func (p *Policies) Dismiss(a *pod.Attachment) {
 	}
 }
 
-// maxChangedRules is the number of rules of the dataplane that Changed returns at once, unless one pod has more: an ADD waits for the event
-// that applies them.
-const maxChangedRules = 40_000
-
 // Changed returns the rules of attached pods whose rules may have changed since the last call, by "namespace/name"; none before all
-// objects are known. If they are many, the next call returns the rest. Pods with few rules come first.
+// objects are known. If they are many, the next calls return the rest.
 func (p *Policies) Changed(node []netip.Prefix) map[string]map[string]policy.Lists {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -361,18 +357,13 @@ func (p *Policies) Changed(node []netip.Prefix) map[string]map[string]policy.Lis
 	for id := range p.pending {
 		sizes[id] = sizeOf(p.rulesOf(id))
 	}
-	order := slices.SortedFunc(maps.Keys(sizes), func(a, b policy.ID) int {
-		return cmp.Or(cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a.String(), b.String()))
-	})
-	changed := make(map[string]map[string]policy.Lists, len(order))
-	sum := 0
-	for _, id := range order {
-		if sum += sizes[id]; sum > maxChangedRules && len(changed) > 0 {
-			poke(p.changed)
-			break
-		}
+	now := p.pending.take(sizes)
+	changed := make(map[string]map[string]policy.Lists, len(now))
+	for _, id := range now {
 		changed[id.String()] = p.rulesOf(id)
-		delete(p.pending, id)
+	}
+	if len(p.pending) > 0 {
+		poke(p.changed)
 	}
 	return changed
 }
@@ -393,7 +384,7 @@ func sizeOf(rules map[string]policy.Lists) int {
 // told notes that an attached pod was compiled.
 func (p *Policies) told(id policy.ID, changed bool) {
 	if p.attached[id] != nil && (changed || p.untold[id]) {
-		p.pending[id] = true
+		p.pending.add(id)
 	}
 	delete(p.untold, id)
 }

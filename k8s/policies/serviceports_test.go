@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/weftnet/weft/policy"
 )
 
 // The API server stores Services and EndpointSlices of 20,000 ports, and ADDs wait while a Service is refreshed. So each port of a slice is read
@@ -55,5 +57,37 @@ func TestBackendsOfAPortAreThoseOfItsNameInAllSlices(t *testing.T) {
 		if got := fmt.Sprint(e.backendsOf(name)); got != want {
 			t.Errorf("%q: %s, want %s", name, got, want)
 		}
+	}
+}
+
+// Each port may be served by slices of its own, so the sets of addresses grow by the product of ports and endpoints.
+func TestServiceWithTooManyEndpointsIsNotReadPortByPort(t *testing.T) {
+	const ports, slicesOfPorts, each = 100, 10, 500
+	var objects [slicesOfPorts]discoveryv1.EndpointSlice
+	for n := range ports {
+		name, number := fmt.Sprintf("p%d", n), int32(n+1)
+		for k := range objects {
+			if (n+1)>>(k%7)&1 == 1 {
+				objects[k].Ports = append(objects[k].Ports, discoveryv1.EndpointPort{Name: &name, Port: &number})
+			}
+		}
+	}
+	e := newEndpoints(false)
+	for k := range objects {
+		of := sliceEndpoints{object: &objects[k], hasReady: true}
+		for n := range each {
+			of.ready = append(of.ready, netip.AddrFrom4([4]byte{10, byte(k), byte(n >> 8), byte(n)}))
+		}
+		e.add(of)
+	}
+	for n := range ports {
+		e.backendsOf(fmt.Sprintf("p%d", n))
+	}
+	kept := 0
+	for _, set := range e.sets {
+		kept += len(set)
+	}
+	if kept > policy.MaxEndpoints || e.unread() <= policy.MaxEndpoints || e.unread() > 2*policy.MaxEndpoints {
+		t.Errorf("%d addresses are kept, %d endpoints were too many", kept, e.unread())
 	}
 }

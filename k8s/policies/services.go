@@ -82,6 +82,14 @@ func (p *Policies) refreshService(key string) {
 			})
 		}
 	}
+	for _, of := range endpoints {
+		s.Unread += of.unread()
+	}
+	if s.Unread > 0 {
+		for n := range s.Frontends {
+			s.Frontends[n].Backends = nil
+		}
+	}
 	p.engine.SetService(s)
 }
 

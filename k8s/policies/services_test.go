@@ -428,3 +428,37 @@ func TestEndpointOfANodeCountsWithoutItsPod(t *testing.T) {
 	l.slice("web-1", 8080, endpoint("web-1", "10.1.1.5", isReady))
 	l.eventually("permitted without the endpoint", l.to("10.96.0.1"))
 }
+
+// The watch of its EndpointSlices must not cost each agent of the cluster the product of its ports and endpoints.
+func TestServiceWithTooManyEndpointsIsDeniedUntilItHasFewer(t *testing.T) {
+	l := newLab(t, nil)
+	l.pod("db", "n1", "10.1.0.5", nil)
+	l.policy("p", networkingv1.NetworkPolicySpec{
+		PolicyTypes: []networkingv1.PolicyType{"Egress"},
+		Egress:      []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}}}}},
+	})
+	l.run()
+	l.admit(attachment("db", "eth0 default 10.1.0.5"))
+	const ports = 100
+	numbers := make([]discoveryv1.EndpointPort, ports)
+	l.service(func(o *corev1.Service) {
+		o.Spec.Ports = nil
+		for n := range ports {
+			name, number := fmt.Sprint("p", n), int32(1000+n)
+			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: name, Port: number, Protocol: "TCP"})
+			numbers[n] = discoveryv1.EndpointPort{Name: &name, Port: &number}
+		}
+	})
+	for _, endpoints := range []int{1, policy.MaxEndpoints/ports + 1, 1} {
+		o := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, Ports: numbers,
+		}
+		for n := range endpoints {
+			o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.9.%d.%d", n/256, n%256)}})
+		}
+		l.Put(slicesOfEndpoints, o)
+		l.eventually(fmt.Sprintf("a Service with %d endpoints of each port is decided", endpoints), func() bool {
+			return l.permits("db", "eth0", policy.Egress, "10.96.0.1", 1000) == (endpoints == 1)
+		})
+	}
+}

@@ -1,0 +1,69 @@
+package policies
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/weftnet/weft/policy"
+)
+
+// rounds returns how many events a pod waits for while all other pods change again as soon as an event has applied their rules.
+func rounds(p pending, sizes map[policy.ID]int, victim policy.ID) int {
+	for n := 1; n <= 1000; n++ {
+		for id := range sizes {
+			p.add(id)
+		}
+		if slices.Contains(p.take(sizes), victim) {
+			return n
+		}
+	}
+	return 1001
+}
+
+func TestPodsThatChangeAgainAndAgainDoNotKeepOutTheRulesOfOthers(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	d := rand.New(rand.NewPCG(seed, 0))
+	for range 500 {
+		sizes := make(map[policy.ID]int)
+		sum := 0
+		for n := range 1 + d.IntN(60) {
+			size := d.IntN(maxChangedRules * 2)
+			sizes[policy.ID{Namespace: "evil", Name: fmt.Sprint(n)}] = size
+			sum += size
+		}
+		victim := policy.ID{Namespace: "shop", Name: "db"}
+		sizes[victim] = d.IntN(maxChangedRules * 2)
+		// Each event applies more than half of maxChangedRules, or a pod that has more than that alone.
+		most := maxLeftOut + len(sizes) + 1
+		p := make(pending)
+		for step := range 3 {
+			if n := rounds(p, sizes, victim); n > most {
+				t.Fatalf("step %d: a pod with %d rules waited for %d events, with %d pods: %v", step, sizes[victim], n, len(sizes), sizes)
+			}
+		}
+	}
+}
+
+func TestPodsWithFewRulesComeFirst(t *testing.T) {
+	p := make(pending)
+	sizes := map[policy.ID]int{{Name: "large"}: maxChangedRules + 1, {Name: "middle"}: maxChangedRules - 10, {Name: "small"}: 10, {Name: "tiny"}: 1}
+	for id := range sizes {
+		p.add(id)
+	}
+	for _, want := range []string{"[/tiny /small]", "[/middle]", "[/large]", "[]"} {
+		if got := fmt.Sprint(p.take(sizes)); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		for id := range sizes {
+			if _, waits := p[id]; !waits {
+				delete(sizes, id)
+			}
+		}
+	}
+	if len(p) != 0 {
+		t.Errorf("%v wait", p)
+	}
+}
