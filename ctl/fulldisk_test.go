@@ -2,6 +2,7 @@ package ctl_test
 
 import (
 	"bytes"
+	"context"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -25,7 +26,7 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 }
 
 // onDisk runs a command whose output is on a disk with some free bytes.
-func onDisk(t *testing.T, replies ctltest.Replies, free int, args ...string) (messages string, code int) {
+func onDisk(ctx context.Context, t *testing.T, replies ctltest.Replies, free int, args ...string) (messages string, code int) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	_, stop, err := ctltest.Serve(socket, replies)
@@ -35,7 +36,7 @@ func onDisk(t *testing.T, replies ctltest.Replies, free int, args ...string) (me
 	t.Cleanup(stop)
 	var errors bytes.Buffer
 	env := ctl.Env{Out: &fullDisk{free}, Err: &errors, Now: func() time.Time { return now }}
-	code = ctl.Main(t.Context(), env, append(args, "--socket", socket))
+	code = ctl.Main(ctx, env, append(args, "--socket", socket))
 	return errors.String(), code
 }
 
@@ -47,7 +48,7 @@ func TestOutputThatIsNotWrittenIsAnError(t *testing.T) {
 	for _, command := range commands {
 		for _, free := range []int{0, 10} {
 			for _, format := range []string{"table", "json", "yaml"} {
-				messages, code := onDisk(t, ctltest.Sample(now), free, append(strings.Fields(command), "-o", format)...)
+				messages, code := onDisk(t.Context(), t, ctltest.Sample(now), free, append(strings.Fields(command), "-o", format)...)
 				if code != 1 || !strings.HasSuffix(messages, "weftctl: the output is incomplete: no space left on device\n") {
 					t.Errorf("%s -o %s with %d free bytes: exit code %d, %q", command, format, free, code, messages)
 				}
@@ -58,8 +59,10 @@ func TestOutputThatIsNotWrittenIsAnError(t *testing.T) {
 
 // The agent sends nothing more, so that only the failed write ends the command.
 func TestFollowedEventsEndOnAFullDisk(t *testing.T) {
-	messages, code := onDisk(t, ctltest.Sample(now), 10, "events", "--follow")
-	if code != 1 || !strings.Contains(messages, "no space left") {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	messages, code := onDisk(ctx, t, ctltest.Sample(now), 10, "events", "--follow")
+	if ctx.Err() != nil || code != 1 || !strings.Contains(messages, "no space left") {
 		t.Errorf("exit code %d, %q", code, messages)
 	}
 }

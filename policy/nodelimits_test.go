@@ -342,7 +342,7 @@ func TestLimitsOfServicesApplyInFullAgainWhenAServiceNeedsLess(t *testing.T) {
 	}
 }
 
-// A namespace whose pods need many rules about Services has lower limits. It takes nothing from the pods of others, and neither does who makes them
+// A namespace whose pods need many rules about Services has lower limits. It takes nothing from the pods of other namespaces, and neither does who makes them
 // endpoints.
 func TestPodsThatNeedManyRulesOfServicesTakeNothingFromOthers(t *testing.T) {
 	limits := DefaultLimits
@@ -437,7 +437,7 @@ func TestServicesBesideManyClosedOnesHaveTheirShare(t *testing.T) {
 	}
 }
 
-// What a pod needs may be others' while pods are compiled, again and again. Raises of limits that are put off then come at last.
+// What lists need changes while pods are compiled, again and again. Raises of limits that are put off then come at last.
 func TestLimitsThatWereRaisedOftenAreRaisedAtLast(t *testing.T) {
 	e := clientsOf(t, 20)
 	e.limits.Services, e.limits.AllServices = 100, 1500

@@ -268,7 +268,7 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 	return slices.Clone(of.rules)
 }
 
-// maxDivisions is how often the Services of a list are divided anew because those that stay need more rules beside those that do not.
+// maxDivisions is how often the Services of a list are divided again because those that stay need more rules beside those that do not.
 const maxDivisions = 3
 
 // makeServiceRules returns the rules behind which a list has the given ones, whose name is given.
