@@ -72,7 +72,9 @@ func TestServicesWithoutRoomKeepNoRuleThatAClosedOneContradicts(t *testing.T) {
 		{internal: []Rule{rule(Allow, "10.96.0.2"), rule(Deny, "10.96.0.2")}, external: []Rule{rule(Allow, "10.96.0.2"), rule(Deny, "10.96.0.2")}},
 		{internal: []Rule{rule(Allow, "10.96.0.3")}},
 	}
-	more := func(of decision) decision { return decision{append(of.internal[:len(of.internal):len(of.internal)], rule(Allow, "10.96.9.9")), of.external} }
+	more := func(of decision) decision {
+		return decision{append(of.internal[:len(of.internal):len(of.internal)], rule(Allow, "10.96.9.9")), of.external}
+	}
 	of := divided{rules: map[int]decision{}}
 	for n := range decisions {
 		of.rules[n] = more(decisions[n])
