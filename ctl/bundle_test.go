@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -25,8 +26,8 @@ func bundled(t *testing.T, replies ctltest.Replies, args ...string) (files map[s
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	var out, errors bytes.Buffer
-	code = ctl.Main(context.Background(), ctl.Env{Out: &out, Err: &errors}, append(args, "bundle", "--write", archive, "--socket", socket))
+	var out, messageBuffer bytes.Buffer
+	code = ctl.Main(context.Background(), ctl.Env{Out: &out, Err: &messageBuffer}, append(args, "bundle", "--write", archive, "--socket", socket))
 	content, err := os.ReadFile(archive)
 	if err != nil {
 		t.Fatal(err)
@@ -38,8 +39,8 @@ func bundled(t *testing.T, replies ctltest.Replies, args ...string) (files map[s
 	files = make(map[string]string)
 	for r := tar.NewReader(zipped); ; {
 		header, err := r.Next()
-		if err == io.EOF {
-			return files, errors.String(), code
+		if errors.Is(err, io.EOF) {
+			return files, messageBuffer.String(), code
 		}
 		if err != nil {
 			t.Fatal(err)

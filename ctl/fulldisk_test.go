@@ -26,10 +26,10 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 }
 
 // onDisk runs a command whose output is on a disk with some free bytes.
-func onDisk(ctx context.Context, t *testing.T, replies ctltest.Replies, free int, args ...string) (messages string, code int) {
+func onDisk(ctx context.Context, t *testing.T, free int, args ...string) (messages string, code int) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "agent.sock")
-	_, stop, err := ctltest.Serve(socket, replies)
+	_, stop, err := ctltest.Serve(socket, ctltest.Sample(now))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestOutputThatIsNotWrittenIsAnError(t *testing.T) {
 	for _, command := range commands {
 		for _, free := range []int{0, 10} {
 			for _, format := range []string{"table", "json", "yaml"} {
-				messages, code := onDisk(t.Context(), t, ctltest.Sample(now), free, append(strings.Fields(command), "-o", format)...)
+				messages, code := onDisk(t.Context(), t, free, append(strings.Fields(command), "-o", format)...)
 				if code != 1 || !strings.HasSuffix(messages, "weftctl: the output is incomplete: no space left on device\n") {
 					t.Errorf("%s -o %s with %d free bytes: exit code %d, %q", command, format, free, code, messages)
 				}
@@ -61,7 +61,7 @@ func TestOutputThatIsNotWrittenIsAnError(t *testing.T) {
 func TestFollowedEventsEndOnAFullDisk(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	messages, code := onDisk(ctx, t, ctltest.Sample(now), 10, "events", "--follow")
+	messages, code := onDisk(ctx, t, 10, "events", "--follow")
 	if ctx.Err() != nil || code != 1 || !strings.Contains(messages, "no space left") {
 		t.Errorf("exit code %d, %q", code, messages)
 	}

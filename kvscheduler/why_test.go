@@ -116,7 +116,7 @@ func TestWhyHasFieldsForPrograms(t *testing.T) {
 		m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.Refuse })
 		_, _ = w.commit(kvscheduler.BestEffort, put("b/1", thing{Needs: "c/1"}), put("c/1", thing{}))
 		got := w.s.Why(key("b/1"))
-		if len(got) != 2 || got[1].Err == nil || got[1].RetryAt.Sub(time.Now()) != 100*time.Millisecond {
+		if len(got) != 2 || got[1].Err == nil || time.Until(got[1].RetryAt) != 100*time.Millisecond {
 			t.Fatalf("%+v", got)
 		}
 		got[1].Err, got[1].RetryAt = nil, time.Time{}

@@ -22,8 +22,13 @@ func (d *decision) size() int {
 	return n
 }
 
-// name is the same for equal decisions.
-func (d *decision) name() string { return nameOf(slices.Concat(d.internal, d.external)) }
+func (d *decision) equal(o *decision) bool {
+	return slices.EqualFunc(d.internal, o.internal, equalRules) && slices.EqualFunc(d.external, o.external, equalRules)
+}
+
+func equalRules(a, b Rule) bool {
+	return a.Action == b.Action && a.Origin == b.Origin && slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Remotes, b.Remotes)
+}
 
 // denials returns the rules that deny.
 func (d *decision) denials() decision {

@@ -50,12 +50,13 @@ func (e *Engine) closedLimit(namespace string) int {
 type halved struct {
 	own      uint
 	services map[string]uint // by the namespace of the pods: those whose pods need most have less
-	raises   int             // since all pods were compiled
+	isRaised bool            // by the current division
+	raises   int             // divisions that raised limits since all pods were compiled
 	isPutOff bool            // a raise that was one too many
 	isAgain  bool            // what was put off is being tried
 }
 
-// maxRaises is how often limits are raised at most until all pods are compiled. They are lowered any number of times: so this ends, although what the
+// maxRaises is how many divisions raise limits at most until all pods are compiled. They are lowered any number of times: so this ends, although what the
 // policies of a namespace need depends on the rules about Services and the other way round.
 const maxRaises = 32
 
@@ -69,9 +70,7 @@ func (h *halved) allows(was, is uint) bool {
 		h.isPutOff = true
 		return false
 	}
-	if isRaised {
-		h.raises++
-	}
+	h.isRaised = h.isRaised || isRaised
 	return true
 }
 
@@ -88,7 +87,7 @@ func (e *Engine) divide() {
 	if !e.isUndivided {
 		return
 	}
-	e.isUndivided = false
+	e.isUndivided, e.halved.isRaised = false, false
 	if own := halvings(e.ownClaims(), e.limits.AllNamespaces); e.halved.allows(e.halved.own, own) {
 		e.halved.own = own
 		for name, ns := range e.namespaces {
@@ -100,6 +99,9 @@ func (e *Engine) divide() {
 		}
 	}
 	e.divideServices()
+	if e.halved.isRaised { // of any number of namespaces
+		e.halved.raises++
+	}
 }
 
 // divideServices gives each namespace a fair share of the rules about Services. Where its lists need more, their limits are halved.

@@ -475,3 +475,37 @@ func TestListsOfEndpointsCountEachWhereTheyDiffer(t *testing.T) {
 		t.Errorf("%d demands of %d lists", len(e.demands), pods)
 	}
 }
+
+// A Service that goes raises the limits of all namespaces at once, however many these are.
+func TestLimitsOfManyNamespacesAreRaisedTogether(t *testing.T) {
+	const namespaces = 3 * maxRaises
+	limits := DefaultLimits
+	limits.Services, limits.AllServices = 100, 75*namespaces
+	e := NewEngine(Config{Limits: limits})
+	for n := range namespaces {
+		ns := fmt.Sprintf("n%03d", n)
+		e.SetPod(podAt(ns+"/p", true, fmt.Sprintf("10.0.1.%d", n)))
+		e.SetPolicy(networkPolicy(t, ns+"/p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.200/32}}]}]}`))
+	}
+	e.SetService(portsService("good/s", "10.96.0.1", "10.0.0.200", 60))
+	reach := func() (n int) {
+		e.Compile()
+		for _, of := range e.Lists() {
+			if of["eth0"][Egress].Decide(address("10.96.0.1"), TCP, 1000).Action == Allow {
+				n++
+			}
+		}
+		return n
+	}
+	if n := reach(); n != namespaces {
+		t.Errorf("before: %d", n)
+	}
+	e.SetService(portsService("more/s", "10.96.0.2", "10.0.0.200", 40))
+	if n := reach(); n != 0 || len(e.halved.services) != namespaces {
+		t.Errorf("with another Service: %d, limits of %d namespaces are halved", n, len(e.halved.services))
+	}
+	e.DeleteService("more/s")
+	if n := reach(); n != namespaces || len(e.halved.services) != 0 {
+		t.Errorf("without it: %d, limits are halved: %v", n, e.halved.services)
+	}
+}

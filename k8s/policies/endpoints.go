@@ -117,27 +117,57 @@ type sliceEndpoints struct {
 
 // endpointsOf returns the endpoints of a Service by family.
 func (p *Policies) endpointsOf(s *corev1.Service) [families]*endpoints {
-	var all [families]*endpoints
-	for f := range all {
-		all[f] = newEndpoints(isLocal(s))
-	}
 	list := p.slices.ByIndex(byService, s.Namespace+"/"+s.Name)
 	slices.SortFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	return readEndpoints(list, isLocal(s), p.endpointsIn)
+}
+
+// readEndpoints reads EndpointSlices, unless they have too many endpoints for one port already.
+func readEndpoints(list []*discoveryv1.EndpointSlice, isLocal bool, read func(*discoveryv1.EndpointSlice) [families]sliceEndpoints) [families]*endpoints {
+	var all [families]*endpoints
+	for f := range all {
+		all[f] = newEndpoints(isLocal)
+	}
+	if n := numberOfEndpoints(list); n > policy.MaxEndpoints {
+		for f := range all {
+			all[f].left -= n
+		}
+		return all
+	}
 	for _, o := range list {
-		for f, of := range p.endpointsIn(o) {
+		for f, of := range read(o) {
 			all[f].add(of)
 		}
 	}
 	return all
 }
 
+// numberOfEndpoints returns the number of addresses of endpoints that may be used.
+func numberOfEndpoints(list []*discoveryv1.EndpointSlice) (n int) {
+	for _, o := range list {
+		for i := range o.Endpoints {
+			e := &o.Endpoints[i]
+			if isReady(e) || isEnding(e) {
+				n += len(e.Addresses)
+			}
+		}
+	}
+	return n
+}
+
+func isReady(e *discoveryv1.Endpoint) bool { return ptr.Deref(e.Conditions.Ready, true) }
+
+// isEnding reports whether an endpoint serves although its pod ends.
+func isEnding(e *discoveryv1.Endpoint) bool {
+	return ptr.Deref(e.Conditions.Serving, true) && ptr.Deref(e.Conditions.Terminating, false)
+}
+
 func (p *Policies) endpointsIn(o *discoveryv1.EndpointSlice) [families]sliceEndpoints {
 	found := [families]sliceEndpoints{{object: o}, {object: o}}
 	for n := range o.Endpoints {
 		e := &o.Endpoints[n]
-		isReady := ptr.Deref(e.Conditions.Ready, true)
-		isEnding := ptr.Deref(e.Conditions.Serving, true) && ptr.Deref(e.Conditions.Terminating, false)
-		if !isReady && !isEnding {
+		ready := isReady(e)
+		if !ready && !isEnding(e) {
 			continue
 		}
 		pod := podOfEndpoint(e)
@@ -147,11 +177,11 @@ func (p *Policies) endpointsIn(o *discoveryv1.EndpointSlice) [families]sliceEndp
 				continue
 			}
 			of := &found[familyOf(a)]
-			of.hasReady = of.hasReady || isReady
+			of.hasReady = of.hasReady || ready
 			isGone := p.departed.left(pod, a) && !p.engine.HasPodAt(a)
 			switch {
 			case isGone:
-			case isReady:
+			case ready:
 				of.ready = append(of.ready, a)
 			default:
 				of.ending = append(of.ending, a)

@@ -11,8 +11,8 @@ import (
 // maxChangedRules is the number of rules of the dataplane that one event applies, unless one pod has more: an ADD waits for the event.
 const maxChangedRules = 40_000
 
-// maxLeftOut is how many events prefer pods with fewer rules to a pod. After that it comes before them: else who changes the rules of many pods
-// again and again would keep the new rules of others from the dataplane.
+// maxLeftOut is how many events prefer pods with fewer rules to a pod. Then its turn comes: else who changes the rules of many pods again and again
+// would keep the new rules of others from the dataplane.
 const maxLeftOut = 3
 
 // pending are pods with rules that no event has applied yet, and how many events have left them out.
@@ -25,24 +25,38 @@ func (p pending) add(id policy.ID) {
 	}
 }
 
-// take removes the pods for the next event, by the numbers of their rules. Those with few rules come first.
+// take removes the pods for the next event, by the numbers of their rules. Those with few rules come first. If pods were left out too often, half of the
+// event is for these, and at least one of them: neither many large ones nor many small ones keep out the rest.
 func (p pending) take(sizes map[policy.ID]int) []policy.ID {
-	overdue := func(id policy.ID) int { return max(0, p[id]-maxLeftOut+1) }
-	order := slices.SortedFunc(maps.Keys(sizes), func(a, b policy.ID) int {
-		return cmp.Or(cmp.Compare(overdue(b), overdue(a)), cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a.String(), b.String()))
+	overdue := slices.Collect(maps.Keys(sizes))
+	overdue = slices.DeleteFunc(overdue, func(id policy.ID) bool { return p[id] < maxLeftOut })
+	slices.SortFunc(overdue, func(a, b policy.ID) int {
+		return cmp.Or(cmp.Compare(p[b], p[a]), cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a.String(), b.String()))
 	})
-	sum := 0
-	fits := func(id policy.ID) bool {
-		sum += sizes[id]
-		return sum <= maxChangedRules
+	limit := maxChangedRules
+	var taken []policy.ID
+	if len(overdue) > 0 {
+		limit /= 2
+		taken = p.takeUpTo(limit, 1, overdue, sizes)
 	}
-	n := 0
-	for n < len(order) && (fits(order[n]) || n == 0) {
-		delete(p, order[n])
-		n++
-	}
-	for _, id := range order[n:] {
+	fresh := slices.SortedFunc(maps.Keys(p), func(a, b policy.ID) int {
+		return cmp.Or(cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a.String(), b.String()))
+	})
+	taken = append(taken, p.takeUpTo(limit, 1-min(1, len(taken)), fresh, sizes)...)
+	for id := range p {
 		p[id]++
 	}
-	return order[:n]
+	return taken
+}
+
+// takeUpTo removes the first pods that have no more rules than the limit together, and at least so many.
+func (p pending) takeUpTo(limit, least int, order []policy.ID, sizes map[policy.ID]int) []policy.ID {
+	sum := 0
+	for n, id := range order {
+		if sum += sizes[id]; sum > limit && n >= least {
+			return order[:n]
+		}
+		delete(p, id)
+	}
+	return order
 }

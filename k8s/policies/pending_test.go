@@ -10,12 +10,22 @@ import (
 )
 
 // rounds returns how many events a pod waits for while all other pods change again as soon as an event has applied their rules.
-func rounds(p pending, sizes map[policy.ID]int, victim policy.ID) int {
+func rounds(t *testing.T, p pending, sizes map[policy.ID]int, victim policy.ID) int {
+	t.Helper()
 	for n := 1; n <= 1000; n++ {
 		for id := range sizes {
 			p.add(id)
 		}
-		if slices.Contains(p.take(sizes), victim) {
+		taken := p.take(sizes)
+		sum, largest := 0, 0
+		for _, id := range taken {
+			sum += sizes[id]
+			largest = max(largest, sizes[id])
+		}
+		if len(taken) == 0 || sum > maxChangedRules && sum-largest > maxChangedRules/2 {
+			t.Fatalf("an event with %d pods and %d rules, of one pod %d", len(taken), sum, largest)
+		}
+		if slices.Contains(taken, victim) {
 			return n
 		}
 	}
@@ -40,7 +50,7 @@ func TestPodsThatChangeAgainAndAgainDoNotKeepOutTheRulesOfOthers(t *testing.T) {
 		most := maxLeftOut + len(sizes) + 1
 		p := make(pending)
 		for step := range 3 {
-			if n := rounds(p, sizes, victim); n > most {
+			if n := rounds(t, p, sizes, victim); n > most {
 				t.Fatalf("step %d: a pod with %d rules waited for %d events, with %d pods: %v", step, sizes[victim], n, len(sizes), sizes)
 			}
 		}
@@ -65,5 +75,27 @@ func TestPodsWithFewRulesComeFirst(t *testing.T) {
 	}
 	if len(p) != 0 {
 		t.Errorf("%v wait", p)
+	}
+}
+
+// Pods with very many rules that change at each event do not keep out one with few, neither when they are overdue.
+func TestLargePodsDoNotKeepOutSmallOnes(t *testing.T) {
+	for _, size := range []int{maxChangedRules / 2, maxChangedRules * 3 / 4, maxChangedRules * 2} {
+		sizes := make(map[policy.ID]int)
+		p := make(pending)
+		for n := range 200 {
+			sizes[policy.ID{Namespace: "evil", Name: fmt.Sprint(n)}] = size
+		}
+		for range 20 {
+			for id := range sizes {
+				p.add(id)
+			}
+			p.take(sizes)
+		}
+		small := policy.ID{Namespace: "shop", Name: "db"}
+		sizes[small] = 5
+		if n := rounds(t, p, sizes, small); n != 1 {
+			t.Errorf("beside pods with %d rules a pod with 5 waits for %d events", size, n)
+		}
 	}
 }

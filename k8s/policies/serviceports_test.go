@@ -3,6 +3,7 @@ package policies
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -89,5 +90,33 @@ func TestServiceWithTooManyEndpointsIsNotReadPortByPort(t *testing.T) {
 	}
 	if kept > policy.MaxEndpoints || e.unread() <= policy.MaxEndpoints || e.unread() > 2*policy.MaxEndpoints {
 		t.Errorf("%d addresses are kept, %d endpoints were too many", kept, e.unread())
+	}
+}
+
+// ADDs wait while the endpoints of a Service are read.
+func TestEndpointsOfALargeServiceAreCountedOnly(t *testing.T) {
+	usable, not := discoveryv1.Endpoint{}, discoveryv1.Endpoint{}
+	no := false
+	not.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &no}
+	for range 100 {
+		usable.Addresses = append(usable.Addresses, "10.1.0.5")
+	}
+	not.Addresses = usable.Addresses
+	large := &discoveryv1.EndpointSlice{Endpoints: slices.Repeat([]discoveryv1.Endpoint{usable, not}, policy.MaxEndpoints/100)}
+	if n := numberOfEndpoints([]*discoveryv1.EndpointSlice{large}); n != policy.MaxEndpoints/100*100 {
+		t.Errorf("%d endpoints", n)
+	}
+	for _, slicesOf := range []int{1, 2} {
+		all := readEndpoints(slices.Repeat([]*discoveryv1.EndpointSlice{large}, slicesOf), false, func(o *discoveryv1.EndpointSlice) [families]sliceEndpoints {
+			if slicesOf > 1 {
+				t.Error("the endpoints are read")
+			}
+			return [families]sliceEndpoints{{object: o}, {object: o}}
+		})
+		for f := range all {
+			if (all[f].unread() > policy.MaxEndpoints) != (slicesOf > 1) {
+				t.Errorf("%d slices: %d endpoints are not read", slicesOf, all[f].unread())
+			}
+		}
 	}
 }

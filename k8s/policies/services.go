@@ -83,7 +83,7 @@ func (p *Policies) refreshService(key string) {
 		}
 	}
 	for _, of := range endpoints {
-		s.Unread += of.unread()
+		s.Unread = max(s.Unread, of.unread())
 	}
 	if s.Unread > 0 {
 		for n := range s.Frontends {
