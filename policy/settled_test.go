@@ -6,7 +6,7 @@ import "testing"
 func TestLimitsOfANodeAreSettledAfterEachChange(t *testing.T) {
 	seed := seedOf(t)
 	halved, raised, starved := 0, 0, 0
-	for n := range *policyWorlds / 5 {
+	for n := range *policyWorlds / 10 {
 		d := newDice(seed, n)
 		w := d.world(t)
 		e := NewEngine(Config{Limits: Limits{
