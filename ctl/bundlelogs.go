@@ -18,8 +18,11 @@ func localParts(a agent, files []string) []part {
 		{"machine.txt", machine},
 		{"agent.log", func(ctx context.Context) ([]byte, error) {
 			path, err := agentLog(ctx, a.socket)
-			if err != nil || path == "" {
-				return []byte("the agent's log is no file of this machine: see kubectl logs or journalctl, or name its file with --log\n"), err
+			if err != nil {
+				return nil, err
+			}
+			if path == "" {
+				return []byte("the agent's log is no file of this machine: see kubectl logs or journalctl, or name its file with --log\n"), nil
 			}
 			return tail(path)
 		}},

@@ -43,6 +43,7 @@ type checkedWriter struct {
 	err    error
 }
 
+// Write writes to the writer.
 func (w *checkedWriter) Write(b []byte) (int, error) {
 	n, err := w.Writer.Write(b)
 	if err != nil && w.err == nil {

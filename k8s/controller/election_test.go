@@ -59,13 +59,10 @@ func (s leaseClient) Get(context.Context, string, metav1.GetOptions) (*coordinat
 func (s leaseClient) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.reach(); err != nil {
-		return nil, err
-	}
 	if s.lease != nil {
 		return nil, apierrors.NewAlreadyExists(leaseKind, leaseName)
 	}
-	return s.keepLocked(l), nil
+	return s.keepLocked(l), s.reach()
 }
 
 func (s leaseClient) Update(_ context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {

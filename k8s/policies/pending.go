@@ -8,11 +8,11 @@ import (
 	"github.com/weftnet/weft/policy"
 )
 
-// maxChangedRules is the number of rules of the dataplane that one event applies, unless one pod has more: an ADD waits for the event.
+// maxChangedRules is the number of rules of the dataplane that one event applies, unless one pod has more. An ADD waits for the event.
 const maxChangedRules = 40_000
 
-// maxLeftOut is how many events prefer pods with fewer rules to a pod. Then its turn comes: else who changes the rules of many pods again and again
-// would keep the new rules of others from the dataplane.
+// maxLeftOut is how many events may leave out a pod, because other pods have fewer rules. Then its turn comes. Without it the dataplane would not get the
+// new rules of a pod while a user changes the rules of many other pods again and again.
 const maxLeftOut = 3
 
 // pending are pods with rules that no event has applied yet, and how many events have left them out.
@@ -33,16 +33,17 @@ func (p pending) take(sizes map[policy.ID]int) []policy.ID {
 	slices.SortFunc(overdue, func(a, b policy.ID) int {
 		return cmp.Or(cmp.Compare(p[b], p[a]), cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a.String(), b.String()))
 	})
-	limit := maxChangedRules
+	limit, least := maxChangedRules, 1
 	var taken []policy.ID
 	if len(overdue) > 0 {
 		limit /= 2
-		taken = p.takeUpTo(limit, 1, overdue, sizes)
+		taken = p.takeUpTo(limit, least, overdue, sizes)
+		least = 0
 	}
 	fresh := slices.SortedFunc(maps.Keys(p), func(a, b policy.ID) int {
 		return cmp.Or(cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a.String(), b.String()))
 	})
-	taken = append(taken, p.takeUpTo(limit, 1-min(1, len(taken)), fresh, sizes)...)
+	taken = append(taken, p.takeUpTo(limit, least, fresh, sizes)...)
 	for id := range p {
 		p[id]++
 	}

@@ -38,15 +38,12 @@ func TestPodsThatChangeAgainAndAgainDoNotKeepOutTheRulesOfOthers(t *testing.T) {
 	d := rand.New(rand.NewPCG(seed, 0))
 	for range 500 {
 		sizes := make(map[policy.ID]int)
-		sum := 0
 		for n := range 1 + d.IntN(60) {
-			size := d.IntN(maxChangedRules * 2)
-			sizes[policy.ID{Namespace: "evil", Name: fmt.Sprint(n)}] = size
-			sum += size
+			sizes[policy.ID{Namespace: "evil", Name: fmt.Sprint(n)}] = d.IntN(maxChangedRules * 2)
 		}
 		victim := policy.ID{Namespace: "shop", Name: "db"}
 		sizes[victim] = d.IntN(maxChangedRules * 2)
-		// Each event applies more than half of maxChangedRules, or a pod that has more than that alone.
+		// Each event takes at least the pod that has waited longest, if one was left out maxLeftOut times.
 		most := maxLeftOut + len(sizes) + 1
 		p := make(pending)
 		for step := range 3 {

@@ -85,6 +85,9 @@ func (p *Policies) refreshService(key string) {
 	for _, of := range endpoints {
 		s.Unread = max(s.Unread, of.unread())
 	}
+	if len(s.Frontends) == 0 { // headless: nothing is decided about it
+		s.Unread = 0
+	}
 	if s.Unread > 0 {
 		for n := range s.Frontends {
 			s.Frontends[n].Backends = nil
