@@ -122,7 +122,7 @@ func connectPair(t *testing.T, l *lab, c ClientConfig) (server, client *Conn) {
 	}
 	t.Cleanup(func() {
 		client.Close()
-		<-client.Gone()
+		_ = await(t, client.Gone(), "end of the connection")
 		client.Release()
 	})
 	server = await(t, l.connected, "connection")

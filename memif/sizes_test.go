@@ -40,7 +40,7 @@ func TestRingsThatHoldNoPacketOfTheMTUAreRefused(t *testing.T) {
 		conn, connected := Connect(t.Context(), tt.c)
 		if connected == nil {
 			conn.Close()
-			<-conn.Gone()
+			_ = await(t, conn.Gone(), "end of the connection")
 			conn.Release()
 			_ = await(t, l.disconnected, "end of the connection")
 		}

@@ -55,8 +55,8 @@ func (e *Engine) CompileNext() (c Change, changed, some bool) {
 	}
 	if next == nil {
 		clear(e.turns)
+		e.isUndivided = e.isUndivided || e.halved.isPutOff
 		if e.halved.rest() {
-			e.isUndivided = true
 			return e.CompileNext()
 		}
 		return Change{}, false, false

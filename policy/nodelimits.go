@@ -75,7 +75,7 @@ func (h *halved) allows(was, is uint) bool {
 }
 
 // rest is called when all pods are compiled. It reports whether a raise was put off that may be tried now. That ends: what is put off then waits for the
-// next change.
+// next compilation.
 func (h *halved) rest() bool {
 	h.isAgain = h.isPutOff && !h.isAgain
 	h.raises, h.isPutOff = 0, false

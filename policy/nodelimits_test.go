@@ -509,3 +509,16 @@ func TestLimitsOfManyNamespacesAreRaisedTogether(t *testing.T) {
 		t.Errorf("without it: %d, limits are halved: %v", n, e.halved.services)
 	}
 }
+
+// What is put off although it was tried again is not forgotten: the next compilation divides again, whatever it is for.
+func TestLimitsThatArePutOffTwiceAreRaisedByTheNextCompilation(t *testing.T) {
+	e := clientsOf(t, 3)
+	e.SetService(portsService("good/s", "10.96.0.1", "10.0.0.200", 3))
+	e.Compile()
+	e.halved.services["shop"] = 1
+	e.halved.isPutOff, e.halved.isAgain = true, true
+	e.Compile()
+	if e.Compile(); len(e.halved.services) != 0 {
+		t.Errorf("limits stay lowered: %+v", e.halved)
+	}
+}
