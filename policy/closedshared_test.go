@@ -57,7 +57,7 @@ egress: [{to: [{ipBlock: {cidr: 10.0.0.2/32}}, {ipBlock: {cidr: 203.0.113.0/24}}
 	}
 }
 
-// If Services need more and more rules in each division, the last ones have no room. Those that share an address with a closed one keep what denies.
+// If Services need more and more rules at each choice, the last ones have no room. Those that share an address with a closed one keep what denies.
 func TestServicesWithoutRoomKeepNoRuleThatAClosedOneContradicts(t *testing.T) {
 	rule := func(a Action, ip string) Rule {
 		return Rule{Action: a, Remotes: []netip.Prefix{single(address(ip))}, Ports: rangesOf(TCP, Range{80, 80})}
@@ -75,7 +75,7 @@ func TestServicesWithoutRoomKeepNoRuleThatAClosedOneContradicts(t *testing.T) {
 	more := func(of decision) decision {
 		return decision{append(of.internal[:len(of.internal):len(of.internal)], rule(Allow, "10.96.9.9")), of.external}
 	}
-	of := divided{rules: map[int]decision{}}
+	of := choice{rules: map[int]decision{}}
 	for n := range decisions {
 		of.rules[n] = more(decisions[n])
 	}

@@ -308,7 +308,7 @@ func (d *decider) decideAll(name string) []decision {
 		if len(plan.decided) >= maxDecided {
 			clear(plan.decided)
 		}
-		stranger := decider{Engine: d.Engine, own: d.own, namespace: d.namespace, nic: &Interface{}, plan: plan}
+		stranger := decider{Engine: d.Engine, own: d.own, nic: &Interface{}, plan: plan}
 		all = make([]decision, len(plan.open))
 		for n, s := range plan.open {
 			if !d.isSkipped(n) {

@@ -33,8 +33,8 @@ func (c *compilation) toServices(rules []Rule) []Rule {
 	return slices.Clone(of.rules)
 }
 
-// maxDivisions is how often the Services of a list are divided again because those that stay need more rules beside those that do not.
-const maxDivisions = 3
+// maxChoices is how often the Services of a list are chosen again because those that stay need more rules beside those that do not.
+const maxChoices = 3
 
 // makeServiceRules returns the rules behind which a list has the given ones, whose name is given.
 func (c *compilation) makeServiceRules(rules []Rule, name string) made {
@@ -51,12 +51,12 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 	demand := d.demandOf(namespaces, sizes)
 	demand.key = d.keyOf(name, decisions)
 	limit := c.servicesLimit(c.pod.Namespace)
-	of := d.divide(decisions, namespaces, sizes)
-	for range maxDivisions {
+	of := d.choose(decisions, namespaces, sizes)
+	for range maxChoices {
 		if of.size <= limit {
 			break
 		}
-		of = d.divide(decisions, namespaces, of.needs)
+		of = d.choose(decisions, namespaces, of.needs)
 	}
 	internal, external := d.within(of, decisions, limit)
 	return made{slices.Concat(denyFirst(internal), denyFirst(external), of.denied), of.excess, demand}
@@ -64,7 +64,7 @@ func (c *compilation) makeServiceRules(rules []Rule, name string) made {
 
 // within returns the rules of the Services that fit. If they need more than the limit nevertheless, the last ones have the rules that they need without
 // those that are closed, or only what denies if a closed one has the same address.
-func (d *decider) within(of divided, decisions []decision, limit int) (internal, external []Rule) {
+func (d *decider) within(of choice, decisions []decision, limit int) (internal, external []Rule) {
 	left := limit
 	for n := range of.rules {
 		left -= decisions[n].size()
@@ -109,8 +109,8 @@ func (d *decider) keyOf(name string, decisions []decision) string {
 	return name + " " + nameOf(all)
 }
 
-// divided says which Services have rules in a list.
-type divided struct {
+// choice says which Services have rules in a list.
+type choice struct {
 	rules  map[int]decision // of the Services that fit, by index
 	needs  []int            // how many rules Services need
 	size   int              // of the rules
@@ -118,11 +118,11 @@ type divided struct {
 	excess []Excess
 }
 
-// divide decides which Services have rules, if they need the given numbers of rules. The others are denied.
-func (d *decider) divide(decisions []decision, namespaces []string, needs []int) divided {
+// choose decides which Services have rules, if they need the given numbers of rules. The others are denied.
+func (d *decider) choose(decisions []decision, namespaces []string, needs []int) choice {
 	limit := d.servicesLimit(d.namespace)
 	fit, part := fitByNamespace(namespaces, needs, limit, limit)
-	of := divided{rules: make(map[int]decision), needs: slices.Clone(needs), excess: slices.Clone(d.plan.excess)}
+	of := choice{rules: make(map[int]decision), needs: slices.Clone(needs), excess: slices.Clone(d.plan.excess)}
 	closed := slices.Clone(d.plan.closed)
 	for n, fits := range fit {
 		switch skipped, isSkipped := d.skipped[n]; {
