@@ -168,7 +168,7 @@ func (t *Tracker) read(at *pod.Attachment) (map[string]linux.LinkChanges, error)
 		if !isLinuxEnd(i) {
 			continue
 		}
-		changes, err := linux.ReadLinkChanges(wire.Namespace(at.Netns), i.Name, i.MTU, routes[i.Object])
+		changes, err := linux.ReadLinkChanges(wire.Namespace(at.Netns), t.link(i), routes[i.Object])
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: %w", i.Name, err)
 		}
@@ -177,6 +177,20 @@ func (t *Tracker) read(at *pod.Attachment) (map[string]linux.LinkChanges, error)
 		}
 	}
 	return all, nil
+}
+
+// link returns the link of an interface in the pod.
+func (t *Tracker) link(i pod.Interface) linux.PodLink {
+	link, view := linux.PodLink{Name: i.Name, MTU: i.MTU}, t.config.View()
+	switch v, _ := view.Desired(kvscheduler.Ref{Kind: wire.KindVeth, Name: i.Object}); v := v.(type) {
+	case wire.Veth:
+		link.Alias, link.Veth = v.Alias, true
+	default:
+		peer, _ := view.Desired(kvscheduler.Ref{Kind: wire.KindTapPeer, Name: i.Object})
+		tap, _ := peer.(wire.TapPeer)
+		link.Alias = tap.Alias
+	}
+	return link
 }
 
 // routes lists the desired routes in the pod, by interface in the dataplane.

@@ -121,6 +121,7 @@ type namespaced[V comparable] struct {
 	// list returns all objects of the kind on the link of v, by name. link is the name of that link. nil: Dump finds known objects only.
 	list func(h *handle, l netlink.Link, v V) (map[string]V, error)
 	link func(V) string
+	on   func(V) string // key of the link's object; nil: the object is on no link
 
 	overfull *Overfull // records namespaces with too many objects; nil: nothing does
 }
@@ -291,12 +292,12 @@ func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path s
 	var overfull error
 	err := inNamespace(path, netns, func(h *handle) error {
 		defer func() { overfull = h.overfull }()
-		seen := map[string]bool{}
+		seen, taken := map[string]bool{}, map[string]bool{}
 		for _, c := range list {
 			if seen[c.name] {
 				continue
 			}
-			v, ok, err := b.find(h, c.v)
+			v, ok, err := b.findUnlessTakenOver(h, view, c.v, taken)
 			if err != nil && !isGone(err) {
 				return fmt.Errorf("read %s/%s: %w", b.kind, c.name, err)
 			}
@@ -317,6 +318,27 @@ func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path s
 		b.overfull.note(netns, b.kind, nil)
 	}
 	return found, err
+}
+
+// findUnlessTakenOver is find. Objects on a link that the pod took over are the pod's, and count as unchanged. taken has the links that
+// earlier calls in this namespace looked for.
+func (b namespaced[V]) findUnlessTakenOver(h *handle, view kvscheduler.View, v V, taken map[string]bool) (V, bool, error) {
+	if !h.ofPod || b.on == nil {
+		return b.find(h, v)
+	}
+	on := b.on(v)
+	isTaken, known := taken[on]
+	if !known {
+		var err error
+		if isTaken, err = h.isTakenOver(view, on); err != nil {
+			return v, false, err
+		}
+		taken[on] = isTaken
+	}
+	if isTaken {
+		return v, true, nil
+	}
+	return b.find(h, v)
 }
 
 // assumed returns the known objects of a namespace that has too many objects to be read: that is so of this pod alone, and all others are

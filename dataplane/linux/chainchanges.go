@@ -62,6 +62,9 @@ func (l *ChainChanges) of(object string) LinkChanges {
 // mtu returns the MTU to set on a link: a later plugin's, else the desired one.
 func (c LinkChanges) mtu(desired int) int { return cmp.Or(c.MTU, desired) }
 
+// unlowered returns the MTU of a link in a pod, without the pod's own reduction: a pod may lower the MTU of its links.
+func (c LinkChanges) unlowered(actual, desired int) int { return max(actual, c.mtu(desired)) }
+
 // readMTU returns the MTU to compare with the desired one. The MTU that a later plugin set counts as desired. The desired MTU, which
 // would undo that change, counts as the plugin's.
 func (c LinkChanges) readMTU(actual, desired int) int {
@@ -84,15 +87,27 @@ func (c LinkChanges) table(v wire.LinuxRoute) (table int, removed bool) {
 	return table, table == 0
 }
 
+// PodLink is a link that Weft put into a pod.
+type PodLink struct {
+	Name  string
+	Alias string
+	Veth  bool // else the Linux end of a tap
+	MTU   int  // desired, in bytes; 0: the kernel's
+}
+
 // ReadLinkChanges compares the link of a pod with its desired MTU and routes. A route counts as moved or removed only if a rule selects
-// a custom table for an address of the link, as plugins for source-based routing do. The error wraps ErrGone if the namespace is deleted.
-func ReadLinkChanges(n wire.Namespace, link string, mtu int, routes []wire.LinuxRoute) (c LinkChanges, err error) {
+// a custom table for an address of the link, as plugins for source-based routing do. A link that the pod took over has no changes. The
+// error wraps ErrGone if the namespace is deleted.
+func ReadLinkChanges(n wire.Namespace, link PodLink, routes []wire.LinuxRoute) (c LinkChanges, err error) {
 	err = inNamespace(n.Path, netnsID{n.Inode, n.Device}, func(h *handle) error {
-		l, err := h.link(link)
+		if at, err := h.placeOf(link.identity()); err != nil || at == takenOver {
+			return err
+		}
+		l, err := h.link(link.Name)
 		if err != nil {
 			return err
 		}
-		if actual := l.Attrs().MTU; mtu != 0 && actual != mtu {
+		if actual := l.Attrs().MTU; link.MTU != 0 && actual != link.MTU {
 			c.MTU = actual
 		}
 		for _, v := range routes {

@@ -53,7 +53,7 @@ func TestReadLinkChangesDistinguishesMovedFromLostRoutes(t *testing.T) {
 				}
 			})
 			v := wire.LinuxRoute{Namespace: path, Link: "eth0", Destination: everything, Gateway: netip.MustParseAddr("169.254.1.1")}
-			c, err := ReadLinkChanges(wire.Namespace{Path: path}, "eth0", 1400, []wire.LinuxRoute{v})
+			c, err := ReadLinkChanges(wire.Namespace{Path: path}, PodLink{Name: "eth0", MTU: 1400}, []wire.LinuxRoute{v})
 			if err != nil || c.MTU != 1500 || !maps.Equal(c.Tables, tt.tables) {
 				t.Errorf("changes %+v, error %v; want MTU 1500 and tables %v", c, err, tt.tables)
 			}
@@ -63,7 +63,7 @@ func TestReadLinkChangesDistinguishesMovedFromLostRoutes(t *testing.T) {
 
 func TestReadLinkChangesFailsWithoutTheLink(t *testing.T) {
 	v := wire.LinuxRoute{Namespace: netnstest.New(t), Link: "eth0", Destination: netip.MustParsePrefix("0.0.0.0/0")}
-	if c, err := ReadLinkChanges(wire.Namespace{Path: v.Namespace}, "eth0", 0, []wire.LinuxRoute{v}); err == nil {
+	if c, err := ReadLinkChanges(wire.Namespace{Path: v.Namespace}, PodLink{Name: "eth0"}, []wire.LinuxRoute{v}); err == nil {
 		t.Errorf("changes %+v", c)
 	}
 }
@@ -123,7 +123,7 @@ func TestChangesOfLaterPluginsAreKeptAndRepeatedForANewLink(t *testing.T) {
 			})
 			l.quiet() // the chain is open
 			routes := []wire.LinuxRoute{objects[len(objects)-1].value.(wire.LinuxRoute)}
-			changes, err := ReadLinkChanges(wire.Namespace{Path: l.path}, link, 1400, routes)
+			changes, err := ReadLinkChanges(wire.Namespace{Path: l.path}, PodLink{Name: link, Alias: alias, Veth: veth, MTU: 1400}, routes)
 			must(t, err)
 			l.changes.Set(name, changes)
 			l.quiet()
@@ -133,7 +133,7 @@ func TestChangesOfLaterPluginsAreKeptAndRepeatedForANewLink(t *testing.T) {
 			}
 
 			l.inside(func() { // drift from the later plugin's changes
-				must(t, netlink.LinkSetMTU(mustFind(t, link), 1290))
+				must(t, netlink.LinkSetMTU(mustFind(t, link), 1350))
 				must(t, netlink.RouteDel(&netlink.Route{LinkIndex: mustFind(t, link).Attrs().Index, Table: 100, Dst: ipNet(routes[0].Destination)}))
 			})
 			l.resync()
@@ -172,7 +172,7 @@ func TestDriftIsRepairedWhenTheChainChangedNothing(t *testing.T) {
 	l.resync()
 	l.changes.Set(name, LinkChanges{})
 	l.inside(func() {
-		must(t, netlink.LinkSetMTU(mustFind(t, link), 1300))
+		must(t, netlink.LinkSetMTU(mustFind(t, link), 1450))
 		moveRoute(t, link)
 	})
 	l.resync()

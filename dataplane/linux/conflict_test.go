@@ -107,7 +107,7 @@ func TestConflictsArePermanentErrors(t *testing.T) {
 			l.inside(func() {
 				link, err := netlink.LinkByName("eth0")
 				must(t, err)
-				must(t, netlink.LinkSetUp(link))
+				must(t, errors.Join(netlink.LinkSetAlias(link, alias), netlink.LinkSetUp(link)))
 				tt.make(t)
 			})
 			before := l.state()

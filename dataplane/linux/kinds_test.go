@@ -63,7 +63,7 @@ func (l *lab) trials() []trial {
 	smaller.MTU, smaller.MAC, smaller.Alias = 1300, mac2, alias+" again"
 	return []trial{
 		{"tap peer", l.peerObject(l.peer()), l.peerObject(smaller), func(t *testing.T, link netlink.Link) {
-			must(t, netlink.LinkSetMTU(link, 1290))
+			must(t, netlink.LinkSetMTU(link, 1450))
 		}},
 		{"address of IPv4", l.address("10.1.0.1/32"), object{}, dropAddress("10.1.0.1/32")},
 		{"address of IPv6", l.address("fd00::1/128"), object{}, dropAddress("fd00::1/128")},

@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -293,6 +294,13 @@ func equalTapPeers(want, have wire.TapPeer) bool {
 // the alias that the link may have.
 func (p tapPeers) configure(h *handle, v wire.TapPeer, oldAlias string) error {
 	l, err := h.link(v.Name)
+	if h.ofPod && !mayConfigure(l, v, oldAlias) {
+		known := v
+		known.Alias = cmp.Or(oldAlias, v.Alias)
+		if at, err := h.placeOf(tapLink(known)); err != nil || at == takenOver {
+			return refused(err)
+		}
+	}
 	if err != nil {
 		return refused(err)
 	}
@@ -305,6 +313,15 @@ func (p tapPeers) configure(h *handle, v wire.TapPeer, oldAlias string) error {
 	}
 	mtu := p.changes.of(v.Interface).mtu(v.MTU)
 	return configure(h, l, linkConfig{alias: v.Alias, mac: v.MAC, mtu: mtu, up: v.Up, harden: true, namespace: v.Namespace})
+}
+
+// mayConfigure reports whether a link exists, may be the Linux end of v, and is a port of no other link.
+func mayConfigure(l netlink.Link, v wire.TapPeer, oldAlias string) bool {
+	if l == nil || l.Attrs().MasterIndex != 0 {
+		return false
+	}
+	alias := l.Attrs().Alias
+	return alias == "" || alias == v.Alias || alias == oldAlias
 }
 
 // linkConfig is the configuration of an existing link. The zero MAC, MTU and maxSegment keep the kernel's.
@@ -376,8 +393,13 @@ func removeAlias(h *handle, v wire.TapPeer) error {
 	return h.LinkSetAlias(l, "")
 }
 
-// find finds the link by its name and alias.
+// find finds the link by its name and alias. A link that the pod took over counts as unchanged.
 func (p tapPeers) find(h *handle, v wire.TapPeer) (wire.TapPeer, bool, error) {
+	if h.ofPod {
+		if at, err := h.placeOf(tapLink(v)); err != nil || at == takenOver {
+			return v, at == takenOver && err == nil, err
+		}
+	}
 	l, err := h.link(v.Name)
 	if err != nil {
 		return v, false, err
@@ -386,6 +408,10 @@ func (p tapPeers) find(h *handle, v wire.TapPeer) (wire.TapPeer, bool, error) {
 	if !isTap(l) || a.Alias != v.Alias {
 		return v, false, nil
 	}
-	v.MAC, v.MTU, v.Up = macOf(l), p.changes.of(v.Interface).readMTU(a.MTU, v.MTU), isUp(l)
+	changes, mtu := p.changes.of(v.Interface), a.MTU
+	if h.ofPod {
+		mtu = changes.unlowered(mtu, v.MTU)
+	}
+	v.MAC, v.MTU, v.Up = macOf(l), changes.readMTU(mtu, v.MTU), isUp(l)
 	return v, true, nil
 }

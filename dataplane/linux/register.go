@@ -54,6 +54,13 @@ func onLink[V comparable](mode kvscheduler.DepMode, at func(V) (on, namespace st
 		_, namespace := at(v)
 		return namespace
 	}
+	b.on = func(v V) string {
+		on, _ := at(v)
+		return on
+	}
+	if b.link != nil {
+		b.put, b.remove = unlessTakenOver(b.link, b.put), unlessTakenOver(b.link, b.remove)
+	}
 	return kvscheduler.Descriptor[V, netnsID]{
 		Name: string(b.kind), Lane: Lane, Equal: equal[V], Backend: b,
 		Deps: func(_ string, v V) []kvscheduler.Dep {

@@ -21,6 +21,7 @@ func sysctlDescriptor() kvscheduler.Descriptor[wire.Sysctl, netnsID] {
 		put:    writeSysctl,
 		remove: func(*handle, wire.Sysctl) error { return nil }, // the setting ends with its link
 		find:   readSysctl,
+		link:   func(v wire.Sysctl) string { return linkOfSetting(v.Name) },
 	})
 	d.Validate = validateSysctl
 	d.Recreate = func(have, want wire.Sysctl) bool { return have.Namespace != want.Namespace }
@@ -39,6 +40,15 @@ func validateSysctl(name string, v wire.Sysctl) error {
 	}
 	_, err := kvscheduler.ParseRef(v.On)
 	return err
+}
+
+// linkOfSetting returns the link of a setting such as net/ipv6/conf/eth0/accept_ra; "" for a setting of all links.
+func linkOfSetting(name string) string {
+	parts := strings.Split(name, "/")
+	if len(parts) != 5 || parts[3] == "all" || parts[3] == "default" {
+		return ""
+	}
+	return parts[3]
 }
 
 // sysctlFile returns the file of a setting. Below net, each thread sees the settings of its namespace.
@@ -131,6 +141,7 @@ func hardeningDescriptor() kvscheduler.Descriptor[wire.Hardening, netnsID] {
 		put:    putHardening,
 		remove: func(*handle, wire.Hardening) error { return nil }, // the settings end with the link
 		find:   findHardening,
+		link:   func(v wire.Hardening) string { return v.Link },
 	})
 	d.Validate, d.Recreate = validateHardening, always
 	return d

@@ -79,7 +79,7 @@ func equalVeths(want, have wire.Veth) bool {
 func (b veths) create(it *vethItem) (failed error) {
 	it.NewMeta = netnsOf(it.Handles)
 	err := withHandle(func(agentNS *handle) error {
-		failed = vethPair{it.Want, b.changes.of(it.Name)}.ensure(agentNS, it.Have.Alias, it.NewMeta)
+		failed = vethPair{it.Want, b.changes.of(it.Name)}.ensure(agentNS, it.Have, it.NewMeta)
 		return nil
 	})
 	if err != nil {
@@ -197,10 +197,10 @@ type vethPair struct {
 	changes LinkChanges
 }
 
-// ensure makes a veth, or configures the existing one. It does not change foreign links. oldAlias is the alias that the existing veth may
-// have.
-func (p vethPair) ensure(agentNS *handle, oldAlias string, netns netnsID) error {
-	v := p.Veth
+// ensure makes a veth, or configures the existing one. It does not change foreign links. have is the applied value, zero for a new veth:
+// only the pod's end of an applied veth can be in use elsewhere.
+func (p vethPair) ensure(agentNS *handle, have wire.Veth, netns netnsID) error {
+	v, oldAlias := p.Veth, have.Alias
 	l, err := agentNS.link(v.HostName)
 	if err == nil && !isOurVeth(l, v, oldAlias) {
 		return permanent(foreignLink(l))
@@ -208,12 +208,20 @@ func (p vethPair) ensure(agentNS *handle, oldAlias string, netns netnsID) error 
 	if err != nil && !errors.Is(err, errNoLink) {
 		return refused(err)
 	}
-	complete := false
+	at, complete := lost, false
 	if err := inNamespace(v.Namespace, netns, func(h *handle) (err error) {
-		complete, err = clearPodEnd(h, l, v, oldAlias)
+		if l != nil && h.ofPod && have != (wire.Veth{}) {
+			at, err = h.placeOfPeer(l, v.Name)
+		}
+		if err == nil && at != takenOver {
+			complete, err = clearPodEnd(h, l, v, oldAlias)
+		}
 		return err
 	}); err != nil {
 		return refused(err)
+	}
+	if at == takenOver {
+		return p.configureHost(agentNS, l)
 	}
 	if complete && hasQueues(l, v) {
 		return p.configure(agentNS, l, netns)
@@ -244,6 +252,18 @@ func clearPodEnd(h *handle, host netlink.Link, v wire.Veth, oldAlias string) (co
 		return false, fmt.Errorf("delete old veth %s in network namespace %s: %w", v.Name, v.Namespace, err)
 	}
 	return false, nil
+}
+
+// placeOfPeer returns the place of the pod's end of a veth. A host's end has a peer: the pod took over what is not where the ADD put it.
+func (h *handle) placeOfPeer(host netlink.Link, name string) (place, error) {
+	l, err := h.link(name)
+	if err != nil && !errors.Is(err, errNoLink) {
+		return lost, err
+	}
+	if err != nil || !isPair(host, l) || l.Attrs().MasterIndex != 0 {
+		return takenOver, nil
+	}
+	return inPlace, nil
 }
 
 // isPair reports whether two links are the peers of each other.
@@ -316,13 +336,7 @@ func readQueues(host netlink.Link, v wire.Veth) wire.Veth {
 // configure applies the settings that the ends do not have yet.
 func (p vethPair) configure(agentNS *handle, host netlink.Link, netns netnsID) error {
 	v := p.Veth
-	if err := isolate(agentNS, host); err != nil {
-		return err
-	}
-	if err := configure(agentNS, host, linkConfig{alias: v.Alias, mac: v.HostMAC, mtu: v.MTU, up: v.Up}); err != nil {
-		return err
-	}
-	if err := isolate(agentNS, host); err != nil { // an MTU raised to 1280 has enabled IPv6 with the kernel's default settings
+	if err := p.configureHost(agentNS, host); err != nil {
 		return err
 	}
 	return inNamespace(v.Namespace, netns, func(h *handle) error {
@@ -334,6 +348,18 @@ func (p vethPair) configure(agentNS *handle, host netlink.Link, netns netnsID) e
 			alias: v.Alias, mac: v.MAC, mtu: p.changes.mtu(v.MTU), up: v.Up, maxSegment: v.MaxSegment, harden: true, namespace: v.Namespace,
 		})
 	})
+}
+
+// configureHost applies the settings that the host's end does not have yet.
+func (p vethPair) configureHost(agentNS *handle, host netlink.Link) error {
+	v := p.Veth
+	if err := isolate(agentNS, host); err != nil {
+		return err
+	}
+	if err := configure(agentNS, host, linkConfig{alias: v.Alias, mac: v.HostMAC, mtu: v.MTU, up: v.Up}); err != nil {
+		return err
+	}
+	return isolate(agentNS, host) // an MTU raised to 1280 has enabled IPv6 with the kernel's default settings
 }
 
 // isolation are the settings that keep packets of pods from the host's kernel: only the dataplane validates them. Strict reverse path
@@ -371,8 +397,8 @@ func isIsolated(l netlink.Link) bool {
 	return l.Attrs().RawFlags&unix.IFF_NOARP != 0 && areSet(isolationOf(l))
 }
 
-// read reads the veth of a host's end. Name is empty if the pod's end or its namespace does not exist. A veth with a host's end that is not
-// isolated counts as down.
+// read reads the veth of a host's end. Name is empty if the pod's namespace does not exist. A veth with a host's end that is not isolated
+// counts as down. An end that the pod took over counts as unchanged: it exists as long as the host's.
 func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 	a, want := host.Attrs(), p.Veth
 	v := readQueues(host, want)
@@ -381,6 +407,12 @@ func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 		return v, nil
 	}
 	err := inNamespace(v.Namespace, netns, func(h *handle) error {
+		if h.ofPod {
+			if at, err := h.placeOfPeer(host, want.Name); err != nil || at == takenOver {
+				v.Name = want.Name
+				return err
+			}
+		}
 		l, err := h.link(want.Name)
 		if err != nil || !isPair(host, l) {
 			return err
@@ -391,7 +423,11 @@ func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 			v.MaxSegment = int(a.GSOMaxSize)
 		}
 		if want.MTU == v.MTU { // a difference of either end counts
-			v.MTU = p.changes.readMTU(a.MTU, want.MTU)
+			mtu := a.MTU
+			if h.ofPod {
+				mtu = p.changes.unlowered(mtu, want.MTU)
+			}
+			v.MTU = p.changes.readMTU(mtu, want.MTU)
 		}
 		if want.Alias == v.Alias {
 			v.Alias = a.Alias

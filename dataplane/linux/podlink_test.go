@@ -1,0 +1,244 @@
+package linux
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/wire"
+)
+
+// takeover is what a program in a pod does with a link of Weft.
+type takeover struct {
+	name string
+
+	ofVeths bool // the kernel names the peer of a veth; taps are found one namespace deep
+
+	// do returns the path of the namespace where the link is afterwards.
+	do func(t *testing.T, path, link string) string
+}
+
+func takeovers() []takeover {
+	inPod := func(f func(t *testing.T, link netlink.Link)) func(*testing.T, string, string) string {
+		return func(t *testing.T, path, link string) string {
+			netnstest.Do(t, path, func() { f(t, mustFind(t, link)) })
+			return path
+		}
+	}
+	return []takeover{
+		{name: "renamed", do: inPod(func(t *testing.T, link netlink.Link) { rename(t, link, "wan0") })},
+		{name: "renamed, and another link has its name", do: inPod(func(t *testing.T, link netlink.Link) {
+			name := link.Attrs().Name
+			rename(t, link, "wan0")
+			addDummy(t, name)
+		})},
+		{name: "port of a bridge", do: inPod(func(t *testing.T, link netlink.Link) { must(t, netlink.LinkSetMaster(link, addBridge(t))) })},
+		{name: "renamed port of a bridge with another MAC", do: inPod(func(t *testing.T, link netlink.Link) {
+			rename(t, link, link.Attrs().Name+"-nic")
+			must(t, netlink.LinkSetHardwareAddr(link, []byte{2, 9, 9, 9, 9, 9}))
+			must(t, netlink.LinkSetMaster(link, addBridge(t)))
+		})},
+		{name: "in a nested namespace", do: moveToNested},
+		{name: "in a namespace of a nested namespace", ofVeths: true, do: func(t *testing.T, path, link string) string {
+			return moveToNested(t, moveToNested(t, path, link), link)
+		}},
+		{name: "renamed in a nested namespace", do: func(t *testing.T, path, link string) string {
+			nested := moveToNested(t, path, link)
+			netnstest.Do(t, nested, func() { rename(t, mustFind(t, link), "wan0") })
+			return nested
+		}},
+	}
+}
+
+func rename(t *testing.T, link netlink.Link, name string) {
+	t.Helper()
+	must(t, errors.Join(netlink.LinkSetDown(link), netlink.LinkSetName(link, name), netlink.LinkSetUp(link)))
+}
+
+func addBridge(t *testing.T) netlink.Link {
+	t.Helper()
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
+		t.Skip("needs bridges: ", err)
+	}
+	return mustFind(t, "br0")
+}
+
+func moveToNested(t *testing.T, path, link string) (nested string) {
+	t.Helper()
+	nested = netnstest.New(t)
+	to, err := os.Open(nested)
+	must(t, err)
+	defer to.Close()
+	netnstest.Do(t, path, func() { must(t, netlink.LinkSetNsFd(mustFind(t, link), int(to.Fd()))) })
+	return nested
+}
+
+// linkObjects returns a pod's link, as a tap or a veth, with an object of each kind on it.
+func (l *lab) linkObjects(veth bool) (objects []object, link string) {
+	l.Helper()
+	on, link := wire.TapPeerKey("tap-a"), "eth0"
+	objects = l.ground()
+	if veth {
+		on, link = wire.VethKey("pod-a"), "eth1"
+		objects = []object{l.namespace(), l.veth()}
+	}
+	address, gateway := netip.MustParsePrefix("10.1.0.7/32"), netip.MustParseAddr("169.254.1.1")
+	everywhere := netip.MustParsePrefix("0.0.0.0/0")
+	return append(objects,
+		object{wire.LinuxAddressKey(on, address), wire.LinuxAddress{On: on, Namespace: l.path, Link: link, Prefix: address}},
+		object{wire.LinuxNeighbourKey(on, gateway), wire.LinuxNeighbour{On: on, Namespace: l.path, Link: link, Address: gateway, MAC: mac2}},
+		object{wire.LinuxRouteKey(on, everywhere), wire.LinuxRoute{On: on, Namespace: l.path, Link: link, Destination: everywhere, Gateway: gateway}},
+		object{wire.HardeningKey(on), wire.Hardening{On: on, Namespace: l.path, Link: link}},
+		object{wire.SysctlKey(on, "net/ipv4/conf/"+link+"/arp_notify"),
+			wire.Sysctl{On: on, Namespace: l.path, Name: "net/ipv4/conf/" + link + "/arp_notify", Value: "1"}},
+	), link
+}
+
+// indexIn returns the number and the addresses of Weft's link in a namespace, whatever its name is.
+func indexIn(t *testing.T, path string) (index, addresses int) {
+	t.Helper()
+	netnstest.Do(t, path, func() {
+		links, err := netlink.LinkList()
+		must(t, err)
+		for _, link := range links {
+			if link.Attrs().Alias == alias {
+				list, err := netlink.AddrList(link, netlink.FAMILY_V4)
+				must(t, err)
+				index, addresses = link.Attrs().Index, len(list)
+			}
+		}
+	})
+	return index, addresses
+}
+
+// A link that the pod uses elsewhere is not missing: nothing differs, a resync changes nothing, and a changed value changes nothing in the
+// pod. A deleted veth is deleted wherever it is.
+func TestLinksThatThePodTookOverAreThePods(t *testing.T) {
+	for kind, veth := range map[string]bool{"tap": false, "veth": true} {
+		for _, tt := range takeovers() {
+			if tt.ofVeths && !veth {
+				continue
+			}
+			t.Run(kind+" "+tt.name, func(t *testing.T) {
+				l := newLab(t)
+				objects, link := l.linkObjects(veth)
+				l.mustCommit(objects...)
+				l.quiet()
+				where := tt.do(t, l.path, link)
+				index, addresses := indexIn(t, where)
+				if index == 0 {
+					t.Fatal("the link is not where the program put it")
+				}
+				l.quiet()
+				l.resync()
+				l.commitChangedLink(veth)
+				l.quiet()
+				if now, has := indexIn(t, where); now != index || has != addresses {
+					t.Errorf("the link has number %d and %d addresses, before it was %d with %d", now, has, index, addresses)
+				}
+				for i := range objects {
+					objects[i].value = nil
+				}
+				l.mustCommit(objects...)
+				if left, _ := indexIn(t, where); veth && left != 0 { // dataplane/vpp deletes taps
+					t.Error("the link is left")
+				}
+			})
+		}
+	}
+}
+
+// commitChangedLink changes the desired MTU of the link.
+func (l *lab) commitChangedLink(veth bool) {
+	l.Helper()
+	if veth {
+		l.mustCommit(l.veth(func(v *wire.Veth) { v.MTU = 1350 }))
+		return
+	}
+	peer := l.peer()
+	peer.MTU = 1350
+	l.mustCommit(l.peerObject(peer))
+}
+
+// A link that was deleted where the pod used it is missing, and made where the ADD made it.
+func TestDeletedLinkThatThePodTookOverIsRepaired(t *testing.T) {
+	for kind, veth := range map[string]bool{"tap": false, "veth": true} {
+		for _, tt := range takeovers() {
+			if tt.ofVeths && !veth {
+				continue
+			}
+			t.Run(kind+" "+tt.name, func(t *testing.T) {
+				l := newLab(t)
+				objects, link := l.linkObjects(veth)
+				l.mustCommit(objects...)
+				where := tt.do(t, l.path, link)
+				netnstest.Do(t, where, func() { deleteOwn(t) })
+				l.inside(func() {
+					if other, err := netlink.LinkByName(link); err == nil { // of the pod, which has the name of the ADD
+						must(t, netlink.LinkDel(other))
+					}
+					if !veth {
+						addTap(t, link) // like the dataplane
+					}
+				})
+				if len(l.different()) == 0 {
+					t.Error("no object differs, although the link was deleted")
+				}
+				l.resync()
+				l.quiet()
+				if index, addresses := indexIn(t, l.path); index == 0 || addresses != 1 {
+					t.Errorf("after the repair the pod has link %d with %d addresses", index, addresses)
+				}
+			})
+		}
+	}
+}
+
+// deleteOwn deletes Weft's link in the calling thread's namespace.
+func deleteOwn(t *testing.T) {
+	t.Helper()
+	links, err := netlink.LinkList()
+	must(t, err)
+	for _, link := range links {
+		if link.Attrs().Alias == alias {
+			must(t, netlink.LinkDel(link))
+		}
+	}
+}
+
+// A pod may lower the MTU of its links. The desired MTU still follows the configuration.
+func TestThePodMayLowerTheMTU(t *testing.T) {
+	for kind, veth := range map[string]bool{"tap": false, "veth": true} {
+		t.Run(kind, func(t *testing.T) {
+			l := newLab(t)
+			objects, link := l.linkObjects(veth)
+			l.mustCommit(objects...)
+			set := func(mtu int) {
+				l.inside(func() { must(t, netlink.LinkSetMTU(mustFind(t, link), mtu)) })
+			}
+			mtu := func() (now int) {
+				l.inside(func() { now = mustFind(t, link).Attrs().MTU })
+				return now
+			}
+			set(1300)
+			l.quiet()
+			l.resync()
+			if got := mtu(); got != 1300 {
+				t.Errorf("the MTU that the pod lowered to 1300 is %d", got)
+			}
+			l.commitChangedLink(veth)
+			if got := mtu(); got != 1350 {
+				t.Errorf("the MTU is %d after the configuration changed it to 1350", got)
+			}
+			set(1450)
+			l.resync()
+			if got := mtu(); got != 1350 {
+				t.Errorf("the MTU that the pod raised to 1450 is %d after a repair, want 1350", got)
+			}
+		})
+	}
+}
