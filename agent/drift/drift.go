@@ -63,7 +63,8 @@ type Monitor struct {
 	// Only run uses what follows.
 	known    map[string]bool // drift that was reported, or whose repair failed, by key
 	pauses   map[kvscheduler.Ref]checkPause
-	failures map[string]string // by cause, why the last check failed
+	since    map[kvscheduler.Ref]time.Time // by link in a pod, when something on it was first seen to differ
+	failures map[string]string             // by cause, why the last check failed
 }
 
 // checkPause is a time in which notifications about an object cause no check.
@@ -79,6 +80,7 @@ func New(c Config) *Monitor {
 		Config:  c,
 		changes: make(map[linux.Notification]bool), disturbed: make(map[kvscheduler.Ref]bool), wake: make(chan struct{}, 1), audits: make(chan auditCall),
 		known: make(map[string]bool), pauses: make(map[kvscheduler.Ref]checkPause), failures: make(map[string]string),
+		since: make(map[kvscheduler.Ref]time.Time),
 	}
 }
 
@@ -270,6 +272,7 @@ func (d *Monitor) check(ctx context.Context, cause string, opt kvscheduler.Resyn
 	}
 	d.noteFailure(cause, err)
 	d.forget(opt.Kinds, found)
+	found = d.unfinished(opt, found, time.Now())
 	isNew := func(op kvscheduler.OpRecord) bool { return !d.known[op.Ref] }
 	if !slices.ContainsFunc(found, isNew) {
 		return false

@@ -122,6 +122,8 @@ type namespaced[V comparable] struct {
 	list func(h *handle, l netlink.Link, v V) (map[string]V, error)
 	link func(V) string
 	on   func(V) string // key of the link's object; nil: the object is on no link
+	// identity returns the link in a pod that a value stands for; nil: the kind is none of links.
+	identity func(V) podLink
 
 	overfull *Overfull // records namespaces with too many objects; nil: nothing does
 }
@@ -293,11 +295,11 @@ func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path s
 	err := inNamespace(path, netns, func(h *handle) error {
 		defer func() { overfull = h.overfull }()
 		seen, taken := map[string]bool{}, map[string]bool{}
-		for _, c := range list {
+		for i, c := range list {
 			if seen[c.name] {
 				continue
 			}
-			v, ok, err := b.findUnlessTakenOver(h, view, c.v, taken)
+			v, ok, err := b.findFirst(h, view, list[i:], taken)
 			if err != nil && !isGone(err) {
 				return fmt.Errorf("read %s/%s: %w", b.kind, c.name, err)
 			}
@@ -320,25 +322,46 @@ func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path s
 	return found, err
 }
 
-// findUnlessTakenOver is find. Objects on a link that the pod took over are the pod's, and count as unchanged. taken has the links that
+// findFirst finds the first candidate. A link that the pod took over, and the objects on it, count as unchanged. taken has the links that
 // earlier calls in this namespace looked for.
-func (b namespaced[V]) findUnlessTakenOver(h *handle, view kvscheduler.View, v V, taken map[string]bool) (V, bool, error) {
-	if !h.ofPod || b.on == nil {
-		return b.find(h, v)
-	}
-	on := b.on(v)
-	isTaken, known := taken[on]
-	if !known {
-		var err error
-		if isTaken, err = h.isTakenOver(view, on); err != nil {
-			return v, false, err
+func (b namespaced[V]) findFirst(h *handle, view kvscheduler.View, list []candidate[V], taken map[string]bool) (V, bool, error) {
+	first := list[0].v
+	switch {
+	case !h.ofPod: // nothing takes links of the node over
+	case b.identity != nil:
+		v, ok, err := b.find(h, first)
+		if ok || err != nil {
+			return v, ok, err
 		}
-		taken[on] = isTaken
+		at, err := h.placeOf(b.identity(first))
+		return lastOf(list), at == takenOver && err == nil, err
+	case b.on != nil:
+		on := b.on(first)
+		isTaken, known := taken[on]
+		if !known {
+			var err error
+			if isTaken, err = h.isTakenOver(view, on); err != nil {
+				return first, false, err
+			}
+			taken[on] = isTaken
+		}
+		if isTaken {
+			return lastOf(list), true, nil
+		}
 	}
-	if isTaken {
-		return v, true, nil
+	return b.find(h, first)
+}
+
+// lastOf returns the last value of the first object: the first value may be what a dump found while a program in the pod was taking the link
+// over.
+func lastOf[V any](list []candidate[V]) V {
+	last := list[0]
+	for _, c := range list {
+		if c.name == last.name {
+			last = c
+		}
 	}
-	return b.find(h, v)
+	return last.v
 }
 
 // assumed returns the known objects of a namespace that has too many objects to be read: that is so of this pod alone, and all others are

@@ -246,6 +246,7 @@ func tapPeerDescriptor(changes *ChainChanges) kvscheduler.Descriptor[wire.TapPee
 			change:    func(h *handle, have, want wire.TapPeer) error { return p.configure(h, want, have.Alias) },
 			remove:    removeAlias,
 			find:      p.find,
+			identity:  tapLink,
 		},
 	}
 }
@@ -315,9 +316,9 @@ func (p tapPeers) configure(h *handle, v wire.TapPeer, oldAlias string) error {
 	return configure(h, l, linkConfig{alias: v.Alias, mac: v.MAC, mtu: mtu, up: v.Up, harden: true, namespace: v.Namespace})
 }
 
-// mayConfigure reports whether a link exists, may be the Linux end of v, and is a port of no other link.
+// mayConfigure reports whether a link is a tap that may be the Linux end of v, and a port of no other link.
 func mayConfigure(l netlink.Link, v wire.TapPeer, oldAlias string) bool {
-	if l == nil || l.Attrs().MasterIndex != 0 {
+	if l == nil || !isTap(l) || l.Attrs().MasterIndex != 0 {
 		return false
 	}
 	alias := l.Attrs().Alias
@@ -393,19 +394,17 @@ func removeAlias(h *handle, v wire.TapPeer) error {
 	return h.LinkSetAlias(l, "")
 }
 
-// find finds the link by its name and alias. A link that the pod took over counts as unchanged.
+// find finds the link by its name and alias. In a pod it does not find a link that the pod took over.
 func (p tapPeers) find(h *handle, v wire.TapPeer) (wire.TapPeer, bool, error) {
-	if h.ofPod {
-		if at, err := h.placeOf(tapLink(v)); err != nil || at == takenOver {
-			return v, at == takenOver && err == nil, err
-		}
-	}
 	l, err := h.link(v.Name)
+	if errors.Is(err, errNoLink) {
+		return v, false, nil
+	}
 	if err != nil {
 		return v, false, err
 	}
 	a := l.Attrs()
-	if !isTap(l) || a.Alias != v.Alias {
+	if !isTap(l) || a.Alias != v.Alias || h.ofPod && a.MasterIndex != 0 {
 		return v, false, nil
 	}
 	changes, mtu := p.changes.of(v.Interface), a.MTU

@@ -34,13 +34,13 @@ func takeovers() []takeover {
 		{name: "renamed, and another link has its name", do: inPod(func(t *testing.T, link netlink.Link) {
 			name := link.Attrs().Name
 			rename(t, link, "wan0")
-			addDummy(t, name)
+			addBridge(t, name)
 		})},
-		{name: "port of a bridge", do: inPod(func(t *testing.T, link netlink.Link) { must(t, netlink.LinkSetMaster(link, addBridge(t))) })},
+		{name: "port of a bridge", do: inPod(func(t *testing.T, link netlink.Link) { must(t, netlink.LinkSetMaster(link, addBridge(t, "br0"))) })},
 		{name: "renamed port of a bridge with another MAC", do: inPod(func(t *testing.T, link netlink.Link) {
 			rename(t, link, link.Attrs().Name+"-nic")
 			must(t, netlink.LinkSetHardwareAddr(link, []byte{2, 9, 9, 9, 9, 9}))
-			must(t, netlink.LinkSetMaster(link, addBridge(t)))
+			must(t, netlink.LinkSetMaster(link, addBridge(t, "br0")))
 		})},
 		{name: "in a nested namespace", do: moveToNested},
 		{name: "in a namespace of a nested namespace", ofVeths: true, do: func(t *testing.T, path, link string) string {
@@ -59,12 +59,12 @@ func rename(t *testing.T, link netlink.Link, name string) {
 	must(t, errors.Join(netlink.LinkSetDown(link), netlink.LinkSetName(link, name), netlink.LinkSetUp(link)))
 }
 
-func addBridge(t *testing.T) netlink.Link {
+func addBridge(t *testing.T, name string) netlink.Link {
 	t.Helper()
-	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
 		t.Skip("needs bridges: ", err)
 	}
-	return mustFind(t, "br0")
+	return mustFind(t, name)
 }
 
 func moveToNested(t *testing.T, path, link string) (nested string) {

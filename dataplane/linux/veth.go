@@ -79,7 +79,7 @@ func equalVeths(want, have wire.Veth) bool {
 func (b veths) create(it *vethItem) (failed error) {
 	it.NewMeta = netnsOf(it.Handles)
 	err := withHandle(func(agentNS *handle) error {
-		failed = vethPair{it.Want, b.changes.of(it.Name)}.ensure(agentNS, it.Have, it.NewMeta)
+		failed = vethPair{Veth: it.Want, changes: b.changes.of(it.Name)}.ensure(agentNS, it.Have, it.NewMeta)
 		return nil
 	})
 	if err != nil {
@@ -160,7 +160,8 @@ func (b veths) unrecorded(known []string) (list []kvscheduler.Actual[wire.Veth, 
 // find finds a veth by its applied or its desired value.
 func (b veths) find(view kvscheduler.View, name string) (found wire.Veth, netns netnsID, ok bool, err error) {
 	err = withHandle(func(agentNS *handle) error {
-		for _, v := range knownValues[wire.Veth](view, wire.KindVeth, name) {
+		values := knownValues[wire.Veth](view, wire.KindVeth, name)
+		for _, v := range values {
 			l, err := agentNS.link(v.HostName)
 			if errors.Is(err, errNoLink) || err == nil && !isOurVeth(l, v, "") {
 				continue
@@ -169,7 +170,7 @@ func (b veths) find(view kvscheduler.View, name string) (found wire.Veth, netns 
 				return err
 			}
 			netns, _ = knownNamespace(view, v.Namespace)
-			found, err = vethPair{v, b.changes.of(name)}.read(l, netns)
+			found, err = vethPair{Veth: v, changes: b.changes.of(name), last: values[len(values)-1]}.read(l, netns)
 			ok = err == nil
 			return err
 		}
@@ -195,6 +196,10 @@ func isOurVeth(l netlink.Link, v wire.Veth, oldAlias string) bool {
 type vethPair struct {
 	wire.Veth
 	changes LinkChanges
+
+	// last is the last value of the object, if Veth is its first: that may be what a dump found while a program in the pod was changing the
+	// link.
+	last wire.Veth
 }
 
 // ensure makes a veth, or configures the existing one. It does not change foreign links. have is the applied value, zero for a new veth:
@@ -409,7 +414,7 @@ func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 	err := inNamespace(v.Namespace, netns, func(h *handle) error {
 		if h.ofPod {
 			if at, err := h.placeOfPeer(host, want.Name); err != nil || at == takenOver {
-				v.Name = want.Name
+				v.Name, v.MAC, v.MaxSegment = want.Name, p.last.MAC, p.last.MaxSegment
 				return err
 			}
 		}

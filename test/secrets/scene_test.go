@@ -144,7 +144,7 @@ func (s *scene) breakPod() {
 		if err != nil {
 			return err
 		}
-		return netlink.LinkSetMTU(link, 1300)
+		return netlink.LinkSetMTU(link, 9000)
 	}))
 }
 
