@@ -22,6 +22,7 @@ const (
 	KindLinuxNeighbour = "linux.neighbour"
 	KindHardening      = "linux.hardening"
 	KindSysctl         = "linux.sysctl"
+	KindAnnouncement   = "linux.announcement"
 	KindBridgeDomain   = "vpp.bridge-domain"
 	KindBridgeMember   = "vpp.bd-member"
 	KindL2FIB          = "vpp.l2fib"
@@ -47,7 +48,7 @@ func Kinds() []string {
 		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
 		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindACL, KindInterfaceACL, KindProxyARP, KindPuntRedirect,
 		KindNamespace, KindTapPeer, KindVeth, KindLink, KindVLAN, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindHardening, KindSysctl,
-		KindMasquerade, KindTunnelNAT, KindUplink, KindFile, KindMemifSplice,
+		KindAnnouncement, KindMasquerade, KindTunnelNAT, KindUplink, KindFile, KindMemifSplice,
 	}
 }
 

@@ -99,6 +99,23 @@ type Sysctl struct {
 // SysctlKey returns the key of a setting. on is the key of the link's object.
 func SysctlKey(on, name string) string { return Key(KindSysctl, on+"/"+name) }
 
+// Announcement tells the neighbours of a pod on a layer 2 network which MAC an address of the pod has: a gratuitous ARP request, or an
+// unsolicited neighbour advertisement, from the pod's link. Kind linux.announcement. Neighbours that have an entry of an earlier pod with
+// the address would use its MAC for up to a minute. It is sent when the link or its place in the network is made or made again; removing it
+// does nothing.
+type Announcement struct {
+	On        string     `json:"on"`                  // key of the link's object
+	Namespace string     `json:"namespace,omitempty"` // path
+	Link      string     `json:"link"`
+	Address   netip.Addr `json:"address"`
+	Member    string     `json:"member"` // key of the link's vpp.bd-member
+}
+
+// AnnouncementKey returns the key of the announcement of an address. on is the key of the link's object.
+func AnnouncementKey(on string, address netip.Addr) string {
+	return Key(KindAnnouncement, on+"/"+address.String())
+}
+
 // Veth is a veth pair. Kind linux.veth; its name is that of the vpp.interface of type af_packet that uses the host's end. Only the
 // dataplane uses that end: the kernel has no address on it and ignores packets that it receives.
 type Veth struct {

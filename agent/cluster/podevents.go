@@ -133,6 +133,7 @@ var words = map[string]string{
 	wire.KindLinuxNeighbour: "an entry among the pod's neighbours",
 	wire.KindHardening:      "the settings of the kernel against false routers",
 	wire.KindSysctl:         "a setting of the pod's kernel",
+	wire.KindAnnouncement:   "the announcement of the pod's address",
 	wire.KindBridgeDomain:   "the network's bridge",
 	wire.KindBridgeMember:   "the interface's place in the network's bridge",
 	wire.KindL2FIB:          "the bridge's entry for the pod",

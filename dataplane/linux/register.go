@@ -36,6 +36,7 @@ func Register(s *kvscheduler.Scheduler, o Options) error {
 		register(s, neighbourDescriptor(o.Overfull)),
 		register(s, hardeningDescriptor()),
 		register(s, sysctlDescriptor()),
+		register(s, announcementDescriptor()),
 		register(s, masqueradeDescriptor()),
 		register(s, tunnelNATDescriptor()),
 		register(s, uplinkDescriptor()),

@@ -214,6 +214,7 @@ func (c *Custom) Attach(l desired.Link) desired.Values {
 		})
 		c.introduce(&v, l)
 		c.own(&v, l)
+		announce(&v, l)
 	} else {
 		v = append(v, c.VRF.Attach(l, desired.FamiliesOf(c.Network.CIDRs))...)
 	}
@@ -253,6 +254,19 @@ func (c *Custom) introduce(v *desired.Values, l desired.Link) {
 func (c *Custom) own(v *desired.Values, l desired.Link) {
 	if l.HasMACs() && l.PeerMAC.IsUnicast() {
 		v.Add(wire.L2FIBKey(c.Label, l.PeerMAC), wire.L2FIB{BridgeDomain: c.Label, MAC: l.PeerMAC, Interface: l.Object})
+	}
+}
+
+// announce adds the announcements of a member's addresses to its neighbours, which may have entries of an earlier pod with them. The program
+// of a memif announces its addresses itself.
+func announce(v *desired.Values, l desired.Link) {
+	if l.Kind == pod.TypeMemif {
+		return
+	}
+	for _, p := range l.Addresses {
+		v.Add(wire.AnnouncementKey(l.LinuxKey(), p.Addr()), wire.Announcement{
+			On: l.LinuxKey(), Namespace: l.Namespace, Link: l.Name, Address: p.Addr(), Member: wire.BridgeMemberKey(l.Object),
+		})
 	}
 }
 

@@ -1,0 +1,137 @@
+package linux
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// announcementDescriptor describes announcements of addresses, which the kernel does not remember. One counts as sent while the link is where
+// the ADD put it.
+func announcementDescriptor() kvscheduler.Descriptor[wire.Announcement, netnsID] {
+	at := func(v wire.Announcement) (on, namespace string) { return v.On, v.Namespace }
+	d := onLink(kvscheduler.Follow, at, namespaced[wire.Announcement]{
+		kind:   wire.KindAnnouncement,
+		put:    announce,
+		remove: func(*handle, wire.Announcement) error { return nil }, // it was sent
+		find: func(h *handle, v wire.Announcement) (wire.Announcement, bool, error) {
+			_, err := h.link(v.Link)
+			return v, err == nil, err
+		},
+		link: func(v wire.Announcement) string { return v.Link },
+	})
+	d.Validate = validateAnnouncement
+	d.Recreate = always
+	onLink := d.Deps
+	d.Deps = func(name string, v wire.Announcement) []kvscheduler.Dep {
+		member := kvscheduler.Dep{Label: "place in the network", On: parseRef(v.Member), Mode: kvscheduler.Follow}
+		return append(onLink(name, v), member)
+	}
+	d.After = append(d.After, wire.KindLinuxAddress)
+	return d
+}
+
+func validateAnnouncement(name string, v wire.Announcement) error {
+	if !v.Address.IsValid() || v.Address.Is4In6() || v.Address.IsUnspecified() || v.Address.IsMulticast() || v.Address.Zone() != "" {
+		return fmt.Errorf("address %s is not a unicast address without zone", v.Address)
+	}
+	if v.Namespace == "" {
+		return errors.New("only addresses of pods are announced")
+	}
+	if _, err := kvscheduler.ParseRef(v.Member); err != nil {
+		return fmt.Errorf("key of the place in the network: %w", err)
+	}
+	return validateOn(v.On, v.Link, name, wire.AnnouncementKey(v.On, v.Address))
+}
+
+// announce sends an announcement. A link that takes no packets, because the pod set it down or its queue is full, is no error: the pod sends
+// packets of its own once it has a connection.
+func announce(h *handle, v wire.Announcement) error {
+	l, err := h.link(v.Link)
+	if err != nil {
+		return refused(err)
+	}
+	send := sendARP
+	if v.Address.Is6() {
+		send = sendAdvertisement
+	}
+	err = send(l, v)
+	for _, takesNone := range []error{unix.ENETDOWN, unix.ENETUNREACH, unix.EADDRNOTAVAIL, unix.ENOBUFS, unix.ENXIO} {
+		if errors.Is(err, takesNone) {
+			return nil
+		}
+	}
+	if err != nil {
+		return refused(fmt.Errorf("announce address %s from %s: %w", v.Address, v.Link, err))
+	}
+	return nil
+}
+
+// Constants of ARP (RFC 826) and neighbour discovery (RFC 4861, section 4.4).
+const (
+	arpEthernet     = 1
+	arpRequest      = 1
+	etherTypeIPv4   = 0x0800
+	neighbourAdvert = 136
+	overridesCache  = 0x20
+	targetLinkLayer = 2
+)
+
+var broadcast = [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// sendARP sends a gratuitous ARP request: sender and target are the address (RFC 5227, section 3).
+func sendARP(l netlink.Link, v wire.Announcement) error {
+	mac, address := macOf(l), v.Address.As4()
+	packet := binary.BigEndian.AppendUint16(nil, arpEthernet)
+	packet = binary.BigEndian.AppendUint16(packet, etherTypeIPv4)
+	packet = append(packet, byte(len(mac)), byte(len(address)))
+	packet = binary.BigEndian.AppendUint16(packet, arpRequest)
+	packet = append(packet, mac[:]...)
+	packet = append(packet, address[:]...)
+	packet = append(packet, make([]byte, len(mac))...)
+	packet = append(packet, address[:]...)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Sendto(fd, packet, unix.MSG_DONTWAIT, &unix.SockaddrLinklayer{
+		Protocol: networkOrder(unix.ETH_P_ARP), Ifindex: l.Attrs().Index, Halen: uint8(len(mac)), Addr: broadcast,
+	})
+}
+
+// networkOrder returns n with its bytes in network order, as the kernel wants it in an address.
+func networkOrder(n uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
+}
+
+// sendAdvertisement sends an unsolicited neighbour advertisement to all nodes (RFC 4861, section 7.2.6). The kernel adds the checksum.
+func sendAdvertisement(l netlink.Link, v wire.Announcement) error {
+	mac, address := macOf(l), v.Address.As16()
+	message := []byte{neighbourAdvert, 0, 0, 0, overridesCache, 0, 0, 0}
+	message = append(message, address[:]...)
+	message = append(message, targetLinkLayer, 1)
+	message = append(message, mac[:]...)
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	index := l.Attrs().Index
+	err = errors.Join(
+		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255),
+		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, index),
+		unix.Bind(fd, &unix.SockaddrInet6{Addr: address}),
+	)
+	if err != nil {
+		return err
+	}
+	allNodes := [16]byte{0: 0xff, 1: 0x02, 15: 1}
+	return unix.Sendto(fd, message, unix.MSG_DONTWAIT, &unix.SockaddrInet6{Addr: allNodes, ZoneId: uint32(index)})
+}
