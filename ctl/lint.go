@@ -24,7 +24,8 @@ annotations and memif limits of pods and workloads (Deployment, DaemonSet, State
 namespaces and Services, CustomNetworks, IPPools, ExternalInterfaces, WeftConfigs, the NetworkAttachmentDefinitions of Weft, and the memif
 parameters of ResourceClaims, ResourceClaimTemplates and DeviceClasses. Problems have
 the text and the code of the error that the pod's ADD, the agent or the controller would report. References to networks, pools, claims and definitions
-that are not in the files are notes, because the cluster may have them. Objects of other kinds are skipped and counted.`,
+that are not in the files are notes, because the cluster may have them. Kinds and annotations of Contiv-VPP that Weft does not have
+are problems with what replaces them. Other objects are not checked, and counted.`,
 		Example: "  weftctl lint router.yaml\n  weftctl lint deploy/\n  helm template . | weftctl lint -",
 		Args:    usage(cobra.MinimumNArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return lintFiles(c, cmd.InOrStdin(), args) },
@@ -64,7 +65,7 @@ func lintFiles(c *client, in io.Reader, names []string) error {
 			c.printf("%s checked, no problems\n", checked)
 		}
 		if report.Skipped > 0 {
-			c.printf("%s of other kinds skipped\n", counted(report.Skipped, "object"))
+			c.printf("%s not checked: not of Weft, and without a pod\n", counted(report.Skipped, "object"))
 		}
 	})
 	if err == nil && len(failures) > 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -85,14 +86,14 @@ type object struct {
 func (r *Report) object(o *object) {
 	items, isList := o.fields["items"].([]any)
 	for i, item := range items {
-		if fields, is := item.(map[string]any); is {
-			r.object(&object{report: r, file: o.file, document: o.document, repeated: o.repeated, at: o.at.With("items").With(i), fields: fields})
-		}
+		r.item(o, i, item)
 	}
 	p, isPod := o.pod()
 	validate := kinds()[o.group()]
 	switch {
 	case isList:
+	case o.refused():
+		r.Objects++
 	case isPod:
 		r.Pods++
 		p.validate()
@@ -103,6 +104,21 @@ func (r *Report) object(o *object) {
 		return
 	}
 	o.reportRepeated()
+}
+
+// item validates an item of a list. As in kubectl, an item without kind has that of the list.
+func (r *Report) item(list *object, i int, item any) {
+	at := list.at.With("items").With(i)
+	fields, is := item.(map[string]any)
+	if !is {
+		list.say(yamltext.Path{"items", i}, fmt.Errorf("expected an object of Kubernetes, not %s", yamltext.Describe(item)))
+		return
+	}
+	if kind, named := strings.CutSuffix(list.text("kind"), "List"); named && kind != "" && fields["kind"] == nil {
+		fields = maps.Clone(fields)
+		fields["apiVersion"], fields["kind"] = list.text("apiVersion"), kind
+	}
+	r.object(&object{report: r, file: list.file, document: list.document, repeated: list.repeated, at: at, fields: fields})
 }
 
 // reportRepeated reports repeated keys of the object.
