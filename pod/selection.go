@@ -142,7 +142,7 @@ func longSelection(item json.RawMessage) (s Selection, err error) {
 // unsupportedKeys are keys of the specification that Weft rejects, with the reason.
 var unsupportedKeys = map[string]string{
 	"infiniband-guid":      "Weft has no InfiniBand interfaces",
-	"bandwidth":            "Weft does not shape the traffic of interfaces",
+	"bandwidth":            "Weft does not limit bandwidth: remove the key",
 	"portMappings":         "only main interfaces support ports of the node: use hostPort",
 	"default-route":        "the default route uses the main interface",
 	"ipam-claim-reference": "Weft does not support IPAMClaims: use ips",

@@ -48,7 +48,7 @@ func TestInvalidSelectionsAreRejectedByItem(t *testing.T) {
 		{`[{"name":"a","mac":"01:00:00:00:00:01"}]`, "item 1: mac: expected a unicast MAC"},
 		{`[{"name":"a","cni-args":{"mac":"x"}}]`, "item 1: cni-args: expected a unicast MAC"},
 		{`[{"name":"a","infiniband-guid":"c2:11"}]`, "item 1: infiniband-guid: Weft has no InfiniBand interfaces"},
-		{`[{"name":"a","bandwidth":{}}]`, "item 1: bandwidth: Weft does not shape"},
+		{`[{"name":"a","bandwidth":{}}]`, "item 1: bandwidth: Weft does not limit bandwidth"},
 		{`[{"name":"a","portMappings":[]}]`, "item 1: portMappings: only main interfaces"},
 		{`[{"name":"a","default-route":["10.0.0.1"]}]`, "item 1: default-route: the default route uses the main interface"},
 	} {

@@ -87,8 +87,10 @@ func (t *template) validate() {
 	if name := t.annotations[pod.AnnotationEndpoint]; t.hostNetwork && name != "" && name != endpoints.MainInterface {
 		t.say(t.annotation(pod.AnnotationEndpoint), fmt.Errorf("%s: %s: %w", pod.AnnotationEndpoint, name, endpoints.ErrHostNetwork))
 	}
-	for _, err := range pod.UnsupportedLimits(t.annotations) {
-		t.note(t.at.With("metadata").With("annotations"), "%s", err)
+	if main := t.report.Mode == "" || t.report.Mode == pod.ModePrimary; main && !t.hostNetwork {
+		for _, p := range pod.LimitProblems(t.annotations) {
+			t.say(t.annotation(p.Annotation), p.Err)
+		}
 	}
 	t.noteForeign()
 	t.report.found.pods = append(t.report.found.pods, *t)

@@ -38,6 +38,7 @@ func (f Fault) String() string {
 
 // Report is the problems in the files that it has read. Read all files, then call [Report.Finish].
 type Report struct {
+	Mode    string  `json:"-"`       // of Weft in the cluster, one of Modes; "" is primary. Set it before Read
 	Pods    int     `json:"pods"`    // number of pods and templates of pods
 	Objects int     `json:"objects"` // number of other validated objects
 	Skipped int     `json:"skipped"` // number of objects of kinds without rules of Weft
@@ -47,6 +48,9 @@ type Report struct {
 
 	found references
 }
+
+// Modes are the modes of Weft in a cluster; the default is the first. In the others another plugin creates the pods' main interfaces.
+func Modes() []string { return []string{pod.ModePrimary, pod.ModeChained, pod.ModeDelegate} }
 
 // Read reads the objects of a file of YAML documents or JSON. An error lists the documents that are neither; the others are validated.
 func (r *Report) Read(name string, in io.Reader) error {
