@@ -105,7 +105,7 @@ func lintFile(report *lint.Report, in io.Reader, name string) error {
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return err
+		return located(err)
 	}
 	defer file.Close()
 	return report.Read(name, file)
