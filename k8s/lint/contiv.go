@@ -93,7 +93,7 @@ func configMap(o *object) bool {
 	if _, has := data["contiv.conf"]; !has {
 		return false
 	}
-	o.say(yamltext.Path{"data", "contiv.conf"}, errors.New("Weft does not read contiv.conf: set the keys of the agent that replace it "+
+	o.say(yamltext.Path{"data", "contiv.conf"}, errors.New("contiv.conf is of Contiv-VPP, and Weft does not read it: set the keys of the agent that replace it "+
 		"(docs/migration.md)"))
 	return true
 }

@@ -69,7 +69,7 @@ var promises = map[string]struct{ manifest, want, nothing string }{
 		"{kind: Pod, metadata: {name: p}, spec: {containers: [{name: a, args: [--socket=/run/vpp/memif.sock]}]}}", "note: the path /run/vpp/memif.sock was", "",
 	},
 	"contiv.conf, in a ConfigMap": {
-		"{apiVersion: v1, kind: ConfigMap, metadata: {name: contiv-agent-cfg}, data: {contiv.conf: 'a: b'}}", "Weft does not read contiv.conf", "",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: contiv-agent-cfg}, data: {contiv.conf: 'a: b'}}", "contiv.conf is of Contiv-VPP, and Weft does not read it", "",
 	},
 }
 
