@@ -83,7 +83,7 @@ peers: go ## unpack DPDK's testpmd and CNI plugins for the tests into the user's
 	@$(GO) run ./test/peers/prepare
 
 # Tests build programs, some of them without network access.
-modules: go
+modules: go ## download all modules: tests have no network
 	@$(GO) list -m all >/dev/null
 	@$(GO) list -C test/chain -deps tool >/dev/null || echo "tests that need the programs of test/chain will be skipped"
 

@@ -126,33 +126,6 @@ func TestUnknownAnnotationIsReportedAsAnEvent(t *testing.T) {
 	l.cni("DEL", a, nil)
 }
 
-func TestBandwidthLimitIsReportedAsAnEvent(t *testing.T) {
-	l, server := clusterLab(t)
-	for name, annotations := range map[string]map[string]string{
-		"limited": {"kubernetes.io/ingress-bandwidth": "20M", "kubernetes.io/egress-bandwidth": "10M", "kubernetes.io/other": "x"},
-		"free":    {"kubernetes.io/other": "x"},
-	} {
-		p := l.pod(name)
-		l.put(server, p, annotations)
-		given := map[string]any{"io.kubernetes.cri.pod-annotations": annotations} // as containerd does
-		l.cni("ADD", p, map[string]any{"runtimeConfig": given})
-	}
-	want := []string{
-		"limited: annotation kubernetes.io/egress-bandwidth: Weft limits no bandwidth",
-		"limited: annotation kubernetes.io/ingress-bandwidth: Weft limits no bandwidth",
-	}
-	l.eventually("each annotation is reported", func() bool {
-		var texts []string
-		for _, e := range eventsOf(t, server) {
-			if e.Reason == "WeftBandwidthNotLimited" {
-				texts = append(texts, e.InvolvedObject.Name+": "+e.Message)
-			}
-		}
-		slices.Sort(texts)
-		return slices.EqualFunc(texts, want, strings.HasPrefix)
-	})
-}
-
 func TestEditOfARunningPodIsReportedAsAnEvent(t *testing.T) {
 	l, server := clusterLab(t)
 	a := l.pod("a")
@@ -171,6 +144,10 @@ func TestEditOfARunningPodIsReportedAsAnEvent(t *testing.T) {
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap, t2/tap", "other": "y"})
 	l.eventually("the edit is reported", func() bool {
 		return slices.Equal(reported(), []string{"a: contivpp.io/custom-if takes effect when the pod is created again"})
+	})
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "kubernetes.io/ingress-bandwidth": "1M"})
+	l.eventually("a bandwidth limit that comes too late is reported", func() bool {
+		return slices.Contains(reported(), "a: kubernetes.io/ingress-bandwidth takes effect when the pod is created again")
 	})
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", pod.AnnotationNetworks: "blue"})
 	l.eventually("the edit of the selection of networks is reported", func() bool {

@@ -17,6 +17,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/weftnet/weft/internal/jsonempty"
 	"github.com/weftnet/weft/internal/jsonerror"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
@@ -105,7 +106,7 @@ func (r *runtimeConfig) validateCapabilities() error {
 		{"aliases", r.Aliases, "weft-cni does not configure aliases"},
 		{"cgroupPath", r.CgroupPath, "weft-cni does not use cgroups"},
 	} {
-		if !slices.Contains([]string{"", "null", "{}", "[]", `""`}, string(requested.value)) {
+		if !jsonempty.Is(requested.value) {
 			return errorf(types.ErrInvalidNetworkConfig, "capability %s: %s; remove it from the capabilities of weft-cni", requested.capability, requested.reason)
 		}
 	}
@@ -158,7 +159,7 @@ func (n node) parse(stdin []byte, r role) (*conf, error) {
 		return nil, err
 	}
 	c := n.defaults()
-	if err := c.decode(stdin, ours); err != nil {
+	if err := c.decode(withoutEmpty(stdin), withoutEmpty(ours)); err != nil {
 		return nil, errorf(types.ErrDecodingFailure, "network configuration: %v", err)
 	}
 	err = n.admits(c.nodeSettings) // first: validation looks at the files
@@ -245,6 +246,22 @@ func (c *specConf) decode(b []byte) error {
 		c.CNIVersion = oldest
 	}
 	return nil
+}
+
+// withoutEmpty omits keys with an empty value, which are the same as missing ones. The list of valid attachments may be empty.
+func withoutEmpty(object []byte) []byte {
+	var keys map[string]json.RawMessage
+	if json.Unmarshal(object, &keys) != nil {
+		return object // decoding it reports the error
+	}
+	maps.DeleteFunc(keys, func(key string, value json.RawMessage) bool {
+		return !strings.HasPrefix(key, reserved) && jsonempty.Is(value)
+	})
+	rest, err := json.Marshal(keys)
+	if err != nil {
+		return object
+	}
+	return rest
 }
 
 func rejectUnknownKeys(ours []byte, r role) error {

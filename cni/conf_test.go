@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,40 @@ func TestNearestKey(t *testing.T) {
 	} {
 		if got := nearest(key, role{}.keys()); got != want {
 			t.Errorf("for %s it is %s, want %s", key, got, want)
+		}
+	}
+}
+
+// Without Multus the agent reads a definition, with the same rule: TestEmptyValuesOfADefinitionAreTheSameAsMissingKeys.
+func TestEmptyValuesOfAConfigurationAreTheSameAsMissingKeys(t *testing.T) {
+	for _, r := range []role{{}, {ipam: true}} {
+		parsed := func(member string) *conf {
+			t.Helper()
+			outer, inner := member, ""
+			if r.ipam {
+				outer, inner = "", member
+			}
+			c, err := private.parse([]byte(`{"type":"bridge"`+outer+`,"ipam":{"type":"weft-ipam"`+inner+`}}`), r)
+			if err != nil {
+				t.Errorf("%s%s: %v", member, r.where(), err)
+			}
+			return c
+		}
+		want := parsed("")
+		for _, key := range r.keys() {
+			if key == "type" || key == "ipam" {
+				continue // required by weft-ipam
+			}
+			for _, value := range []string{"null", `""`, "[]", "{}", "{ }"} {
+				if got := parsed(fmt.Sprintf(",%q:%s", key, value)); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: %s%s: %+v, want %+v", key, value, r.where(), got, want)
+				}
+			}
+		}
+	}
+	for _, ipam := range []string{"null", `""`, "[]", "{}"} {
+		if _, err := private.parse([]byte(`{"type":"weft-cni","ipam":`+ipam+`}`), role{}); err != nil {
+			t.Errorf("ipam: %s: %v", ipam, err)
 		}
 	}
 }

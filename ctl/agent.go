@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -89,6 +90,9 @@ func (a agent) dial(ctx context.Context, use func(context.Context, grpc.ClientCo
 }
 
 func (a agent) unreachable(reason string) error {
+	if !filepath.IsAbs(a.socket) {
+		reason += " (" + placeOf(a.socket) + ")"
+	}
 	return fmt.Errorf("no agent answers at %s: %s; is weft-agent running? (needs root)", a.socket, reason)
 }
 

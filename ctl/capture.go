@@ -31,13 +31,17 @@ func captureCommand(c *client) *cobra.Command {
 from the view of the pod. The capture ends at --count, after --for (at most 1h), and when weftctl is interrupted.`,
 		Example: `  weftctl capture shop/cart eth0 -w cart.pcap --for 30s
   weftctl capture shop/cart net1 -w - | tcpdump -n -r -`,
-		Args: usage(cobra.ExactArgs(2)),
+		Args:              usage(cobra.ExactArgs(2)),
+		ValidArgsFunction: completeInterfaces(c),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if req.Namespace, req.Name, err = podArgument(args[0]); err != nil {
 				return err
 			}
 			if file == "" {
-				return usageError{errors.New("-w FILE is missing; -w - writes to the standard output")}
+				return usageError{errors.New("-w FILE is missing; \"-w - | tcpdump -n -r -\" prints the packets, and so does weftctl trace")}
+			}
+			if file == "-" && isTerminal(c.out) {
+				return usageError{errors.New("-w -: the standard output is a terminal: give a file, or pipe the packets to \"tcpdump -n -r -\"")}
 			}
 			if req.Ring, err = bytesOf("--ring", ring); err != nil {
 				return err

@@ -153,7 +153,7 @@ func printReport(p *printer, r checkReport) {
 		if one.State == connectivity.Failed {
 			state = p.bad(one.State)
 		}
-		g.row(one.Test, one.Path, cut(one.To, 26), state, orDash(one.Took))
+		g.row(one.Test, one.Path, p.cut(one.To, 26), state, orDash(one.Took))
 	}
 	p.printGrid(g, "no tests")
 	for _, one := range r.Results {

@@ -195,6 +195,7 @@ func TestAPIServerErrorsAreOneLineThatSaysWhatToDo(t *testing.T) {
 			}, []string{"--timeout", "100ms"},
 			"weftctl: list ipblocks.contivpp.io: no answer of the API server at SERVER: context deadline exceeded (within 100ms; set a longer --timeout)\n",
 		},
+		"no time left": {func(*cluster) {}, []string{"--timeout", "1ns"}, refused + "cannot be reached: no answer within the timeout (within 1ns; set a longer --timeout)\n"},
 		"no file": {
 			func(c *cluster) { c.kubeconfig = "/nowhere/kubeconfig" }, nil,
 			"weftctl: read kubeconfig: stat /nowhere/kubeconfig: no such file or directory\n",

@@ -136,22 +136,22 @@ func printCluster(p *printer, s clusterState) {
 			word, ready = p.good("yes"), ready+1
 		}
 		if !n.Answered {
-			g.row(cut(n.Node, 24), p.bad("?"), "-", "-", "-", "-")
+			g.row(p.cut(n.Node, 24), p.bad("?"), "-", "-", "-", "-")
 			continue
 		}
 		versions[n.Version] = true
 		if n.Ready && n.Problem == "" && len(n.Bad) == 0 && len(s.Nodes) > maxListed {
 			continue // the screen has the nodes with problems
 		}
-		g.row(cut(n.Node, 24), word, shortVersion(n.Version), cut(orDash(n.Dataplane), 20), n.Pods, orDash(inPhases(n.Bad)))
+		g.row(p.cut(n.Node, 24), word, p.shortVersion(n.Version), p.cut(orDash(n.Dataplane), 20), n.Pods, orDash(inPhases(n.Bad)))
 	}
 	p.printf("%s, %d ready\n", counted(len(s.Nodes), "node"), ready)
 	p.printGrid(g, "")
 	p.printf("\n")
 	facts := newGrid()
-	controller := p.bad(cut(oneLine(s.Controller), 66))
+	controller := p.bad(p.cut(oneLine(s.Controller), 66))
 	if s.ControllerRunning {
-		controller = p.good(cut(s.Controller, 66))
+		controller = p.good(p.cut(s.Controller, 66))
 	}
 	facts.row("controller", controller)
 	facts.row("networks", fmt.Sprint(s.Networks))
@@ -202,17 +202,17 @@ func inPhases(numbers map[string]uint32) string {
 	return strings.Join(texts, ", ")
 }
 
-// shortVersion returns the version without the name of the program and the commit.
-func shortVersion(text string) string {
+// shortVersion returns the version without the name of the program and, on a terminal, the commit.
+func (p *printer) shortVersion(text string) string {
 	text = strings.TrimPrefix(text, "weft ")
 	version, _, _ := strings.Cut(text, " ")
-	return cut(orDash(version), 16)
+	return p.cut(orDash(version), 16)
 }
 
-// cut shortens a text to a number of characters.
-func cut(text string, length int) string {
+// cut shortens a text to a number of characters, for a screen. With --wide and without a terminal it is complete.
+func (p *printer) cut(text string, length int) string {
 	letters := []rune(text)
-	if len(letters) <= length {
+	if len(letters) <= length || p.wide || p.width == 0 {
 		return text
 	}
 	return string(letters[:length-1]) + "…"

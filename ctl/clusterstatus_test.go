@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/weftnet/weft/ctl"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/k8stest"
 )
@@ -44,6 +45,28 @@ func (a *agents) lease(renewed time.Time) {
 			HolderIdentity: ptr.To("weft-controller-7d9f-x2x"), LeaseDurationSeconds: ptr.To(int32(15)), RenewTime: ptr.To(metav1.NewMicroTime(renewed)),
 		},
 	})
+}
+
+// A screen has shortened texts; a pipe and --wide have all of them.
+func TestStatusOfAClusterIsShortenedOnlyOnAScreen(t *testing.T) {
+	const version, dataplane = "v0.1.0-dev.1560.gcc2132ff4ec2", "weft-vswitch 25.10 of a long name"
+	a := newAgents(t, func(_ string, x k8stest.Exec) int {
+		_, _ = fmt.Fprintf(x.Out, `{"version": "weft %s (3f2a9c1d0b4e)", "ready": true, "dataplane": %q}`, version, dataplane)
+		return 0
+	}, "n1")
+	a.lease(time.Now())
+	for _, tt := range []struct {
+		width int
+		args  []string
+		whole bool
+	}{{0, nil, true}, {80, []string{"--wide"}, true}, {80, nil, false}} {
+		var out strings.Builder
+		env := ctl.Env{In: strings.NewReader(""), Out: &out, Err: io.Discard, Plugin: true, Width: tt.width}
+		ctl.Main(t.Context(), env, append([]string{"status", "--kubeconfig", a.kubeconfig}, tt.args...))
+		if got := out.String(); strings.Contains(got, version) != tt.whole || strings.Contains(got, dataplane) != tt.whole || strings.Contains(got, "…") == tt.whole {
+			t.Errorf("width %d, %q:\n%s", tt.width, tt.args, got)
+		}
+	}
 }
 
 func TestStatusOfAHealthyClusterFitsOnAScreen(t *testing.T) {

@@ -98,6 +98,53 @@ func (c *client) completeByCluster(cmd *cobra.Command, prefix string, list func(
 	return slices.DeleteFunc(words, func(word string) bool { return !strings.HasPrefix(word, prefix) }), cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeInterfaces completes the name of a pod, and then that of one of its interfaces, if the pod has an attachment on this node.
+func completeInterfaces(c *client) cobra.CompletionFunc {
+	pods := completePods(c)
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return pods(cmd, args, prefix)
+		}
+		where, err := c.choose(cmd, args)
+		if err != nil || !where.local || len(args) > 1 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		interfaces := completion(c, func(cmd *cobra.Command, a agent, _ string) (words []string, err error) {
+			reply, err := call(cmd.Context(), a, operatorv1.OperationsClient.Attachments, &operatorv1.AttachmentsRequest{})
+			for _, at := range reply.GetAttachments() {
+				if podName(at.Pod) != args[0] {
+					continue
+				}
+				for _, i := range at.Interfaces {
+					words = append(words, i.Name+"\t"+i.Type)
+				}
+			}
+			return words, err
+		})
+		return interfaces(cmd, nil, prefix)
+	}
+}
+
+// completeSelectors completes the name of a pod, or the key of an object.
+func completeSelectors(c *client) cobra.CompletionFunc {
+	pods, refs := completePods(c), completeRefs(c)
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		words, _ := pods(cmd, args, prefix)
+		more, directive := refs(cmd, args, prefix)
+		return append(words, more...), directive
+	}
+}
+
+// completeArguments makes commands that read no file offer no files as arguments, unless they have words of their own.
+func completeArguments(cmd *cobra.Command) {
+	if cmd.ValidArgsFunction == nil && len(cmd.ValidArgs) == 0 && !strings.Contains(cmd.Use, "FILE") {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	for _, sub := range cmd.Commands() {
+		completeArguments(sub)
+	}
+}
+
 // completeFlags completes the flags that several commands have.
 func completeFlags(c *client, cmd *cobra.Command) {
 	completions := map[string]cobra.CompletionFunc{"node": completeNodes(c), "pod": completePods(c)}

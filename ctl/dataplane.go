@@ -110,7 +110,7 @@ func printMemifs(p *printer, reply *operatorv1.DataplaneMemifs) {
 			state = p.good("yes")
 		}
 		ring, buffer := "-", "-"
-		if m.BufferSize > 0 { // the client chooses the sizes, and VPP does not report them: it has 1 and 0 for a server
+		if m.BufferSize > 0 { // else they are unknown
 			ring, buffer = strconv.Itoa(int(m.RingSize)), strconv.Itoa(int(m.BufferSize))
 		}
 		g.row(ownerName(m.Owner), m.Id, m.Role, state, ring, buffer, m.Socket)

@@ -42,7 +42,7 @@ A difference between desired and applied waits for an operation (weftctl why KEY
 another program; weftctl resync downstream repairs it. Secrets are redacted: objects that differ only in a secret have no fields.`,
 		Example:           "  weftctl diff\n  weftctl diff default/web\n  weftctl diff vpp.route",
 		Args:              usage(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: completeRefs(c),
+		ValidArgsFunction: completeSelectors(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := &operatorv1.DiffRequest{Selector: strings.Join(args, "")}
 			if len(args) == 1 && req.Selector == "" {

@@ -137,7 +137,7 @@ func readEvents(ctx context.Context, a agent, req *operatorv1.EventsRequest) (ev
 func printEvent(p *printer, e *operatorv1.EventRecord, later []*operatorv1.EventRecord) {
 	p.printf("event %d  %s\n", e.Seq, printable(e.Event))
 	p.printf("arrived  %s, queued %s, took %s\n", p.clock(e.Arrived), took(e.Queued), took(e.Took))
-	p.printf("result   %s\n", eventResult(p, e))
+	p.printf("result   %s\n", eventResult(p, e, whole))
 	if e.CancelledBy != "" {
 		p.printf("cancelled by %s\n", oneLine(e.CancelledBy))
 	}
@@ -150,12 +150,12 @@ func printEvent(p *printer, e *operatorv1.EventRecord, later []*operatorv1.Event
 		p.printf("\n")
 		g := newGrid("step", "took", "error")
 		for _, s := range e.Steps {
-			g.row(s.Name, took(s.Took), p.bad(oneLine(s.Error)))
+			g.row(s.Name, took(s.Took), p.bad(errorLine(s.Error)))
 		}
 		p.printGrid(g, "")
 	}
 	for _, h := range e.Handlers {
-		p.printf("\n%s  %s\n", h.Name, strings.TrimSpace(took(h.Took)+"  "+p.bad(oneLine(h.Error))))
+		p.printf("\n%s  %s\n", h.Name, strings.TrimSpace(took(h.Took)+"  "+p.bad(errorLine(h.Error))))
 		for _, change := range h.Changes {
 			p.printf("  %s\n", printable(change))
 		}
@@ -195,7 +195,7 @@ type eventStream = grpc.ServerStreamingClient[operatorv1.EventRecord]
 func listEvents(_ context.Context, c *client, stream eventStream) error {
 	g := newGrid("seq", "time", "event", wide("kind"), "ops", wide("queued"), "took", "result")
 	err := receiveEvents(c, stream, func(e *operatorv1.EventRecord) {
-		g.row(e.Seq, c.clock(e.Arrived), e.Event, e.Kind, e.Operations, took(e.Queued), took(e.Took), eventResult(&c.printer, e))
+		g.row(e.Seq, c.clock(e.Arrived), e.Event, e.Kind, e.Operations, took(e.Queued), took(e.Took), eventResult(&c.printer, e, c.brief))
 	})
 	if err == nil && c.format == "table" {
 		c.printGrid(g, "no events")
@@ -207,7 +207,7 @@ func listEvents(_ context.Context, c *client, stream eventStream) error {
 func followEvents(ctx context.Context, c *client, stream eventStream) error {
 	err := receiveEvents(c, stream, func(e *operatorv1.EventRecord) {
 		c.printf("%s  #%d  %s  (%s, took %s)  %s\n",
-			c.clock(e.Arrived), e.Seq, e.Event, counted(int(e.Operations), "operation"), took(e.Took), eventResult(&c.printer, e))
+			c.clock(e.Arrived), e.Seq, e.Event, counted(int(e.Operations), "operation"), took(e.Took), eventResult(&c.printer, e, whole))
 	})
 	select {
 	case <-ctx.Done():
@@ -238,13 +238,14 @@ func receiveEvents(c *client, stream eventStream, table func(*operatorv1.EventRe
 	}
 }
 
-func eventResult(p *printer, e *operatorv1.EventRecord) string {
-	text := result(p, e.Undone, e.Error)
+// eventResult formats the result of an event; told shortens its error.
+func eventResult(p *printer, e *operatorv1.EventRecord, told func(string) string) string {
+	text := result(p, e.Undone, e.Error, told)
 	if e.Error == "" && len(e.TakenDown) > 0 {
 		text = p.bad("took down " + counted(len(e.TakenDown), "object"))
 	}
 	if e.Refused {
-		text = p.bad("refused: ") + oneLine(e.Error)
+		text = p.bad("refused: ") + told(errorLine(e.Error))
 	}
 	if e.Repeats > 0 {
 		text += fmt.Sprintf(" (repeated %d times)", e.Repeats)
@@ -255,13 +256,16 @@ func eventResult(p *printer, e *operatorv1.EventRecord) string {
 	return text
 }
 
-// result formats the result of an event or a transaction.
-func result(p *printer, undone bool, failure string) string {
+// whole is the text of a result that is not shortened.
+func whole(text string) string { return text }
+
+// result formats the result of an event or a transaction; told shortens its error.
+func result(p *printer, undone bool, failure string, told func(string) string) string {
 	switch {
 	case undone:
-		return p.bad("undone: ") + oneLine(failure)
+		return p.bad("undone: ") + told(errorLine(failure))
 	case failure != "":
-		return p.bad("failed: ") + oneLine(failure)
+		return p.bad("failed: ") + told(errorLine(failure))
 	}
 	return p.good("ok")
 }

@@ -76,6 +76,38 @@ func (p *printer) clock(t *timestamppb.Timestamp) string {
 // oneLine joins the lines of untrusted text and replaces its control characters.
 func oneLine(s string) string { return strings.Join(strings.Fields(printable(s)), " ") }
 
+// errorLine is oneLine for the text of an error of Go: each line of it is an error.
+func errorLine(s string) string {
+	var joined strings.Builder
+	for line := range strings.Lines(printable(s)) {
+		words := strings.Join(strings.Fields(line), " ")
+		switch before := joined.String(); {
+		case words == "" || before == "":
+		case strings.ContainsAny(before[len(before)-1:], ":;,"):
+			joined.WriteString(" ")
+		default:
+			joined.WriteString("; ")
+		}
+		joined.WriteString(words)
+	}
+	return joined.String()
+}
+
+// brief cuts a text for a table on a terminal, between two words. Another command has the whole.
+func (p *printer) brief(text string) string {
+	if p.wide || p.width == 0 || len(text) <= maxBrief {
+		return text
+	}
+	end := strings.LastIndexByte(text[:maxBrief], ' ')
+	if end < 0 {
+		return text
+	}
+	return text[:end] + " …"
+}
+
+// maxBrief is the length of a text that fills a few lines of a column.
+const maxBrief = 100
+
 // printable replaces characters that a terminal interprets with �, except line breaks and tabs.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {

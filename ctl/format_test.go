@@ -56,6 +56,16 @@ func TestTimesOfOtherDaysHaveTheDate(t *testing.T) {
 	}
 }
 
+func TestErrorLineSeparatesSeveralErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"create a: no\ncreate b: no": "create a: no; create b: no", "a:\n\tb": "a: b", "a;\nb": "a; b", "\n a \n\n": "a", "a\tb  c": "a b c", "": "",
+	} {
+		if got := errorLine(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestOneLineHasNoControlCharacters(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s := oneLine(rapid.String().Draw(r, "text") + rapid.SampledFrom([]string{"", "\x1b[2J", "\n", "\r", "\x00", "\u009b"}).Draw(r, "suffix"))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/weftnet/weft/ctl"
 	"github.com/weftnet/weft/ctl/ctltest"
+	operatorv1 "github.com/weftnet/weft/proto/weft/operator/v1"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -51,6 +53,48 @@ func TestTables(t *testing.T) {
 		b.WriteString("$ weftctl " + command + "\n" + got + "\n")
 	}
 	golden(t, "tables", b.String())
+}
+
+// Names are to be copied, so no column cuts one. A long error has a few lines, and weftctl event has all of it.
+func TestTableOfEventsFitsATerminal(t *testing.T) {
+	replies := ctltest.Sample(now)
+	replies.Events[1].Error = "vpp.interface/weft-123456789012345-eth0: create: no such namespace\nlinux.netns//run/netns/cni-0123: delete: busy " +
+		strings.Repeat("and more ", 40) + "the end"
+	got, _, _ := answer(t, replies, "events")
+	if !strings.Contains(got, " vpp.interface/weft-123456789012345-eth0:") || strings.Contains(got, "the end") || strings.Count(got, "\n") > 16 {
+		t.Errorf("%d lines:\n%s", strings.Count(got, "\n"), got)
+	}
+	if got, _, _ := answer(t, replies, "events", "--wide"); !strings.Contains(got, "no such namespace; linux.netns//") || !strings.Contains(got, "the end") {
+		t.Errorf("--wide has not all:\n%s", got)
+	}
+	if got, _, _ := answer(t, replies, "event", "2"); !strings.Contains(got, "the end") {
+		t.Errorf("event 2:\n%s", got)
+	}
+}
+
+// The agent counts the operations of an event that were begun, so a transaction has the same number.
+func TestSkippedOperationsAreNeitherErrorsNorCounted(t *testing.T) {
+	replies := ctltest.Sample(now)
+	txn := replies.Transactions[len(replies.Transactions)-1]
+	txn.Operations = []*operatorv1.Operation{
+		{Ref: "a", Verb: "create", Batch: 1, Outcome: "not applied", Error: "no"}, {Ref: "b", Verb: "create", Outcome: "skipped", Error: "not begun"},
+	}
+	for command, wants := range map[string][]string{
+		fmt.Sprintf("transaction %d", txn.Seq): {"error: no", "skipped: not begun", ", 1 operation skipped"},
+		"transactions 1":                       {"  1 operation  ", "skipped: not begun", ", 1 operation skipped"},
+		"transactions":                         {", 1 operation skipped"},
+	} {
+		got, _, _ := answer(t, replies, strings.Fields(command)...)
+		got = strings.Join(strings.Fields(got), " ")
+		for _, want := range wants {
+			if !strings.Contains(got, strings.TrimSpace(want)) {
+				t.Errorf("%s: no %q in\n%s", command, want, got)
+			}
+		}
+		if strings.Contains(got, "error: not begun") || strings.Contains(got, "2 operations") {
+			t.Errorf("%s:\n%s", command, got)
+		}
+	}
 }
 
 func TestTablesWithAllColumns(t *testing.T) {

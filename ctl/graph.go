@@ -21,7 +21,7 @@ or yaml it is printed as a list of nodes and edges.`,
 		Example: `  weftctl graph default/web --format svg > web.svg
   weftctl graph vpp.vrf/weft:pods --depth 1 | dot -Tpng > vrf.png`,
 		Args:              usage(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeRefs(c),
+		ValidArgsFunction: completeSelectors(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			draw := map[string]func(picture.Graph) string{"dot": picture.DOT, "svg": picture.SVG}[format]
 			if draw == nil {

@@ -11,10 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Columns are separated by two blanks. A column that is wrapped keeps at least minColumn.
+// Columns are separated by two blanks. A column that is wrapped keeps at least minColumn, and room for words of maxWord: keys of objects are
+// shorter, and longer words are texts of other programs.
 const (
 	columnGap = 2
 	minColumn = 16
+	maxWord   = 48
 )
 
 // wide is the header of a column that only --wide shows.
@@ -85,6 +87,7 @@ func pick(cells []any, columns []int) (picked table.Row) {
 // column is a column of a table while its width is chosen.
 type column struct {
 	width   int
+	least   int  // at least minColumn, and as wide as its longest word: a name is never cut
 	phrases bool // a cell has a blank: it may be wrapped
 }
 
@@ -95,7 +98,7 @@ func (g *grid) wrapped(shown []int, width int) (configs []table.ColumnConfig) {
 	for total > width {
 		widest := -1
 		for n, c := range columns {
-			if c.phrases && c.width > minColumn && (widest < 0 || c.width > columns[widest].width) {
+			if c.phrases && c.width > c.least && (widest < 0 || c.width > columns[widest].width) {
 				widest = n
 			}
 		}
@@ -108,7 +111,7 @@ func (g *grid) wrapped(shown []int, width int) (configs []table.ColumnConfig) {
 				second = max(second, c.width)
 			}
 		}
-		target := max(min(second, columns[widest].width-1), columns[widest].width-(total-width), minColumn)
+		target := max(min(second, columns[widest].width-1), columns[widest].width-(total-width), columns[widest].least)
 		total -= columns[widest].width - target
 		columns[widest].width, limits[widest] = target, target
 	}
@@ -120,7 +123,7 @@ func (g *grid) wrapped(shown []int, width int) (configs []table.ColumnConfig) {
 
 func (g *grid) measure(shown []int) (columns []column, total int) {
 	for _, n := range shown {
-		c := column{}
+		c := column{least: minColumn}
 		if n < len(g.header) {
 			c.width = len(fmt.Sprint(g.header[n]))
 		}
@@ -128,6 +131,9 @@ func (g *grid) measure(shown []int) (columns []column, total int) {
 			cell := fmt.Sprint(cells[n])
 			c.width = max(c.width, text.LongestLineLen(cell))
 			c.phrases = c.phrases || strings.Contains(cell, " ")
+			for word := range strings.FieldsSeq(cell) {
+				c.least = max(c.least, min(text.StringWidthWithoutEscSequences(word), maxWord))
+			}
 		}
 		columns = append(columns, c)
 		total += c.width + columnGap

@@ -16,7 +16,8 @@ import (
 )
 
 func lintCommand(c *client) *cobra.Command {
-	return &cobra.Command{
+	mode := lint.Modes()[0]
+	cmd := &cobra.Command{
 		Use:   "lint FILE|DIRECTORY...",
 		Short: "Checks what Weft reads in manifests offline; exit code 1 if something is invalid",
 		Long: `Checks manifests (YAML or JSON, "-" is standard input; of a directory the files .yaml, .yml and .json, with its subdirectories): the
@@ -24,15 +25,23 @@ annotations and memif limits of pods and workloads (Deployment, DaemonSet, State
 namespaces and Services, CustomNetworks, IPPools, ExternalInterfaces, WeftConfigs, the NetworkAttachmentDefinitions of Weft, and the memif
 parameters of ResourceClaims, ResourceClaimTemplates and DeviceClasses. Problems have
 the text and the code of the error that the pod's ADD, the agent or the controller would report. References to networks, pools, claims and definitions
-that are not in the files are notes, because the cluster may have them. Objects of other kinds are skipped and counted.`,
+that are not in the files are notes, because the cluster may have them. Kinds and annotations of Contiv-VPP that Weft does not have
+are problems with what replaces them. Other objects are not checked, and counted.`,
 		Example: "  weftctl lint router.yaml\n  weftctl lint deploy/\n  helm template . | weftctl lint -",
 		Args:    usage(cobra.MinimumNArgs(1)),
-		RunE:    func(cmd *cobra.Command, args []string) error { return lintFiles(c, cmd.InOrStdin(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(lint.Modes(), mode) {
+				return usageError{fmt.Errorf("lint: --cni-mode %s: expected %s", mode, strings.Join(lint.Modes(), ", "))}
+			}
+			report := lint.Report{Mode: mode, Faults: []lint.Fault{}, Notes: []lint.Fault{}}
+			return lintFiles(c, &report, cmd.InOrStdin(), args)
+		},
 	}
+	cmd.Flags().StringVar(&mode, "cni-mode", mode, "mode of Weft in the cluster: primary, chained or delegate; with the last two, eth0 is another plugin's")
+	return cmd
 }
 
-func lintFiles(c *client, in io.Reader, names []string) error {
-	report := lint.Report{Faults: []lint.Fault{}, Notes: []lint.Fault{}}
+func lintFiles(c *client, report *lint.Report, in io.Reader, names []string) error {
 	var failures []string
 	for _, name := range names {
 		files, err := manifestsIn(name)
@@ -40,7 +49,7 @@ func lintFiles(c *client, in io.Reader, names []string) error {
 			failures = append(failures, err.Error())
 		}
 		for _, file := range files {
-			if err := lintFile(&report, in, file); err != nil {
+			if err := lintFile(report, in, file); err != nil {
 				failures = append(failures, strings.Split(err.Error(), "\n")...)
 			}
 		}
@@ -64,7 +73,7 @@ func lintFiles(c *client, in io.Reader, names []string) error {
 			c.printf("%s checked, no problems\n", checked)
 		}
 		if report.Skipped > 0 {
-			c.printf("%s of other kinds skipped\n", counted(report.Skipped, "object"))
+			c.printf("%s not checked: not of Weft, and without a pod\n", counted(report.Skipped, "object"))
 		}
 	})
 	if err == nil && len(failures) > 0 {
@@ -96,7 +105,7 @@ func lintFile(report *lint.Report, in io.Reader, name string) error {
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return err
+		return located(err)
 	}
 	defer file.Close()
 	return report.Read(name, file)

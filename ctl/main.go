@@ -77,7 +77,7 @@ func Main(ctx context.Context, env Env, args []string) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(env.Err, "%s: %s\n", c.name(), printable(err.Error()))
+	fmt.Fprintf(env.Err, "%s: %s\n", c.name(), printable(located(err).Error()))
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
@@ -157,6 +157,7 @@ func rootCommand(c *client) *cobra.Command {
 	}
 	c.route(root)
 	completeFlags(c, root)
+	completeArguments(root)
 	if c.plugin {
 		asPlugin(root)
 	}

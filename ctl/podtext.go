@@ -142,7 +142,7 @@ func printPodEvents(p *printer, s *story) {
 func printPodEvent(p *printer, s *story, e *operatorv1.EventRecord) {
 	what, _, _ := strings.Cut(e.Event, " (")
 	p.printf("  #%d  %s  %s  took %s\n", e.Seq, p.clock(e.Arrived), strings.Replace(what, "pod "+s.pod+" ", "", 1), took(e.Took))
-	p.field("", eventResult(p, e))
+	p.field("", eventResult(p, e, whole))
 	if e.Error != "" { // there is no attachment that shows them
 		printAnnotations(p, "requested", e.Request)
 	}
@@ -157,7 +157,7 @@ func printPodEvent(p *printer, s *story, e *operatorv1.EventRecord) {
 	}
 	for _, seq := range e.Transactions {
 		if t := s.transactions[seq]; t != nil {
-			p.field("transaction", fmt.Sprintf("%d, %s, %s, %s", seq, counted(len(t.Operations), "operation"), took(t.Took), transactionResult(p, t)))
+			p.field("transaction", fmt.Sprintf("%d, %s, %s, %s", seq, counted(made(t), "operation"), took(t.Took), transactionResult(p, t, whole)))
 		}
 	}
 }

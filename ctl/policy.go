@@ -17,7 +17,8 @@ whether a connection is allowed, and which rule of which policy decides, for pod
 		Example: `  weftctl policy shop/db
   weftctl policy shop/db --from shop/web --port 5432
   weftctl policy shop/db --to 192.0.2.1 --protocol UDP --port 53`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args:              usage(cobra.ExactArgs(1)),
+		ValidArgsFunction: completePods(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Pod = args[0]
 			return query(c, operatorv1.OperationsClient.Policy, req, printPolicy)(cmd, args)

@@ -26,6 +26,8 @@ func quarantineCommand(c *client) *cobra.Command {
 		Short:   "Releases the attachments of a pod, or of a container by its ID",
 		Example: "  weftctl quarantine release shop/web-0",
 		Args:    usage(cobra.ExactArgs(1)),
+
+		ValidArgsFunction: completePods(c),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reply, err := call(cmd.Context(), c.agent, operatorv1.OperationsClient.Release, &operatorv1.ReleaseRequest{Name: args[0]})
 			if err != nil {

@@ -64,6 +64,23 @@ func TestControlCharactersOfErrorsDoNotReachTheTerminal(t *testing.T) {
 	}
 }
 
+// A capture is bytes for a file or another program. A pipe gets it, and the error without an agent shows that it was tried.
+func TestCaptureDoesNotPrintBytesOnATerminal(t *testing.T) {
+	_, screen := newTerminal(t)
+	pipe, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	for out, want := range map[*os.File]string{screen: `the standard output is a terminal: give a file, or pipe the packets to "tcpdump -n -r -"`, pipe: "no agent answers"} {
+		var failures strings.Builder
+		code := ctl.Main(t.Context(), ctl.Env{Out: out, Err: &failures}, []string{"capture", "shop/cart", "eth0", "-w", "-", "--socket", t.TempDir() + "/none"})
+		if code == 0 || !strings.Contains(failures.String(), want) {
+			t.Errorf("exit code %d, %q, want %q", code, failures.String(), want)
+		}
+	}
+}
+
 // newTerminal returns both ends of a pseudo-terminal that passes its output on unchanged.
 func newTerminal(t *testing.T) (terminal, screen *os.File) {
 	t.Helper()

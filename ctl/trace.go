@@ -27,7 +27,8 @@ func traceCommand(c *client) *cobra.Command {
 dataplane itself. The dataplane has one trace; this command clears it.`,
 		Example: `  weftctl trace shop/cart --count 3
   weftctl trace shop/cart net1 -o json | jq -r 'select(.dropped) | .outcome'`,
-		Args: usage(cobra.RangeArgs(1, 2)),
+		Args:              usage(cobra.RangeArgs(1, 2)),
+		ValidArgsFunction: completeInterfaces(c),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if req.Namespace, req.Name, err = podArgument(args[0]); err != nil {
 				return err

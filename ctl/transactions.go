@@ -88,7 +88,7 @@ func printTransactionTree(p *printer, t *operatorv1.TransactionRecord) {
 	p.printf("transaction %d  %s  %s\n", t.Seq, t.Origin, t.Label)
 	p.printf("event %s, began %s, queued %s, planned in %s, took %s\n",
 		eventNumber(t.Event), p.clock(t.Start), took(t.Queued), took(t.PlanTook), took(t.Took))
-	p.printf("result: %s\n", transactionResult(p, t))
+	p.printf("result: %s\n", transactionResult(p, t, whole))
 	var forward, undo []*operatorv1.Operation
 	for _, op := range t.Operations {
 		if op.Why == whyUndo {
@@ -134,8 +134,12 @@ func (p *printer) printOperations(title string, ops []*operatorv1.Operation) {
 		if op.Why != "" && op.Why != "desired" && op.Why != whyUndo {
 			p.printf("           because: %s\n", op.Why)
 		}
-		if op.Error != "" {
-			p.printf("           %s %s\n", p.bad("error:"), oneLine(op.Error))
+		switch {
+		case op.Outcome == skipped:
+			p.printf("           %s\n", p.bad(operationError(op)))
+			continue
+		case op.Error != "":
+			p.printf("           %s %s\n", p.bad("error:"), errorLine(op.Error))
 		}
 		if op.Outcome != "" && op.Outcome != "applied" {
 			p.printf("           outcome: %s\n", op.Outcome)
@@ -148,7 +152,7 @@ func printTransactions(p *printer, transactions []*operatorv1.TransactionRecord,
 	for i, t := range transactions {
 		switch {
 		case !operations:
-			g.row(t.Seq, eventNumber(t.Event), p.clock(t.Start), t.Origin, t.Label, len(t.Operations), took(t.Took), transactionResult(p, t))
+			g.row(t.Seq, eventNumber(t.Event), p.clock(t.Start), t.Origin, t.Label, made(t), took(t.Took), transactionResult(p, t, p.brief))
 		case i > 0:
 			p.printf("\n")
 			fallthrough
@@ -164,11 +168,11 @@ func printTransactions(p *printer, transactions []*operatorv1.TransactionRecord,
 // printTransaction prints a line about the transaction, then its operations in order of execution.
 func printTransaction(p *printer, t *operatorv1.TransactionRecord) {
 	p.printf("transaction %d  event %s  %s  %s  %s  %s  took %s  %s\n", t.Seq, eventNumber(t.Event), p.clock(t.Start),
-		t.Origin, t.Label, counted(len(t.Operations), "operation"), took(t.Took), transactionResult(p, t))
+		t.Origin, t.Label, counted(made(t), "operation"), took(t.Took), transactionResult(p, t, whole))
 	if len(t.Operations) > 0 {
 		g := newGrid(wide("level"), wide("batch"), "verb", "object", wide("at"), "took", "why", "error")
 		for _, op := range t.Operations {
-			g.row(op.Level, op.Batch, op.Verb, op.Ref, took(op.At), took(op.Took), op.Why, p.bad(oneLine(op.Error)))
+			g.row(op.Level, op.Batch, op.Verb, op.Ref, took(op.At), took(op.Took), op.Why, p.bad(operationError(op)))
 		}
 		p.printGrid(g, "")
 	}
@@ -177,8 +181,32 @@ func printTransaction(p *printer, t *operatorv1.TransactionRecord) {
 	}
 }
 
-func transactionResult(p *printer, t *operatorv1.TransactionRecord) string {
-	text := result(p, t.Undone, t.Error)
+// skipped is the outcome of an operation that was not begun, because one before it failed.
+const skipped = "skipped"
+
+// operationError formats the error of an operation, or why it was skipped.
+func operationError(op *operatorv1.Operation) string {
+	if op.Outcome == skipped {
+		return skipped + ": " + errorLine(op.Error)
+	}
+	return errorLine(op.Error)
+}
+
+// made counts the operations that the transaction began, as the event's count does.
+func made(t *operatorv1.TransactionRecord) (n int) {
+	for _, op := range t.Operations {
+		if op.Outcome != skipped {
+			n++
+		}
+	}
+	return n
+}
+
+func transactionResult(p *printer, t *operatorv1.TransactionRecord, told func(string) string) string {
+	text := result(p, t.Undone, t.Error, told)
+	if n := len(t.Operations) - made(t); n > 0 {
+		text += ", " + counted(n, "operation") + " skipped"
+	}
 	if len(t.Waiting) > 0 {
 		text += ", " + counted(len(t.Waiting), "object") + " waiting"
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/weftnet/weft/internal/jsonerror"
@@ -17,7 +18,7 @@ import (
 func (i *installer) ensureExtended(ctx context.Context) error {
 	before, err := os.ReadFile(i.Extend)
 	if errors.Is(err, fs.ErrNotExist) {
-		return temporary{fmt.Errorf("%s does not exist: the other CNI has not written it", i.Extend)}
+		return temporary{i.notWritten()}
 	}
 	if err != nil {
 		return fmt.Errorf("read the other CNI's list: %w", err)
@@ -40,13 +41,25 @@ func (i *installer) ensureExtended(ctx context.Context) error {
 	return nil
 }
 
-// replace writes another CNI's list unless the list changed since it was read.
+// notWritten says why the other CNI's list does not exist. In a container the target of a link may be outside the mounted directories.
+func (i *installer) notWritten() error {
+	if target, err := os.Readlink(i.Extend); err == nil {
+		return fmt.Errorf("%s is a link to %s, which does not exist here: use a path that the installer can reach", i.Extend, target)
+	}
+	return fmt.Errorf("%s does not exist: the other CNI has not written it", i.Extend)
+}
+
+// replace writes another CNI's list unless the list changed since it was read. It keeps a symbolic link and writes its target.
 func (i *installer) replace(ctx context.Context, before, after []byte) error {
-	info, err := os.Stat(i.Extend)
+	path, err := filepath.EvalSymlinks(i.Extend)
+	if err != nil {
+		return fmt.Errorf("find the other CNI's list: %w", err)
+	}
+	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("read the mode of the other CNI's list: %w", err)
 	}
-	f := file{path: i.Extend, content: after, mode: info.Mode().Perm()}
+	f := file{path: path, content: after, mode: info.Mode().Perm()}
 	return i.put(ctx, f, func(context.Context, string) error {
 		if !hasContent(i.Extend, before) {
 			return temporary{errors.New("the other CNI has just written it")}

@@ -3,6 +3,7 @@ package install
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,6 +69,43 @@ func TestAnExtendedListKeepsItsFileMode(t *testing.T) {
 	n.install(chainedTo(path))
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o640 {
 		t.Errorf("mode %v (%v)", info.Mode(), err)
+	}
+}
+
+func TestALinkToAnExtendedListStaysALink(t *testing.T) {
+	n := newNode(t, cnitest.Serve)
+	if err := os.MkdirAll(n.path("other"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.write("other/calico.json", calico)
+	link := n.path("net.d/10-calico.conflist")
+	if err := os.Symlink("../other/calico.json", link); err != nil {
+		t.Fatal(err)
+	}
+	n.install(chainedTo(link))
+	if target, err := os.Readlink(link); target != "../other/calico.json" {
+		t.Errorf("the link became %q (%v)", target, err)
+	}
+	if !strings.Contains(n.read("other/calico.json"), "weft-cni") || n.entries("other") != "calico.json" {
+		t.Errorf("%s has\n%s", n.entries("other"), n.read("other/calico.json"))
+	}
+	if dirs := n.installer(chainedTo(link)).dirs(); !slices.Contains(dirs, n.path("other")) {
+		t.Errorf("the directory of the file is not watched: %v", dirs)
+	}
+	o := n.options()
+	o.Extend = link
+	if err := Uninstall(t.Context(), o, noPods, &n.out); err != nil {
+		t.Fatal(err)
+	}
+	if target, err := os.Readlink(link); target != "../other/calico.json" || strings.Contains(n.read("other/calico.json"), "weft-cni") {
+		t.Errorf("after the uninstall the link is %q (%v), the file\n%s", target, err, n.read("other/calico.json"))
+	}
+	if err := os.Remove(n.path("other/calico.json")); err != nil {
+		t.Fatal(err)
+	}
+	err := n.installer(chainedTo(link), shortWait).run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "is a link to ../other/calico.json, which does not exist here") {
+		t.Errorf("a link without its file: %v", err)
 	}
 }
 

@@ -75,8 +75,13 @@ func (i *installer) restore(ctx context.Context) error {
 
 func (i *installer) dirs() []string {
 	dirs := []string{i.BinDir}
-	if target := i.target(); target != "" {
-		dirs = append(dirs, filepath.Dir(target))
+	target := i.target()
+	if target == "" {
+		return dirs
+	}
+	dirs = append(dirs, filepath.Dir(target))
+	if file, err := filepath.EvalSymlinks(target); err == nil && filepath.Dir(file) != filepath.Dir(target) {
+		dirs = append(dirs, filepath.Dir(file)) // the other CNI writes there
 	}
 	return dirs
 }

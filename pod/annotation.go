@@ -31,12 +31,9 @@ const (
 	AnnotationMicroservice = AnnotationPrefix + "microservice-label"
 )
 
-// bandwidthAnnotations are annotations of Kubernetes with limits that Weft does not implement.
-var bandwidthAnnotations = []string{"kubernetes.io/egress-bandwidth", "kubernetes.io/ingress-bandwidth"}
-
 // KeepsAnnotation reports whether attachments store the annotation.
 func KeepsAnnotation(name string) bool {
-	return strings.HasPrefix(name, AnnotationPrefix) || name == AnnotationNetworks || slices.Contains(bandwidthAnnotations, name)
+	return strings.HasPrefix(name, AnnotationPrefix) || name == AnnotationNetworks || IsLimit(name)
 }
 
 // knownAnnotations are the valid annotations with AnnotationPrefix.
@@ -548,16 +545,6 @@ func isNumbered(name string) bool {
 	number, is := strings.CutPrefix(name, AnnotationCustom+"-")
 	_, err := strconv.Atoi(number)
 	return is && err == nil
-}
-
-// UnsupportedLimits returns an error for each annotation with a bandwidth limit. They do not fail the pod's ADD.
-func UnsupportedLimits(annotations map[string]string) (errs []error) {
-	for _, name := range bandwidthAnnotations {
-		if annotations[name] != "" {
-			errs = append(errs, Errorf(CodeInvalidAnnotation, "annotation %s: Weft limits no bandwidth, so the pod runs without this limit", name))
-		}
-	}
-	return errs
 }
 
 // validateEndpoint rejects AnnotationEndpoint if it does not name an interface of the pod.

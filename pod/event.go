@@ -107,8 +107,8 @@ func (e *AddPod) Request() map[string]string { return ShownAnnotations(e.Annotat
 // secret into an unknown option. Long ones are cut.
 func ShownAnnotations(annotations map[string]string) map[string]string {
 	shown := map[string]string{}
-	for _, name := range append(append([]string{AnnotationNetworks}, knownAnnotations...), bandwidthAnnotations...) {
-		if value, has := annotations[name]; has && name != AnnotationOptions {
+	for name, value := range annotations {
+		if (name == AnnotationNetworks || slices.Contains(knownAnnotations, name) || IsLimit(name)) && name != AnnotationOptions {
 			shown[name] = line.Of(value, maxRecorded)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weftnet/weft/internal/jsonempty"
 	"github.com/weftnet/weft/internal/jsonerror"
 )
 
@@ -121,12 +122,15 @@ func longSelection(item json.RawMessage) (s Selection, err error) {
 	}
 	var args AddressRequest
 	for _, key := range keys {
-		if why := unsupportedKeys[key.name]; why != "" {
-			return s, fmt.Errorf("%s: %s", key.name, why)
-		}
+		why := unsupportedKeys[key.name]
 		set, known := selectionKeys[key.name]
-		if !known {
+		switch {
+		case why == "" && !known:
 			return s, fmt.Errorf("%.80q: unknown key; known are %s", key.name, strings.Join(sortedKeys(selectionKeys), ", "))
+		case jsonempty.Is(key.value):
+			continue
+		case why != "":
+			return s, fmt.Errorf("%s: %s", key.name, why)
 		}
 		if err := set(&s, &args, key.value); err != nil {
 			return s, fmt.Errorf("%s: %w", key.name, err)
@@ -142,7 +146,7 @@ func longSelection(item json.RawMessage) (s Selection, err error) {
 // unsupportedKeys are keys of the specification that Weft rejects, with the reason.
 var unsupportedKeys = map[string]string{
 	"infiniband-guid":      "Weft has no InfiniBand interfaces",
-	"bandwidth":            "Weft does not shape the traffic of interfaces",
+	"bandwidth":            "Weft does not limit bandwidth: remove the key",
 	"portMappings":         "only main interfaces support ports of the node: use hostPort",
 	"default-route":        "the default route uses the main interface",
 	"ipam-claim-reference": "Weft does not support IPAMClaims: use ips",
@@ -176,6 +180,9 @@ func (a *AddressRequest) setArgs(raw json.RawMessage) error {
 		return err
 	}
 	for _, key := range keys {
+		if jsonempty.Is(key.value) {
+			continue
+		}
 		switch key.name {
 		case "ips":
 			err = errors.Join(err, a.setIPs(key.value))
@@ -229,6 +236,23 @@ var definitionKeys = map[string]func(d *Definition, raw json.RawMessage) error{
 	},
 }
 
+// IPAMPluginType is the type of Weft's IPAM plugin in a CNI configuration.
+const IPAMPluginType = "weft-ipam"
+
+// validateIPAM rejects other IPAM plugins. Without a type, or with that of Weft's plugin, the network has the addresses, as in weft-cni.
+func validateIPAM(raw json.RawMessage) error {
+	var ipam struct {
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(raw, &ipam); err != nil {
+		return jsonerror.Plain(err)
+	}
+	if ipam.Type != "" && ipam.Type != IPAMPluginType {
+		return errors.New("only Multus supports other IPAM plugins: remove it to get addresses of the network")
+	}
+	return nil
+}
+
 // otherKeys are the valid keys that do not configure interfaces: keys of weft-cni and of the CNI specification.
 var otherKeys = []string{
 	"type", "socket", "mode", "timeout", "dialTimeout", "deleteQueue", "logLevel", "logFile",
@@ -250,10 +274,11 @@ func ParseDefinition(config string) (Definition, error) {
 	for _, key := range keys {
 		parse, known := definitionKeys[key.name]
 		switch {
+		case jsonempty.Is(key.value) && (known || key.name == "ipam"):
 		case known:
 			err = parse(&d, key.value)
 		case key.name == "ipam":
-			err = errors.New("only Multus supports other IPAM plugins: remove it to get addresses of the network")
+			err = validateIPAM(key.value)
 		case !slices.Contains(otherKeys, key.name) && !strings.HasPrefix(key.name, "cni.dev/"):
 			err = fmt.Errorf("unknown key; keys of interfaces are %s", strings.Join(sortedKeys(definitionKeys), ", "))
 		}

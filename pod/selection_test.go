@@ -3,6 +3,8 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,8 +50,8 @@ func TestInvalidSelectionsAreRejectedByItem(t *testing.T) {
 		{`[{"name":"a","mac":"01:00:00:00:00:01"}]`, "item 1: mac: expected a unicast MAC"},
 		{`[{"name":"a","cni-args":{"mac":"x"}}]`, "item 1: cni-args: expected a unicast MAC"},
 		{`[{"name":"a","infiniband-guid":"c2:11"}]`, "item 1: infiniband-guid: Weft has no InfiniBand interfaces"},
-		{`[{"name":"a","bandwidth":{}}]`, "item 1: bandwidth: Weft does not shape"},
-		{`[{"name":"a","portMappings":[]}]`, "item 1: portMappings: only main interfaces"},
+		{`[{"name":"a","bandwidth":{"ingressRate":1}}]`, "item 1: bandwidth: Weft does not limit bandwidth"},
+		{`[{"name":"a","portMappings":[{"hostPort":1}]}]`, "item 1: portMappings: only main interfaces"},
 		{`[{"name":"a","default-route":["10.0.0.1"]}]`, "item 1: default-route: the default route uses the main interface"},
 	} {
 		_, err := Selections(selecting(tc.text), "shop")
@@ -143,13 +145,13 @@ func TestRequestOfADefinition(t *testing.T) {
 
 func TestInvalidDefinitionsAreRejectedByKey(t *testing.T) {
 	for config, want := range map[string]string{
-		``:                                       "expected a JSON object",
-		`{"type":"weft-cni"`:                     "is incomplete",
-		`{"type":"weft-cni","netwrok":"blue"}`:   `"netwrok": unknown key; keys of interfaces are args, interfaceType, network, options`,
-		`{"type":"weft-cni","network":"Blue"}`:   `"network": expected default, stub or the name`,
-		`{"type":"weft-cni","network":1}`:        `"network": expected default`,
-		`{"type":"weft-cni","interfaceType":""}`: `"interfaceType": expected tap, veth or memif`,
-		`{"type":"weft-cni","options":{"a":1}}`:  `"options": a: unknown option`,
+		``:                                        "expected a JSON object",
+		`{"type":"weft-cni"`:                      "is incomplete",
+		`{"type":"weft-cni","netwrok":"blue"}`:    `"netwrok": unknown key; keys of interfaces are args, interfaceType, network, options`,
+		`{"type":"weft-cni","network":"Blue"}`:    `"network": expected default, stub or the name`,
+		`{"type":"weft-cni","network":1}`:         `"network": expected default`,
+		`{"type":"weft-cni","interfaceType":" "}`: `"interfaceType": expected tap, veth or memif`,
+		`{"type":"weft-cni","options":{"a":1}}`:   `"options": a: unknown option`,
 		`{"type":"weft-cni","interfaceType":"tap","options":{"ringSize":512}}`: `"options": ringSize: only an interface of type memif`,
 		`{"type":"weft-cni","ipam":{"type":"host-local"}}`:                     "only Multus supports other IPAM plugins",
 		`{"plugins":[]}`: "expected a list of plugins",
@@ -160,6 +162,61 @@ func TestInvalidDefinitionsAreRejectedByKey(t *testing.T) {
 		if _, err := ParseDefinition(config); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s: got %v, want %s", config, err, want)
 		}
+	}
+}
+
+// emptyValues are the values of an optional key that are the same as no key.
+var emptyValues = []string{"null", `""`, "[]", "{}", "{ }"}
+
+// With Multus weft-cni reads the definition: TestEmptyValuesOfAConfigurationAreTheSameAsMissingKeys has the same rule.
+func TestEmptyValuesOfADefinitionAreTheSameAsMissingKeys(t *testing.T) {
+	want, err := ParseDefinition(`{"type":"weft-cni"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := slices.Concat(sortedKeys(definitionKeys), otherKeys, []string{"ipam"})
+	for _, key := range slices.DeleteFunc(keys, func(key string) bool { return key == "type" }) {
+		for _, value := range emptyValues {
+			got, err := ParseDefinition(fmt.Sprintf(`{"type":"weft-cni",%q:%s}`, key, value))
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %s: %+v, %v; want %+v", key, value, got, err, want)
+			}
+		}
+	}
+	for _, ipam := range []string{`{"type":""}`, `{"type":"weft-ipam"}`, `{"routes":[]}`} {
+		if _, err := ParseDefinition(`{"type":"weft-cni","ipam":` + ipam + `}`); err != nil {
+			t.Errorf("ipam %s: %v", ipam, err)
+		}
+	}
+}
+
+func TestEmptyValuesOfASelectionAreTheSameAsMissingKeys(t *testing.T) {
+	selection := func(members string) map[string]string {
+		return map[string]string{AnnotationNetworks: `[{"name":"blue"` + members + `}]`}
+	}
+	want, err := Selections(selection(""), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range slices.Concat(sortedKeys(selectionKeys), sortedKeys(unsupportedKeys)) {
+		for _, value := range emptyValues {
+			if key == "name" {
+				continue // required
+			}
+			got, err := Selections(selection(fmt.Sprintf(",%q:%s", key, value)), "shop")
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %s: %+v, %v; want %+v", key, value, got, err, want)
+			}
+			if key == "ips" || key == "mac" {
+				got, err = Selections(selection(fmt.Sprintf(`,"cni-args":{%q:%s}`, key, value)), "shop")
+				if err != nil || !reflect.DeepEqual(got, want) {
+					t.Errorf("cni-args: %s: %s: %+v, %v; want %+v", key, value, got, err, want)
+				}
+			}
+		}
+	}
+	if _, err := Selections(selection(`,"nmae":""`), "shop"); err == nil {
+		t.Error("an unknown key with an empty value is accepted")
 	}
 }
 

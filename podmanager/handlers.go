@@ -17,6 +17,9 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 	if r := m.find(ev.Key); r != nil {
 		return repeat(ev, r)
 	}
+	if err := ev.Unlimited(); err != nil {
+		return err
+	}
 	ev.Attachment = &pod.Attachment{
 		Key: ev.Key, Pod: ev.ID, Netns: ev.Netns, Mode: ev.Mode,
 		Created: m.config.Now().UTC(), Annotations: kept(ev.Annotations), AnnotationsFrom: ev.AnnotationsFrom,

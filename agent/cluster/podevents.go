@@ -23,9 +23,6 @@ const reasonAddFailed = "WeftAddFailed"
 // reasonUnknown is the reason of events on pods with unknown annotations.
 const reasonUnknown = "WeftUnknownAnnotation"
 
-// reasonUnlimited is the reason of events on pods that request bandwidth limits, which are not enforced.
-const reasonUnlimited = "WeftBandwidthNotLimited"
-
 // reasonQuarantined is the reason of events on pods that are withheld from the dataplane.
 const reasonQuarantined = "WeftQuarantined"
 
@@ -153,20 +150,13 @@ var words = map[string]string{
 	wire.KindMemifSplice:    "the connection of its direct memif",
 }
 
-// Unknown writes an Event for each annotation of an added pod without effect: unknown annotations contivpp.io/..., and bandwidth limits of a
-// main interface of Weft.
+// Unknown writes an Event for each unknown annotation contivpp.io/... of an added pod.
 func (e *PodEvents) Unknown(o podmanager.Outcome) {
 	if o.Happening != podmanager.Added || o.Pod.IsZero() {
 		return
 	}
 	for _, fault := range pod.UnknownAnnotations(o.Attachment.Annotations) {
 		e.Writer.Tell(events.Note{Pod: o.Pod, Type: events.Warning, Reason: reasonUnknown, At: time.Now(), Text: fault.Error})
-	}
-	if mode := o.Attachment.Mode; mode != "" && mode != pod.ModePrimary {
-		return
-	}
-	for _, fault := range pod.UnsupportedLimits(o.Attachment.Annotations) {
-		e.Writer.Tell(events.Note{Pod: o.Pod, Type: events.Warning, Reason: reasonUnlimited, At: time.Now(), Text: fault.Error})
 	}
 }
 
@@ -240,7 +230,8 @@ func (e *PodEvents) edited(at *pod.Attachment, is map[string]string) (keys []str
 	all := maps.Clone(is)
 	maps.Copy(all, at.Annotations)
 	for key := range all {
-		ours := strings.HasPrefix(key, pod.AnnotationPrefix) && key != pod.AnnotationEndpoint || key == pod.AnnotationNetworks && e.knowsSelection(at)
+		ours := strings.HasPrefix(key, pod.AnnotationPrefix) && key != pod.AnnotationEndpoint || key == pod.AnnotationNetworks && e.knowsSelection(at) ||
+			pod.IsLimit(key) && isMain(*at)
 		if ours && at.Annotations[key] != is[key] {
 			keys = append(keys, key)
 		}

@@ -77,7 +77,7 @@ func isLinkUp(d *interfaces.SwInterfaceDetails) bool {
 	return d.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0
 }
 
-// MemifEntry is a memif. RingSize and BufferSize are those that the dataplane reports: with a client, the client's.
+// MemifEntry is a memif. RingSize and BufferSize are 0 if they are unknown: VPP does not report the sizes of a client that is connected.
 type MemifEntry struct {
 	Index      Index
 	Name       string
@@ -108,9 +108,13 @@ func (v Inventory) Memifs(ctx context.Context) ([]MemifEntry, error) {
 		if m.Role != 0 {
 			role = "client"
 		}
+		ring := m.RingSize
+		if m.BufferSize == 0 {
+			ring = 0 // of a server VPP reports 1 slot, which stands for unknown
+		}
 		all = append(all, MemifEntry{
 			Index: i, Name: d.InterfaceName, Object: p.byIndex[i], ID: m.ID, Role: role, Mode: string(p.memifOf(m).Mode), Socket: p.socketPath(i),
-			RingSize: m.RingSize, BufferSize: m.BufferSize, Connected: m.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0,
+			RingSize: ring, BufferSize: m.BufferSize, Connected: m.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0,
 		})
 	}
 	slices.SortFunc(all, func(a, b MemifEntry) int { return cmp.Compare(a.Index, b.Index) })

@@ -128,6 +128,24 @@ func TestMemifIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	}
 }
 
+// VPP has a ring of 1 slot and buffers of 0 bytes for each memif of which it is the server, also with a client whose rings are larger.
+func TestUnknownSizesOfAMemifAreZero(t *testing.T) {
+	l := newMemifLab(t)
+	l.mustCommit(append(l.allocation("a", 5), memifOn("m1", "a", 1))...)
+	conn, err := memif.Connect(l.Context(), memif.ClientConfig{
+		Socket: filepath.Join(l.root, "a", "memif.sock"), Name: "test", Timeout: time.Minute, ID: 1, Secret: "open sesame", RingSize: 1024,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	defer conn.Close()
+	all, err := l.client.Inventory().Memifs(l.Context())
+	if err != nil || len(all) != 1 || (all[0].BufferSize == 0) != (all[0].RingSize == 0) {
+		t.Errorf("%+v (%v)", all, err)
+	}
+}
+
 func TestMemifSocketIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	l := newMemifLab(t)
 	dir, first, moved := l.allocation("a", 5)[0], l.allocation("a", 5)[1], l.allocation("a", 6)[1]

@@ -144,6 +144,12 @@ func (m *Machine) detectLimits() error {
 	return nil
 }
 
+// hasInterface reports whether the kernel has an interface of the name.
+func (m *Machine) hasInterface(name string) bool {
+	_, err := fs.Stat(m.files, "sys/class/net/"+name)
+	return err == nil
+}
+
 // pciAddress returns the PCI address of a network card. The card is a PCI address or the name of a kernel interface.
 func (m *Machine) pciAddress(card string) (string, error) {
 	if strings.Count(card, ":") == 2 {

@@ -23,6 +23,9 @@ type line struct{ directive, reason string }
 
 // New sizes VPP for a machine. The options must be valid.
 func New(o *Options, m *Machine) (Config, error) {
+	if (o.ownsCard(AFPacket) || o.ownsCard(AFXDP)) && !m.hasInterface(o.Uplink) {
+		return Config{}, fmt.Errorf("--uplink %s: this machine has no interface of this name, and --uplink-mode %s needs one; run it on the node", o.Uplink, o.UplinkMode)
+	}
 	c, err := chooseCores(o, m)
 	if err != nil {
 		return Config{}, err
@@ -130,7 +133,7 @@ func pluginLines(o *Options) []line {
 		enabled("af_packet", "veths of pods, the node's own link if there are no taps, network cards in mode af_packet"),
 		enabled("memif", "shared-memory interfaces of pods"),
 		enabled("ping", "answers echo requests to VPP's addresses, such as the gateways of networks"),
-		enabled("tap", "taps of pods; a plugin since VPP 26.06, before that a part of VPP, and this line has no effect"),
+		enabled("tap", "taps of pods; a plugin since VPP 26.02, before that a part of VPP, and this line has no effect"),
 		enabled("tracedump", "weftctl trace; without it VPP has no message to start a trace or to read one"),
 		enabled("vxlan", "tunnels to other nodes"),
 	)

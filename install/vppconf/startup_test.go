@@ -2,7 +2,9 @@ package vppconf
 
 import (
 	"bytes"
+	"errors"
 	"flag"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -139,6 +141,10 @@ func TestNewFailsIfTheMachineLacksResources(t *testing.T) {
 			"--uplink-mode dpdk needs hugepages: with --hugepages none"},
 		{"an unknown network card", server(500, 0), upTo(16), []string{"--uplink=eth7", "--uplink-mode=dpdk"},
 			"find the PCI address of eth7: open sys/class/net/eth7/device/uevent"},
+		{"an unknown network card in the kernel", server(500, 0), upTo(16), []string{"--uplink=eth7"},
+			"--uplink eth7: this machine has no interface of this name, and --uplink-mode af_packet needs one; run it on the node"},
+		{"an unknown network card for AF_XDP", server(500, 0), upTo(16), []string{"--uplink=eth7", "--uplink-mode=af_xdp"}, "--uplink eth7: this machine has no interface"},
+		{"a PCI address in the kernel", server(500, 0), upTo(16), []string{"--uplink=0000:3b:00.0"}, "--uplink 0000:3b:00.0: this machine has no interface"},
 		{"a card that is not a PCI device", server(500, 0, map[string]string{"sys/class/net/v0/device/uevent": "DRIVER=virtio_net"}), upTo(16), []string{"--uplink=v0", "--uplink-mode=dpdk"},
 			"find the PCI address of v0: /sys/class/net/v0/device/uevent has no PCI_SLOT_NAME"},
 		{"a processor of another container", server(0, 0), []int{4, 5}, []string{"--main-core=3"}, "--main-core 3: VPP may use the processors 4,5 only"},
@@ -163,6 +169,21 @@ func TestValidateNamesInvalidFlags(t *testing.T) {
 		if err := options(t, arg).Validate(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: error %v, want one that starts with %q", arg, err, want)
 		}
+	}
+}
+
+func TestRunWritesTheTargetOfALink(t *testing.T) {
+	dir := t.TempDir()
+	o := options(t, "--runtime-dir="+dir+"/run", "--output="+dir+"/startup.conf")
+	if err := errors.Join(os.WriteFile(dir+"/real.conf", nil, 0o600), os.Symlink("real.conf", o.Output)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(o, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	target, err := os.Readlink(o.Output)
+	if written, _ := os.ReadFile(dir + "/real.conf"); err != nil || target != "real.conf" || len(written) == 0 {
+		t.Errorf("the link is %q (%v), its target has %d bytes", target, err, len(written))
 	}
 }
 

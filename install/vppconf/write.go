@@ -36,5 +36,9 @@ func Run(o *Options, stdout io.Writer) error {
 	if err := os.MkdirAll(filepath.Dir(o.Output), 0o700); err != nil {
 		return err
 	}
-	return renameio.WriteFile(o.Output, []byte(config.String()), 0o600)
+	path := o.Output
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // a link to the file stays
+	}
+	return renameio.WriteFile(path, []byte(config.String()), 0o600)
 }

@@ -184,6 +184,16 @@ func TestPoliciesForPodsAreOptional(t *testing.T) {
 	}
 }
 
+// Where another plugin creates the main interface, it is the one to limit its bandwidth.
+func TestPolicyForPodsRefusesBandwidthLimitsOnlyWithAMainInterfaceOfWeft(t *testing.T) {
+	for mode, refuses := range map[string]bool{"primary": true, "chained": false, "delegate": false} {
+		changes := map[string]any{"cni.mode": mode, "cni.extend": map[string]string{"chained": "/etc/cni/net.d/10-other.conflist"}[mode]}
+		if has := strings.Contains(texts(t, changes)["pods.yaml"], "-bandwidth"); has != refuses {
+			t.Errorf("with cni.mode %s the policy refuses limits: %v", mode, has)
+		}
+	}
+}
+
 // rows: CIL-23
 func TestOptionalFunctionsOfTheControllerComeWithTheirRights(t *testing.T) {
 	for _, tt := range []struct{ value, flag, file, role string }{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -102,6 +103,8 @@ func (c *Client) ListError(ctx context.Context, what string, err error) error {
 		err = unsent.Err // without the long URL
 	}
 	switch {
+	case strings.Contains(err.Error(), "client rate limiter"): // client-go, of a retry for which no time was left
+		return fmt.Errorf("list %s: the API server at %s cannot be reached: no answer within the timeout", what, host)
 	case ctx.Err() != nil:
 		return fmt.Errorf("list %s: no answer of the API server at %s: %w", what, host, OneLine(err))
 	case apierrors.IsNotFound(err):

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -90,6 +93,8 @@ func OperatorContext(file, context string) (*rest.Config, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
 	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	switch {
+	case clientcmd.IsEmptyConfig(err) && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "":
+		return nil, noneOf(rules.Precedence)
 	case clientcmd.IsEmptyConfig(err):
 		return nil, errors.New("no API server to ask: there is neither a kubeconfig (--kubeconfig, KUBECONFIG, ~/.kube/config) nor a pod's service account")
 	case err != nil:
@@ -97,6 +102,22 @@ func OperatorContext(file, context string) (*rest.Config, error) {
 	}
 	c.UserAgent = "weftctl/" + version.String()
 	return c, nil
+}
+
+// noneOf says why no file of KUBECONFIG has an API server.
+func noneOf(files []string) error {
+	var reasons []string
+	for _, file := range files {
+		reason := "has no API server"
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			reason = "does not exist"
+			if directory, err := os.Getwd(); err == nil && !filepath.IsAbs(file) {
+				reason += " in " + directory
+			}
+		}
+		reasons = append(reasons, file+" "+reason)
+	}
+	return fmt.Errorf("no API server to ask: KUBECONFIG is set, and %s", strings.Join(reasons, ", "))
 }
 
 // newScheme returns the kinds of the methods of a client.

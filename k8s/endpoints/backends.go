@@ -166,7 +166,7 @@ func sameMark(x, y *metav1.PartialObjectMetadata) bool {
 
 // selectionOf returns the namespace of a Service for which Kubernetes makes endpoints.
 func selectionOf(s *corev1.Service) []string {
-	if len(s.Spec.Selector) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName {
+	if hasSelection(s) {
 		return []string{s.Namespace}
 	}
 	return nil
@@ -178,14 +178,19 @@ func (b *backends) tellOfPod(p *metav1.PartialObjectMetadata) {
 		return
 	}
 	for _, s := range b.services.ByIndex(bySelect, p.Namespace) {
-		if selects(s, p) {
+		if Selects(s, p.Labels) {
 			b.config.Changed(types.NamespacedName{Namespace: s.Namespace, Name: s.Name})
 		}
 	}
 }
 
-func selects(s *corev1.Service, p *metav1.PartialObjectMetadata) bool {
-	return labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(p.Labels))
+func hasSelection(s *corev1.Service) bool {
+	return len(s.Spec.Selector) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName
+}
+
+// Selects reports whether Kubernetes makes endpoints of a Service by a pod of its namespace with these labels.
+func Selects(s *corev1.Service, pod map[string]string) bool {
+	return hasSelection(s) && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod))
 }
 
 // Marked lists the pods with the annotation for which Kubernetes makes endpoints of a Service, by name: their names, labels and that
@@ -194,6 +199,6 @@ func (b *backends) Marked(s *corev1.Service) []*metav1.PartialObjectMetadata {
 	if selectionOf(s) == nil {
 		return nil
 	}
-	notSelected := func(p *metav1.PartialObjectMetadata) bool { return !selects(s, p) }
+	notSelected := func(p *metav1.PartialObjectMetadata) bool { return !Selects(s, p.Labels) }
 	return byName(slices.DeleteFunc(b.marked.ByIndex(byMark, s.Namespace), notSelected))
 }

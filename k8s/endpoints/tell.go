@@ -64,14 +64,14 @@ func (k *Keeper) tellIgnored(ctx context.Context, id types.NamespacedName, s *co
 		}
 	}
 	for _, name := range k.news(id, slices.Sorted(maps.Keys(pods))) {
-		text := ignoredText(s, name, pods[name])
+		text := Ignored(s, name, pods[name])
 		k.log.Warn("endpoints are not on the interface that pods name", "service", id.String(), "interface", name, "err", text)
 		k.advise(ctx, s, events.Advice{Reason: reasonIgnored, Cause: name, Message: text})
 	}
 }
 
-// ignoredText is the message to the author of a Service.
-func ignoredText(s *corev1.Service, name string, pods []string) string {
+// Ignored is the message to the author of a Service whose pods name an interface on which it has no endpoints.
+func Ignored(s *corev1.Service, name string, pods []string) string {
 	list := strings.Join(pods[:min(len(pods), mostNamed)], ", ")
 	if more := len(pods) - mostNamed; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)

@@ -28,7 +28,9 @@ func kinds() map[string]func(o *object) bool {
 	return map[string]func(*object) bool{
 		"Namespace": namespace, "Service": service,
 		"contivpp.io/CustomNetwork": customNetwork, "contivpp.io/IPPool": ipPool, "contivpp.io/ExternalInterface": externalInterface,
-		"contivpp.io/WeftConfig":                      weftConfig,
+		"contivpp.io/WeftConfig": weftConfig,
+		"contivpp.io/IPBlock":    written("ipblocks"), "contivpp.io/NodeNetwork": written("nodenetworks"), "contivpp.io/PodInterfaces": written("podinterfaces"),
+		"ConfigMap": configMap, "apiextensions.k8s.io/CustomResourceDefinition": customResourceDefinition,
 		"k8s.cni.cncf.io/NetworkAttachmentDefinition": definition,
 		"resource.k8s.io/ResourceClaim":               resourceClaim,
 		"resource.k8s.io/ResourceClaimTemplate":       resourceClaimTemplate,
@@ -73,6 +75,8 @@ func service(o *object) bool {
 			o.say(annotation(name), fmt.Errorf("unknown annotation %s; Services can have %s", name, endpoints.AnnotationSelector))
 		}
 	}
+	s.Namespace, s.Name = o.namespace(), o.name()
+	o.report.found.services = append(o.report.found.services, selecting{o, &s})
 	return true
 }
 

@@ -20,13 +20,15 @@ type template struct {
 	*object
 	at          yamltext.Path // in the object
 	annotations map[string]string
+	labels      map[string]string
 	memifs      map[string]int // in the limits of the containers, by name
 	hostNetwork bool
-	claims      bool // a driver may provide devices that are not in the limits
+	claims      bool            // a driver may provide devices that are not in the limits
+	socketUsers []yamltext.Path // in the object: texts of containers with contivSocket
 }
 
-// templates lists where an object has a pod: itself, a Deployment and similar kinds, a CronJob.
-var templates = [][]string{nil, {"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}}
+// templates lists where an object has a pod: itself, a PodTemplate, a Deployment and similar kinds, a CronJob.
+var templates = [][]string{nil, {"template"}, {"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}}
 
 // pod returns the pod or template of an object.
 func (o *object) pod() (template, bool) {
@@ -39,7 +41,7 @@ func (o *object) pod() (template, bool) {
 		if !found {
 			continue
 		}
-		t := template{object: o, annotations: textsOf(p, "metadata", "annotations")}
+		t := template{object: o, annotations: textsOf(p, "metadata", "annotations"), labels: textsOf(p, "metadata", "labels")}
 		for _, step := range path {
 			t.at = t.at.With(step)
 		}
@@ -47,6 +49,7 @@ func (o *object) pod() (template, bool) {
 		t.memifs = memifsOf(append(initial, containers...))
 		t.hostNetwork, _, _ = unstructured.NestedBool(p, "spec", "hostNetwork")
 		_, t.claims, _ = unstructured.NestedSlice(p, "spec", "resourceClaims")
+		t.socketUsers = slices.Concat(usersOf(initial, t.at.With("spec").With("initContainers")), usersOf(containers, t.at.With("spec").With("containers")))
 		return t, true
 	}
 	return template{}, false
@@ -84,9 +87,12 @@ func (t *template) validate() {
 	if name := t.annotations[pod.AnnotationEndpoint]; t.hostNetwork && name != "" && name != endpoints.MainInterface {
 		t.say(t.annotation(pod.AnnotationEndpoint), fmt.Errorf("%s: %s: %w", pod.AnnotationEndpoint, name, endpoints.ErrHostNetwork))
 	}
-	for _, err := range pod.UnsupportedLimits(t.annotations) {
-		t.note(t.at.With("metadata").With("annotations"), "%s", err)
+	if main := t.report.Mode == "" || t.report.Mode == pod.ModePrimary; main && !t.hostNetwork {
+		for _, p := range pod.LimitProblems(t.annotations) {
+			t.say(t.annotation(p.Annotation), p.Err)
+		}
 	}
+	t.noteForeign()
 	t.report.found.pods = append(t.report.found.pods, *t)
 }
 

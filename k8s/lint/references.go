@@ -2,11 +2,14 @@ package lint
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/weftnet/weft/internal/nearest"
 	"github.com/weftnet/weft/internal/yamltext"
@@ -22,6 +25,7 @@ type references struct {
 	definitions map[string]pod.Definition
 	claims      map[string]*claim // by kind and name
 	pods        []template
+	services    []selecting
 	asked       []reference
 	pools       []pool
 	vnis        map[uint32]string
@@ -32,6 +36,12 @@ type reference struct {
 	*object
 	path       yamltext.Path
 	kind, name string
+}
+
+// selecting is a Service that may select pods.
+type selecting struct {
+	*object
+	service *corev1.Service
 }
 
 type pool struct {
@@ -121,6 +131,9 @@ func (r *Report) Finish() {
 	for i := range r.found.pods {
 		r.found.pods[i].resolve()
 	}
+	for _, s := range r.found.services {
+		s.resolve()
+	}
 	for _, ref := range r.found.asked {
 		names := r.found.names[ref.kind]
 		if !slices.Contains(names, ref.name) {
@@ -133,6 +146,20 @@ func (r *Report) Finish() {
 	slices.SortStableFunc(r.Faults, inOrder)
 	slices.SortStableFunc(r.Notes, inOrder)
 	r.found = references{}
+}
+
+// resolve reports each interface that pods in the files name although Kubernetes makes the endpoints of the Service, like the controller.
+func (s selecting) resolve() {
+	pods := make(map[string][]string) // by the interface that they name
+	for _, t := range s.report.found.pods {
+		if name := t.annotations[pod.AnnotationEndpoint]; name != "" && name != endpoints.MainInterface && t.namespace() == s.namespace() &&
+			endpoints.Selects(s.service, t.labels) {
+			pods[name] = append(pods[name], t.name())
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(pods)) {
+		s.say(spec("selector"), errors.New(endpoints.Ignored(s.service, name, pods[name])))
+	}
 }
 
 // resolve collects the references of a pod, and compares its memifs with its limits.

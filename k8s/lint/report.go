@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -37,6 +38,7 @@ func (f Fault) String() string {
 
 // Report is the problems in the files that it has read. Read all files, then call [Report.Finish].
 type Report struct {
+	Mode    string  `json:"-"`       // of Weft in the cluster, one of Modes; "" is primary. Set it before Read
 	Pods    int     `json:"pods"`    // number of pods and templates of pods
 	Objects int     `json:"objects"` // number of other validated objects
 	Skipped int     `json:"skipped"` // number of objects of kinds without rules of Weft
@@ -46,6 +48,9 @@ type Report struct {
 
 	found references
 }
+
+// Modes are the modes of Weft in a cluster; the default is the first. In the others another plugin creates the pods' main interfaces.
+func Modes() []string { return []string{pod.ModePrimary, pod.ModeChained, pod.ModeDelegate} }
 
 // Read reads the objects of a file of YAML documents or JSON. An error lists the documents that are neither; the others are validated.
 func (r *Report) Read(name string, in io.Reader) error {
@@ -85,14 +90,14 @@ type object struct {
 func (r *Report) object(o *object) {
 	items, isList := o.fields["items"].([]any)
 	for i, item := range items {
-		if fields, is := item.(map[string]any); is {
-			r.object(&object{report: r, file: o.file, document: o.document, repeated: o.repeated, at: o.at.With("items").With(i), fields: fields})
-		}
+		r.item(o, i, item)
 	}
 	p, isPod := o.pod()
 	validate := kinds()[o.group()]
 	switch {
 	case isList:
+	case o.refused():
+		r.Objects++
 	case isPod:
 		r.Pods++
 		p.validate()
@@ -103,6 +108,21 @@ func (r *Report) object(o *object) {
 		return
 	}
 	o.reportRepeated()
+}
+
+// item validates an item of a list. As in kubectl, an item without kind has that of the list.
+func (r *Report) item(list *object, i int, item any) {
+	at := list.at.With("items").With(i)
+	fields, is := item.(map[string]any)
+	if !is {
+		list.say(yamltext.Path{"items", i}, fmt.Errorf("expected an object of Kubernetes, not %s", yamltext.Describe(item)))
+		return
+	}
+	if kind, named := strings.CutSuffix(list.text("kind"), "List"); named && kind != "" && fields["kind"] == nil {
+		fields = maps.Clone(fields)
+		fields["apiVersion"], fields["kind"] = list.text("apiVersion"), kind
+	}
+	r.object(&object{report: r, file: list.file, document: list.document, repeated: list.repeated, at: at, fields: fields})
 }
 
 // reportRepeated reports repeated keys of the object.

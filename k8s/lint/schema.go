@@ -53,6 +53,9 @@ var renamed = map[string]string{
 	"subnetCIDR": "cidrs", "subnetOneNodePrefixLen": "blockSize", "vppInterfaceName": "interface", "ip": "ips", "cidr": "cidrs", "subnet": "cidrs",
 }
 
+// removed are fields of Contiv-VPP's kinds that Weft's do not have, by kind and path, with what to do.
+var removed = map[string]string{"ExternalInterface spec.type": "the network has a type: delete the field"}
+
 // validateSchema validates the fields of an object with the API server's library. It reports unknown fields, which the API server would only
 // warn of, or drop.
 func (o *object) validateSchema(kind string) {
@@ -76,9 +79,12 @@ func (o *object) unknownFields(schema *openapi.Schema, v any, at yamltext.Path) 
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			property, known := schema.Properties[k]
+			way := removed[o.text("kind")+" "+at.With(k).String()]
 			switch {
 			case known:
 				o.unknownFields(&property, v[k], at.With(k))
+			case way != "":
+				o.say(at.With(k), errors.New(way))
 			case len(schema.Properties) > 0:
 				o.say(at.With(k), errors.New(yamltext.Unknown(k, slices.Sorted(maps.Keys(schema.Properties)), renamed)))
 			}

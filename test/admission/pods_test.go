@@ -70,6 +70,9 @@ func agentErrors(p *corev1.Pod) (texts []string) {
 			texts = append(texts, problem.Err.Error())
 		}
 	}
+	for _, problem := range pod.LimitProblems(p.Annotations) {
+		texts = append(texts, problem.Err.Error())
+	}
 	requests, err := pod.InterfaceRequests(p.Annotations, "eth0")
 	have, needed := 0, 0
 	for _, c := range p.Spec.Containers {
@@ -146,6 +149,8 @@ var podCases = []struct {
 	{"a prefix", map[string]string{pod.AnnotationIPs: `["10.1.1.1/24"]`}, `"10.1.1.1/24" is not an IPv4 or IPv6 address`},
 	{"no list of addresses", map[string]string{pod.AnnotationIPs: `10.1.1.1`}, `expected a JSON list of addresses, not "10.1.1.1"`},
 	{"two IPv4 addresses", map[string]string{pod.AnnotationIPs: `["10.1.1.1", "10.1.1.2"]`}, "10.1.1.2 is the second address of its family, one each is possible"},
+	{"a bandwidth limit", map[string]string{"kubernetes.io/ingress-bandwidth": "1M", "kubernetes.io/egress-bandwidth": "1M"}, "annotation kubernetes.io/egress-bandwidth: Weft does not limit bandwidth: remove the annotation"},
+	{"an empty limit", map[string]string{"kubernetes.io/ingress-bandwidth": " ", "example.org/ingress-bandwidth": "1M"}, ""},
 	{"an unknown annotation", map[string]string{"contivpp.io/custom-fi": "t1/tub"}, ""},
 }
 

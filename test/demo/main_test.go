@@ -30,7 +30,7 @@ func makePrograms(t *testing.T) string {
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "make", "-C", "../..", "build", "examples", "BIN="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the programs: %v\n%s", err, out)
+		t.Fatal(programs.Explain(err, out))
 	}
 	return dir
 }

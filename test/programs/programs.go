@@ -2,6 +2,8 @@
 package programs
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,8 +76,17 @@ func build(t testing.TB, dir string, packages []string) {
 	cmd.Dir = root() // the test may belong to another module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the programs: %v\n%s", err, out)
+		t.Fatal(Explain(err, out))
 	}
+}
+
+// Explain returns the text of a build that failed. Tests build in a network namespace without a network, and go test downloads only the modules
+// of the test itself.
+func Explain(err error, output []byte) string {
+	if bytes.Contains(output, []byte("dial tcp")) || bytes.Contains(output, []byte("module lookup disabled")) {
+		return fmt.Sprintf("build the programs: not all modules are downloaded, and tests have no network: run make modules once\n%s", output)
+	}
+	return fmt.Sprintf("build the programs: %v\n%s", err, output)
 }
 
 // root returns the directory of the product's module.

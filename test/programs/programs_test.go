@@ -8,6 +8,19 @@ import (
 	"testing"
 )
 
+func TestABuildWithoutModulesSaysWhatToRun(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", t.TempDir(), "github.com/weftnet/weft/cmd/weft-cni")
+	cmd.Dir = root()
+	cmd.Env = append(os.Environ(), "GOMODCACHE="+t.TempDir(), "GOPROXY=http://127.0.0.1:1", "GOFLAGS=-mod=readonly -modcacherw", "GONOSUMDB=*", "GOTOOLCHAIN=local")
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Fatal("it succeeded without modules")
+	}
+	if text := Explain(err, out); !strings.Contains(text, "run make modules once") {
+		t.Errorf("%s", text)
+	}
+}
+
 // rows: AWS-01
 func TestAllProgramsHaveTheSameVersion(t *testing.T) {
 	dir := Build(t)

@@ -358,7 +358,7 @@ type DataplaneMemif struct {
 	Role          string                 `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"` // server or client
 	Mode          string                 `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"`
 	Socket        string                 `protobuf:"bytes,5,opt,name=socket,proto3" json:"socket,omitempty"`                      // path
-	RingSize      uint32                 `protobuf:"varint,6,opt,name=ring_size,json=ringSize,proto3" json:"ring_size,omitempty"` // with a client, the client's
+	RingSize      uint32                 `protobuf:"varint,6,opt,name=ring_size,json=ringSize,proto3" json:"ring_size,omitempty"` // slots; 0: unknown, as of a server, whose client chooses the sizes
 	BufferSize    uint32                 `protobuf:"varint,7,opt,name=buffer_size,json=bufferSize,proto3" json:"buffer_size,omitempty"`
 	Connected     bool                   `protobuf:"varint,8,opt,name=connected,proto3" json:"connected,omitempty"`
 	unknownFields protoimpl.UnknownFields
