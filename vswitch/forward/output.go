@@ -140,7 +140,7 @@ func (t *txQueues) completeOffloads(a *attachedPort, b *frame.Buffer) (r reason,
 func supportsOffload(o port.Offload, v *frame.Virtio) bool {
 	switch v.GSOType &^ frame.GSOECN {
 	case frame.GSONone:
-		return o.Checksum
+		return o.Checksum && !v.NeedsCRC()
 	case frame.GSOUDP:
 		return o.UDP
 	}
