@@ -126,7 +126,7 @@ func (t *txQueues) transmitFrames(a *attachedPort, v []*frame.Buffer) {
 // It returns false if the frame itself must not be sent, and the reason if that is a drop.
 func (t *txQueues) completeOffloads(a *attachedPort, b *frame.Buffer) (r reason, still bool) {
 	switch {
-	case supportsOffload(a.offload, &b.Virtio):
+	case supportsOffload(a.offload, &b.Virtio) && !b.Virtio.IsEncapsulated(b.Bytes()):
 		return noDrop, true
 	case b.Virtio.IsGSO():
 		return t.enqueueSegments(a, b), false
