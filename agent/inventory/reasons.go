@@ -38,6 +38,7 @@ var explanations = map[string]string{
 	"l3 mac mismatch":                              "the frame was for another MAC address: the sender's neighbour entry is wrong or old",
 	"unknown ethernet type":                        "neither IPv4, IPv6 nor ARP on a routed interface, for example LLDP or VLAN tags",
 	"bad virtio header":                            "the pod's driver sent an invalid virtio header",
+	"segmentation that virtio cannot express":      "the pod's kernel left work to the veth that no dataplane can do, such as segments of SCTP",
 	"too_short":                                    "packet shorter than its IP header",
 	"version":                                      "wrong IP version in the header",
 	"bad_length":                                   "length in the IP header exceeds the packet",

@@ -327,6 +327,9 @@ func (p vethPair) configure(agentNS *handle, host netlink.Link, netns netnsID) e
 	}
 	return inNamespace(v.Namespace, netns, func(h *handle) error {
 		l, err := h.link(v.Name)
+		if err == nil {
+			err = dropOffloads(l) // before it is up
+		}
 		if err != nil {
 			return err
 		}
@@ -372,7 +375,7 @@ func isIsolated(l netlink.Link) bool {
 }
 
 // read reads the veth of a host's end. Name is empty if the pod's end or its namespace does not exist. A veth with a host's end that is not
-// isolated counts as down.
+// isolated, or with a pod's end that leaves to the dataplane what it cannot do, counts as down.
 func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 	a, want := host.Attrs(), p.Veth
 	v := readQueues(host, want)
@@ -385,8 +388,12 @@ func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 		if err != nil || !isPair(host, l) {
 			return err
 		}
+		offloads, err := offloadsOf(l)
+		if err != nil {
+			return err
+		}
 		a := l.Attrs()
-		v.Name, v.MAC, v.Up = want.Name, macOf(l), v.Up && isUp(l)
+		v.Name, v.MAC, v.Up = want.Name, macOf(l), v.Up && isUp(l) && len(offloads) == 0
 		if want.MaxSegment != 0 {
 			v.MaxSegment = int(a.GSOMaxSize)
 		}

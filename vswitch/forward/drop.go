@@ -17,6 +17,7 @@ const (
 	dropDestinationMAC
 	dropEthernetType
 	dropVirtio
+	dropSegmentation
 	dropNoIP4
 	dropShort4
 	dropVersion4
@@ -101,6 +102,7 @@ var reasonNames = withACLNames([reasons]string{
 	dropDestinationMAC: "ethernet-input/l3 mac mismatch",
 	dropEthernetType:   "ethernet-input/unknown ethernet type",
 	dropVirtio:         "virtio-input/bad virtio header",
+	dropSegmentation:   "af-packet-input/segmentation that virtio cannot express",
 	dropNoIP4:          noError,
 	dropShort4:         "ip4-input/too_short",
 	dropVersion4:       "ip4-input/version",
