@@ -71,6 +71,7 @@ const (
 	dropNoTunnel
 	dropTunnelHeader
 	dropTunnelChecksum
+	dropTunnelFragment
 	dropTunnelNested
 	dropTunnelTooBig
 	dropTunnelRoute
@@ -156,6 +157,7 @@ var reasonNames = withACLNames([reasons]string{
 	dropNoTunnel:       "vxlan4-input/no such tunnel packets",
 	dropTunnelHeader:   "vxlan4-input/packets with bad flags field in vxlan header",
 	dropTunnelChecksum: "ip4-local/udp_checksum",
+	dropTunnelFragment: "vxlan4-input/fragment of a tunnel packet",
 	dropTunnelNested:   "vxlan4-encap/tunnel in a tunnel",
 	dropTunnelTooBig:   "vxlan4-encap/packet exceeds the tunnel's MTU",
 	dropTunnelRoute:    "vxlan4-encap/no route to the other end",

@@ -161,6 +161,10 @@ func (w *worker) sendFragments(out *iface, b *frame.Buffer, mtu int) reason {
 		return dropVirtio
 	}
 	f, ok := frame.NewFragmenter(b.Bytes(), mtu)
+	if b.EthernetType() == frame.TypeIPv6 {
+		w.fragmentID++
+		f, ok = frame.NewFragmenter6(b.Bytes(), mtu, w.fragmentID)
+	}
 	if !ok {
 		return dropFragment4
 	}
