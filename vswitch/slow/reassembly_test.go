@@ -281,12 +281,15 @@ func FuzzReassembly(f *testing.F) {
 		}
 		answers := 0
 		for ; len(script) >= 3; script = script[3:] {
-			offset, length := int(script[0])*8, int(script[1])*4
+			offset, length, more := int(script[0])*8, int(script[1])*4, script[2]&1 != 0
+			if offset == 0 && !more {
+				continue // no fragment
+			}
 			data := make([]byte, length)
 			for i := range data {
 				data[i] = byte((offset + i) * 5 >> 1)
 			}
-			for _, out := range d.give(toUs, piece(raw[:header], uint16(script[2]>>1), offset, data, script[2]&1 != 0)) {
+			for _, out := range d.give(toUs, piece(raw[:header], uint16(script[2]>>1), offset, data, more)) {
 				answers++
 				quote := out.raw[header+frame.ICMPLen:]
 				for i, x := range quote[header-frame.EthernetLen:] {
