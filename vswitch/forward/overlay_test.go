@@ -1,0 +1,203 @@
+package forward_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+)
+
+// A pod's kernel leaves the segmentation of its tunnels to the veth, if the veth does not refuse. The kernels of the pods judge: a stall
+// ends by the deadline.
+func TestTunnelsOfPodsCarryBulk(t *testing.T) {
+	for _, path := range paths {
+		for _, o := range overlays() {
+			t.Run(path.name+"/"+o.name, func(t *testing.T) {
+				a, b := path.pods(t)
+				if err := o.tunnel(t, a, b); err != nil {
+					t.Skipf("this kernel has no %s: %v", o.name, err)
+				}
+				for _, way := range []struct {
+					from, to *pod
+					address  string
+				}{{a, b, "10.77.0.2"}, {b, a, "10.77.0.1"}} {
+					to := netip.MustParseAddr(way.address)
+					way.from.bulk(t, way.to, to, "tcp")
+					way.from.segments(t, way.to, to)
+				}
+			})
+		}
+	}
+}
+
+// Without tunnels, as a control, and with SCTP, whose CRC the kernel leaves to the veth.
+func TestPathsCarryBulk(t *testing.T) {
+	for _, path := range paths {
+		for _, family := range []string{"IPv4", "IPv6"} {
+			t.Run(path.name+"/"+family, func(t *testing.T) {
+				a, b := path.pods(t)
+				to := b.v4
+				if family == "IPv6" {
+					to = b.v6
+				}
+				a.bulk(t, b, to, "tcp")
+				a.segments(t, b, to)
+				t.Run("SCTP", func(t *testing.T) { a.sctp(t, b, to) })
+			})
+		}
+	}
+}
+
+// paths are the ways between two pods.
+var paths = []struct {
+	name string
+	pods func(*testing.T) (a, b *pod)
+}{
+	{"tap to tap", func(t *testing.T) (a, b *pod) { l := newLab(t); return l.pod(), l.pod() }},
+	{"veth to veth", func(t *testing.T) (a, b *pod) { l := newLab(t); return l.vethPod(cable{}), l.vethPod(cable{}) }},
+	{"veth to tap", func(t *testing.T) (a, b *pod) { l := newLab(t); return l.vethPod(cable{}), l.pod() }},
+	{"veth to memif", func(t *testing.T) (a, b *pod) { l := newLab(t); return l.vethPod(cable{}), l.memifPod() }},
+	{"veth to veth of another node", func(t *testing.T) (a, b *pod) {
+		one, two := nodes(t)
+		return one.vethPod(cable{}), two.vethPod(cable{})
+	}},
+	{"tap to veth of another node", func(t *testing.T) (a, b *pod) {
+		one, two := nodes(t)
+		return one.pod(), two.vethPod(cable{})
+	}},
+}
+
+const (
+	bulkSize = 1 << 20
+	bulkTime = time.Minute
+)
+
+// bulk sends random bytes to a pod and compares what arrives.
+func (p *pod) bulk(t *testing.T, q *pod, to netip.Addr, network string) {
+	t.Helper()
+	var listener net.Listener
+	var conn net.Conn
+	var err error
+	netnstest.Do(t, q.namespace, func() { listener, err = net.Listen(network, netip.AddrPortFrom(to, 5001).String()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	deadline := time.Now().Add(bulkTime)
+	received := make(chan string, 1)
+	go func() {
+		c, err := listener.Accept()
+		if err != nil {
+			received <- err.Error()
+			return
+		}
+		defer c.Close()
+		_ = c.SetDeadline(deadline)
+		h := sha256.New()
+		n, err := io.Copy(h, c)
+		received <- fmt.Sprintf("%d %x %v", n, h.Sum(nil), err)
+	}()
+	netnstest.Do(t, p.namespace, func() {
+		d := net.Dialer{Deadline: deadline}
+		conn, err = d.Dial(network, netip.AddrPortFrom(to, 5001).String())
+	})
+	if err != nil {
+		t.Fatalf("TCP to %v: %v", to, err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(deadline)
+	h := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(conn, h), io.LimitReader(rand.Reader, bulkSize)); err != nil {
+		t.Fatalf("TCP to %v stalls: %v", to, err)
+	}
+	conn.Close()
+	if got, want := <-received, fmt.Sprintf("%d %x %v", bulkSize, h.Sum(nil), nil); got != want {
+		t.Errorf("TCP to %v: received %s, sent %s", to, got, want)
+	}
+}
+
+// Datagrams of one send with UDP_SEGMENT.
+const (
+	datagramSize = 1000
+	datagrams    = 20
+)
+
+// segments sends datagrams with UDP_SEGMENT until all of one send arrive. The network may lose some, but not always the same ones.
+func (p *pod) segments(t *testing.T, q *pod, to netip.Addr) {
+	t.Helper()
+	var sender, receiver *net.UDPConn
+	var err error
+	netnstest.Do(t, q.namespace, func() {
+		receiver, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 5002)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer receiver.Close()
+	netnstest.Do(t, p.namespace, func() {
+		sender, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 5002)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	segmentBy(t, sender, datagramSize)
+	sent := make([]byte, datagramSize*datagrams)
+	_, _ = rand.Read(sent)
+	for deadline := time.Now().Add(bulkTime); ; {
+		for n := range datagrams {
+			sent[n*datagramSize] = byte(n)
+		}
+		if _, err := sender.Write(sent); err != nil {
+			t.Fatalf("UDP_SEGMENT to %v: %v", to, err)
+		}
+		got := receiveAll(t, receiver, sent)
+		if got == datagrams {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("UDP_SEGMENT to %v: %d of %d datagrams arrive", to, got, datagrams)
+		}
+	}
+}
+
+func segmentBy(t *testing.T, c syscall.Conn, size int) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, size) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receiveAll returns how many of the datagrams arrive before there is a pause.
+func receiveAll(t *testing.T, c *net.UDPConn, sent []byte) (n int) {
+	t.Helper()
+	seen := map[byte]bool{}
+	b := make([]byte, 1<<16)
+	for len(seen) < datagrams {
+		_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
+		n, err := c.Read(b)
+		if err != nil {
+			break
+		}
+		at := int(b[0]) * datagramSize
+		if n != datagramSize || at >= len(sent) || !bytes.Equal(b[:n], sent[at:at+datagramSize]) {
+			t.Fatalf("a datagram of %d bytes, or with other data", n)
+		}
+		seen[b[0]] = true
+	}
+	return len(seen)
+}
