@@ -6,8 +6,10 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/internal/netnstest"
@@ -17,6 +19,30 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 	"github.com/weftnet/weft/vswitch/port"
 )
+
+// asTheAgentDoes turns off the offloads of a pod's end that a packet socket does not express (dataplane/linux).
+func asTheAgentDoes(t *testing.T, link string) {
+	t.Helper()
+	tool, err := ethtool.NewEthtool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tool.Close()
+	now, err := tool.Features(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	off := map[string]bool{}
+	for name, on := range now {
+		if on && (strings.HasSuffix(name, "-segmentation") && !strings.HasPrefix(name, "tx-tcp") || strings.HasPrefix(name, "tx-gso-") ||
+			name == "tx-checksum-sctp") {
+			off[name] = false
+		}
+	}
+	if err := tool.Change(link, off); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // memifPod adds a pod whose kernel uses a memif by a tap of its own. The dataplane leaves it nothing to complete.
 func (l *lab) memifPod() *pod {
