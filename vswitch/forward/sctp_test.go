@@ -29,7 +29,10 @@ func (p *pod) sctp(t *testing.T, q *pod, to netip.Addr) {
 	received := make(chan result, 1)
 	go func() {
 		var r result
-		c, _, err := unix.Accept(listener)
+		c, err := again(func() (int, error) {
+			c, _, err := unix.Accept(listener)
+			return c, err
+		})
 		if r.err = err; err == nil {
 			r.data, r.err = readAll(c)
 			_ = unix.Close(c)
@@ -37,13 +40,14 @@ func (p *pod) sctp(t *testing.T, q *pod, to netip.Addr) {
 		received <- r
 	}()
 	sender := p.sctpSocket(t, to)
-	if err := unix.Connect(sender, sctpAddress(to)); err != nil {
+	// After a signal the kernel goes on, and the first write waits for the association.
+	if err := unix.Connect(sender, sctpAddress(to)); err != nil && !errors.Is(err, unix.EINTR) {
 		t.Fatalf("no association with %v: %v", to, err)
 	}
 	sent := make([]byte, sctpSize)
 	_, _ = rand.Read(sent)
 	for b := sent; len(b) > 0; {
-		n, err := unix.Write(sender, b[:min(len(b), 16<<10)])
+		n, err := again(func() (int, error) { return unix.Write(sender, b[:min(len(b), 16<<10)]) })
 		if err != nil {
 			t.Fatalf("SCTP to %v stalls: %v", to, err)
 		}
@@ -80,6 +84,15 @@ func (p *pod) sctpSocket(t *testing.T, a netip.Addr) (fd int) {
 	return fd
 }
 
+// again repeats a call that a signal of Go's runtime interrupts: with a time limit the kernel does not.
+func again(call func() (int, error)) (n int, err error) {
+	for {
+		if n, err = call(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
 func sctpAddress(a netip.Addr) unix.Sockaddr {
 	if a.Is4() {
 		return &unix.SockaddrInet4{Port: 5003, Addr: a.As4()}
@@ -94,7 +107,7 @@ func readAll(fd int) (all []byte, err error) {
 	}
 	b := make([]byte, 1<<16)
 	for {
-		n, err := unix.Read(fd, b)
+		n, err := again(func() (int, error) { return unix.Read(fd, b) })
 		if n <= 0 || err != nil {
 			return all, err
 		}
