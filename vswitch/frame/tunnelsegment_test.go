@@ -110,9 +110,11 @@ func (g gso) inner(t *rapid.T, tunnel tunnelled, raw []byte, count int) []byte {
 	if g.v6 {
 		kind = frame.TypeIPv6
 	}
-	b := make([]byte, frame.EthernetLen)
+	inner := body[len(tunnel.header):]
+	b := make([]byte, frame.EthernetLen+len(inner))
 	frame.PutEthernet(b, mac, mac, kind)
-	return append(b, body[len(tunnel.header):]...)
+	copy(b[frame.EthernetLen:], inner)
+	return b
 }
 
 // pseudoBytes is the pseudo header of a UDP datagram.

@@ -38,13 +38,20 @@ func part(raw []byte, id uint16, from, to int) []byte {
 	if raw[frame.EthernetLen]>>4 == 6 {
 		header = frame.EthernetLen + frame.IPv6Len
 	}
-	return piece(raw[:header], id, from, raw[header:][from:to], to < len(raw)-header)
+	return piece(raw[:header], cut{id, from, to < len(raw)-header}, raw[header:][from:to])
+}
+
+// cut is the place of a fragment.
+type cut struct {
+	id     uint16
+	offset int
+	more   bool
 }
 
 // piece returns a fragment with any data behind the headers of a packet.
-func piece(header []byte, id uint16, offset int, data []byte, more bool) []byte {
-	b := slices.Clone(header)
-	place := uint16(offset)
+func piece(header []byte, at cut, data []byte) []byte {
+	b, id, more := slices.Clone(header), at.id, at.more
+	place := uint16(at.offset)
 	if b[frame.EthernetLen]>>4 == 4 {
 		place /= 8
 		if more {
@@ -179,15 +186,15 @@ func TestHostileFragmentsAreRefused(t *testing.T) {
 			rule, cause string
 			first       [][]byte
 		}{
-			{"an overlap", "overlapping fragments", [][]byte{part(raw, 1, 0, 1000), piece(header, 1, 992, long, true)}},
+			{"an overlap", "overlapping fragments", [][]byte{part(raw, 1, 0, 1000), piece(header, cut{1, 992, true}, long)}},
 			{"another end of the same begin", "overlapping fragments", [][]byte{part(raw, 1, 0, 1000), part(raw, 1, 0, 992)}},
 			{"a fragment around another one", "overlapping fragments", [][]byte{part(raw, 1, 800, 1000), part(raw, 1, 640, 1200)}},
-			{"a length that is no multiple of 8", "fragment with a wrong length", [][]byte{piece(header, 1, 0, long[:7], true)}},
-			{"no data", "fragment with a wrong length", [][]byte{piece(header, 1, 16, nil, true)}},
-			{"two ends", "fragment with a wrong length", [][]byte{part(raw, 1, 1600, 2008), piece(header, 1, 1600, long, false)}},
-			{"data behind the end", "fragment with a wrong length", [][]byte{piece(header, 1, 1600, long, false), part(raw, 1, 1800, 1808)}},
-			{"an end before other data", "fragment with a wrong length", [][]byte{part(raw, 1, 1800, 1808), piece(header, 1, 1600, long, false)}},
-			{"the ping of death", "packet too long", [][]byte{piece(header, 1, 65528, long, false)}},
+			{"a length that is no multiple of 8", "fragment with a wrong length", [][]byte{piece(header, cut{1, 0, true}, long[:7])}},
+			{"no data", "fragment with a wrong length", [][]byte{piece(header, cut{1, 16, true}, nil)}},
+			{"two ends", "fragment with a wrong length", [][]byte{part(raw, 1, 1600, 2008), piece(header, cut{1, 1600, false}, long)}},
+			{"data behind the end", "fragment with a wrong length", [][]byte{piece(header, cut{1, 1600, false}, long), part(raw, 1, 1800, 1808)}},
+			{"an end before other data", "fragment with a wrong length", [][]byte{part(raw, 1, 1800, 1808), piece(header, cut{1, 1600, false}, long)}},
+			{"the ping of death", "packet too long", [][]byte{piece(header, cut{1, 65528, false}, long)}},
 		} {
 			d := newDataplane(t)
 			for _, f := range c.first {
@@ -289,7 +296,7 @@ func FuzzReassembly(f *testing.F) {
 			for i := range data {
 				data[i] = byte((offset + i) * 5 >> 1)
 			}
-			for _, out := range d.give(toUs, piece(raw[:header], uint16(script[2]>>1), offset, data, more)) {
+			for _, out := range d.give(toUs, piece(raw[:header], cut{uint16(script[2] >> 1), offset, more}, data)) {
 				answers++
 				quote := out.raw[header+frame.ICMPLen:]
 				for i, x := range quote[header-frame.EthernetLen:] {
