@@ -113,7 +113,7 @@ e2e: build examples ## run pods on a real Kubernetes cluster in private namespac
 	@$(GO) run -C test/e2e ./prepare
 	@$(GO) test -C test/e2e -count=1 -timeout $(if $(WEFT_E2E_KEEP),0,$(if $(WEFT_VPP),45m,40m)) -parallel $(if $(WEFT_VPP),2,6) -v $(if $(RUN),-run '$(RUN)') ./...
 
-vm-test: go ## run tests of taps, VLANs and hugepages in a virtual machine (root, qemu; WEFT_VPP=PREFIX; RUN=vlan,tap,hugepages,replay)
+vm-test: go ## run tests of taps, VLANs, SCTP, tunnels and hugepages in a virtual machine (root, qemu; WEFT_VPP=PREFIX; RUN=vlan,packets,tap,hugepages,replay)
 	@WEFT_VPP=$(WEFT_VPP) test/vm/suite $(subst $(comma), ,$(RUN))
 
 verify: format lint vet tidy generated arrows ## check format, lint, vet, modules, generated code, import rules

@@ -346,6 +346,9 @@ func (p vethPair) configure(agentNS *handle, host netlink.Link, netns netnsID) e
 	}
 	return inNamespace(v.Namespace, netns, func(h *handle) error {
 		l, err := h.link(v.Name)
+		if err == nil {
+			err = dropOffloads(l) // before it is up
+		}
 		if err != nil {
 			return err
 		}
@@ -402,8 +405,9 @@ func isIsolated(l netlink.Link) bool {
 	return l.Attrs().RawFlags&unix.IFF_NOARP != 0 && areSet(isolationOf(l))
 }
 
-// read reads the veth of a host's end. Name is empty if the pod's namespace does not exist. A veth with a host's end that is not isolated
-// counts as down. An end that the pod took over counts as unchanged: it exists as long as the host's.
+// read reads the veth of a host's end. Name is empty if the pod's namespace does not exist. A veth counts as down if its host's end is not
+// isolated, or if its pod's end leaves to the dataplane what it cannot do. An end that the pod took over counts as unchanged: it exists as
+// long as the host's.
 func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 	a, want := host.Attrs(), p.Veth
 	v := readQueues(host, want)
@@ -422,8 +426,12 @@ func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 		if err != nil || !isPair(host, l) {
 			return err
 		}
+		offloads, err := offloadsOf(l)
+		if err != nil {
+			return err
+		}
 		a := l.Attrs()
-		v.Name, v.MAC, v.Up = want.Name, macOf(l), v.Up && isUp(l)
+		v.Name, v.MAC, v.Up = want.Name, macOf(l), v.Up && isUp(l) && len(offloads) == 0
 		if want.MaxSegment != 0 {
 			v.MaxSegment = int(a.GSOMaxSize)
 		}

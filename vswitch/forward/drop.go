@@ -17,6 +17,7 @@ const (
 	dropDestinationMAC
 	dropEthernetType
 	dropVirtio
+	dropSegmentation
 	dropNoIP4
 	dropShort4
 	dropVersion4
@@ -70,6 +71,7 @@ const (
 	dropNoTunnel
 	dropTunnelHeader
 	dropTunnelChecksum
+	dropTunnelFragment
 	dropTunnelNested
 	dropTunnelTooBig
 	dropTunnelRoute
@@ -101,6 +103,7 @@ var reasonNames = withACLNames([reasons]string{
 	dropDestinationMAC: "ethernet-input/l3 mac mismatch",
 	dropEthernetType:   "ethernet-input/unknown ethernet type",
 	dropVirtio:         "virtio-input/bad virtio header",
+	dropSegmentation:   "af-packet-input/segmentation that virtio cannot express",
 	dropNoIP4:          noError,
 	dropShort4:         "ip4-input/too_short",
 	dropVersion4:       "ip4-input/version",
@@ -154,6 +157,7 @@ var reasonNames = withACLNames([reasons]string{
 	dropNoTunnel:       "vxlan4-input/no such tunnel packets",
 	dropTunnelHeader:   "vxlan4-input/packets with bad flags field in vxlan header",
 	dropTunnelChecksum: "ip4-local/udp_checksum",
+	dropTunnelFragment: "vxlan4-input/fragment of a tunnel packet",
 	dropTunnelNested:   "vxlan4-encap/tunnel in a tunnel",
 	dropTunnelTooBig:   "vxlan4-encap/packet exceeds the tunnel's MTU",
 	dropTunnelRoute:    "vxlan4-encap/no route to the other end",

@@ -41,6 +41,11 @@ func (w *worker) receive(i *rxQueue) (n int, more bool) {
 			w.drops[dropDescriptor].Add(faults)
 		}
 	}
+	if a.socket != nil {
+		if lost := a.socket.Inexpressible(); lost > 0 {
+			w.drops[dropSegmentation].Add(lost)
+		}
+	}
 	if n == 0 {
 		return 0, false
 	}

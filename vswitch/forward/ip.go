@@ -71,12 +71,16 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 
 // local4 decides on a packet to the dataplane's own address.
 func (w *worker) local4(in *iface, b *frame.Buffer, p frame.IPv4) verdict {
-	if w.snapshot.hasTunnels() && p.Protocol() == frame.ProtocolUDP && !p.IsFragment() {
-		if d, taken := w.vtep.receive(b, p.HeaderLen(), outerKey(p.Source(), p.Destination(), in.table4)); taken {
+	if w.snapshot.hasTunnels() && p.Protocol() == frame.ProtocolUDP {
+		if p.IsFragment() {
+			if p.FragmentOffset() == 0 && w.snapshot.isTunnelPort(p.Payload()) {
+				return verdict{drop: dropTunnelFragment}
+			}
+		} else if d, taken := w.vtep.receive(b, p.HeaderLen(), outerKey(p.Source(), p.Destination(), in.table4)); taken {
 			return d
 		}
 	}
-	if d, taken := w.redirect(in.redirect4, b, p.Destination(), upperHeader{p.Protocol(), p.HeaderLen(), p.FragmentOffset() != 0}); taken {
+	if d, taken := w.redirect(in.redirect4, b, p.Destination(), upperHeader{p.Protocol(), p.HeaderLen(), p.IsFragment()}); taken {
 		return d
 	}
 	return verdict{punt: slow.Received}
@@ -148,7 +152,7 @@ func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
 			return verdict{punt: slow.Discovery}
 		}
 		u, _ := p.Upper()
-		if d, taken := w.redirect(in.redirect6, b, p.Destination(), upperHeader{u.Protocol, u.Offset, u.Later}); taken {
+		if d, taken := w.redirect(in.redirect6, b, p.Destination(), upperHeader{u.Protocol, u.Offset, u.Fragment}); taken {
 			return d
 		}
 		return local6(p)
@@ -236,7 +240,7 @@ type Redirect struct {
 type upperHeader struct {
 	protocol uint8
 	offset   int // from the start of the IP packet
-	later    bool
+	fragment bool
 }
 
 // redirect decides on a packet for the dataplane's own address; false if the dataplane handles it itself.
@@ -259,8 +263,9 @@ func (w *worker) redirect(r *Redirect, b *frame.Buffer, destination netip.Addr, 
 	return d, true
 }
 
+// isEchoRequest reports whether a packet is a whole echo request. Its fragments all go to the same host, which reassembles them.
 func isEchoRequest(packet []byte, u upperHeader) bool {
-	if u.later || u.offset >= len(packet) {
+	if u.fragment || u.offset >= len(packet) {
 		return false
 	}
 	switch u.protocol {

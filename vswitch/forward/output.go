@@ -126,7 +126,7 @@ func (t *txQueues) transmitFrames(a *attachedPort, v []*frame.Buffer) {
 // It returns false if the frame itself must not be sent, and the reason if that is a drop.
 func (t *txQueues) completeOffloads(a *attachedPort, b *frame.Buffer) (r reason, still bool) {
 	switch {
-	case supportsOffload(a.offload, &b.Virtio):
+	case supportsOffload(a.offload, &b.Virtio) && !b.Virtio.IsEncapsulated(b.Bytes()):
 		return noDrop, true
 	case b.Virtio.IsGSO():
 		return t.enqueueSegments(a, b), false
@@ -140,7 +140,7 @@ func (t *txQueues) completeOffloads(a *attachedPort, b *frame.Buffer) (r reason,
 func supportsOffload(o port.Offload, v *frame.Virtio) bool {
 	switch v.GSOType &^ frame.GSOECN {
 	case frame.GSONone:
-		return o.Checksum
+		return o.Checksum && !v.NeedsCRC()
 	case frame.GSOUDP:
 		return o.UDP
 	}
@@ -161,6 +161,10 @@ func (w *worker) sendFragments(out *iface, b *frame.Buffer, mtu int) reason {
 		return dropVirtio
 	}
 	f, ok := frame.NewFragmenter(b.Bytes(), mtu)
+	if b.EthernetType() == frame.TypeIPv6 {
+		w.fragmentID++
+		f, ok = frame.NewFragmenter6(b.Bytes(), mtu, w.fragmentID)
+	}
 	if !ok {
 		return dropFragment4
 	}

@@ -44,12 +44,19 @@ type sharedMemory interface {
 	Done()
 }
 
+// packetSocket is a port whose kernel drops frames that it cannot pass to the dataplane.
+type packetSocket interface {
+	// Inexpressible returns the number of these frames since the last call. Only the receiver calls it.
+	Inexpressible() uint64
+}
+
 // attachedPort is a port attached to an interface.
 type attachedPort struct {
 	index      uint32 // of the interface
 	port       vectorPort
 	offload    port.Offload // of the port
 	shared     sharedMemory // the port if it has shared memory, or nil
+	socket     packetSocket // the port if it is one, or nil
 	rxQueues   []*rxQueue   // at least one
 	supervisor *supervisor
 	failure    atomic.Pointer[portFailure]
@@ -60,6 +67,7 @@ type attachedPort struct {
 func newAttachedPort(index uint32, p vectorPort, e *Engine) *attachedPort {
 	a := &attachedPort{index: index, port: p, offload: p.Offload(), supervisor: e.supervisor, txQueues: make([]txQueue, len(e.workers))}
 	a.shared, _ = p.(sharedMemory)
+	a.socket, _ = p.(packetSocket)
 	for n, r := range receiversOf(p) {
 		a.rxQueues = append(a.rxQueues, &rxQueue{receiver: r, port: a, owner: e.workers[(int(index)+n)%len(e.workers)], burst: 1})
 	}

@@ -35,15 +35,17 @@ func TestUnhandledLocalPacketsAreRedirected(t *testing.T) {
 		udp, redirected bool
 		raw             []byte
 	}{
-		"TCP":                         {false, true, packet(frame.ProtocolTCP, other, none)},
-		"TCP at the end of its TTL":   {false, true, packet(frame.ProtocolTCP, other, func(p []byte) { p[8] = 1 })},
-		"an unknown protocol":         {false, true, packet(253, other, none)},
-		"UDP":                         {true, true, packet(frame.ProtocolUDP, other, none)},
-		"UDP that is not punted":      {false, false, packet(frame.ProtocolUDP, other, none)},
-		"a packet of no tunnel":       {true, false, packet(frame.ProtocolUDP, vxlan, none)},
-		"an echo request":             {true, false, packet(frame.ProtocolICMP, frame.ICMPEcho<<8, func(p []byte) { p[20] = frame.ICMPEcho })},
-		"an echo reply":               {true, true, packet(frame.ProtocolICMP, other, func(p []byte) { p[20] = frame.ICMPEchoReply })},
-		"a later fragment of an ICMP": {true, true, packet(frame.ProtocolICMP, other, func(p []byte) { p[7], p[20] = 1, frame.ICMPEcho })},
+		"TCP":                                 {false, true, packet(frame.ProtocolTCP, other, none)},
+		"TCP at the end of its TTL":           {false, true, packet(frame.ProtocolTCP, other, func(p []byte) { p[8] = 1 })},
+		"an unknown protocol":                 {false, true, packet(253, other, none)},
+		"UDP":                                 {true, true, packet(frame.ProtocolUDP, other, none)},
+		"UDP that is not punted":              {false, false, packet(frame.ProtocolUDP, other, none)},
+		"a packet of no tunnel":               {true, false, packet(frame.ProtocolUDP, vxlan, none)},
+		"an echo request":                     {true, false, packet(frame.ProtocolICMP, frame.ICMPEcho<<8, func(p []byte) { p[20] = frame.ICMPEcho })},
+		"an echo reply":                       {true, true, packet(frame.ProtocolICMP, other, func(p []byte) { p[20] = frame.ICMPEchoReply })},
+		"a first fragment of an echo request": {true, true, packet(frame.ProtocolICMP, frame.ICMPEcho<<8, func(p []byte) { p[6], p[20] = 0x20, frame.ICMPEcho })},
+		"a fragment of a tunnel packet":       {true, false, packet(frame.ProtocolUDP, vxlan, func(p []byte) { p[6] = 0x20 })},
+		"a later fragment of an ICMP":         {true, true, packet(frame.ProtocolICMP, other, func(p []byte) { p[7], p[20] = 1, frame.ICMPEcho })},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			s := newRedirectSegment(t, c.udp)

@@ -97,7 +97,7 @@ func (s *slowLink) injected(m *slow.Message, b *frame.Buffer) (verdict, *iface) 
 		if out == nil || !out.up {
 			return verdict{drop: dropOutputDown}, nil
 		}
-		return outputVerdict(out, b), out
+		return ownVerdict(out, b), out
 	}
 	in := s.w.snapshot.iface(m.Interface)
 	if in == nil {
@@ -121,7 +121,20 @@ func (s *slowLink) originate(in *iface, b *frame.Buffer) verdict {
 	if out == nil {
 		return verdict{drop: dropOwnNoRoute}
 	}
-	return s.w.rewrite(out, target, b)
+	d := s.w.rewrite(out, target, b)
+	if d.punt == 0 {
+		d = ownVerdict(out, b)
+	}
+	return d
+}
+
+// ownVerdict sends a packet of the dataplane on out, in fragments if it exceeds the MTU, also with IPv6.
+func ownVerdict(out *iface, b *frame.Buffer) verdict {
+	d := outputVerdict(out, b)
+	if b.EthernetType() == frame.TypeIPv6 && b.Len() > frame.EthernetLen+out.mtu {
+		d.mtu = uint32(out.mtu)
+	}
+	return d
 }
 
 // slowBackend gives the slow path access to the engine. The first worker sends the frames of the slow path.

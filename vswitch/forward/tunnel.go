@@ -294,6 +294,11 @@ func (v *vtep) decapsulate(b *frame.Buffer, at int, k tunnelKey) (*iface, reason
 // hasTunnels reports whether a UDP packet to the dataplane may be a tunnel packet.
 func (s *snapshot) hasTunnels() bool { return len(s.tunnels.ports) > 0 }
 
+// isTunnelPort reports whether the first fragment of a UDP datagram is one of a tunnel packet, which the dataplane does not reassemble.
+func (s *snapshot) isTunnelPort(datagram []byte) bool {
+	return len(datagram) >= frame.UDPLen && slices.Contains(s.tunnels.ports, frame.UDP(datagram).DestinationPort())
+}
+
 // outerKey is the part of a tunnelKey that is in the outer IP header.
 func outerKey(remote, local netip.Addr, table uint32) tunnelKey {
 	return tunnelKey{remote: remote, local: local, table: table}
@@ -307,6 +312,9 @@ func (v *vtep) receive6(in *iface, b *frame.Buffer, p frame.IPv6) (verdict, bool
 	u, ok := p.Upper()
 	if !ok || u.Protocol != frame.ProtocolUDP || u.Later {
 		return verdict{}, false
+	}
+	if u.Fragment {
+		return verdict{drop: dropTunnelFragment}, v.w.snapshot.isTunnelPort(p[u.Offset:])
 	}
 	return v.receive(b, u.Offset, outerKey(p.Source(), p.Destination(), in.table6))
 }

@@ -22,6 +22,8 @@ type cable struct {
 	noTxOffload  bool // the port has no transmit offloads
 	qdisc        bool // frames pass the queueing discipline
 	noPodOffload bool // only the pod's end has no offloads
+	sctpChecksum bool // the pod's end leaves the CRC of SCTP to the dataplane
+	everything   bool // the pod's end has the kernel's offloads, also those that the agent turns off
 }
 
 // vethPod adds a pod with one end of a veth pair; the other end is in the dataplane's namespace.
@@ -79,6 +81,9 @@ func (l *lab) addVethPair(p *pod, c cable) {
 		p.info.Ifindex = link.Attrs().Index
 		if c.noOffload || c.noPodOffload {
 			offloadsOff(t, p.info.Name)
+		}
+		if !c.everything {
+			asTheAgentDoes(t, p.info.Name, c.sctpChecksum)
 		}
 		for _, a := range []netip.Addr{p.v4, p.v6} {
 			own := &netlink.Addr{IPNet: network(netip.PrefixFrom(a, a.BitLen())), Flags: unix.IFA_F_NODAD}

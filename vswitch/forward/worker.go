@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"sync/atomic"
@@ -36,6 +37,7 @@ type worker struct {
 	spin         spinner
 	load         loadMeter
 	tracing      *tracing // nil: off
+	fragmentID   uint32   // identification of the last IPv6 packet that was fragmented
 
 	// Of the frame that was decided last:
 	unresolved netip.Addr // next hop that has no neighbour entry
@@ -58,7 +60,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 		return nil, err
 	}
 	start := time.Now()
-	w := &worker{engine: e, bell: bell, buffers: newBufferCache(), spin: newSpinner(), load: newLoadMeter(),
+	w := &worker{engine: e, fragmentID: rand.Uint32(), bell: bell, buffers: newBufferCache(), spin: newSpinner(), load: newLoadMeter(),
 		view:     view{id: id, stopwatch: func() time.Duration { return time.Since(start) }},
 		requests: requests{bell: bell, ended: make(chan struct{}), stopped: e.stopped}}
 	w.rx.view = &w.view

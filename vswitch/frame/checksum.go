@@ -2,6 +2,7 @@ package frame
 
 import (
 	"encoding/binary"
+	"hash/crc32"
 	"math/bits"
 	"net/netip"
 )
@@ -56,25 +57,64 @@ func PseudoHeader(source, destination netip.Addr, protocol uint8, length int) ui
 	return Sum(b[:], Sum(a[:], s))
 }
 
-// Complete completes a partial L4 checksum in place and clears the flag; false if the offsets in v exceed the frame. The field
-// holds the sum of the pseudo header. Zero is written as all ones, which UDP requires and the others accept.
+// Complete completes a partial L4 checksum in place and clears the flag; false if the offsets in v exceed the frame. SCTP gets its
+// CRC. The field of another protocol holds the sum of the pseudo header. Zero is written as all ones, which UDP requires and the
+// others accept.
 func Complete(frame []byte, v *Virtio) bool {
 	if !v.NeedsChecksum() {
 		return true
 	}
 	start := int(v.ChecksumStart)
 	field := start + int(v.ChecksumOffset)
-	if start < EthernetLen || field+2 > len(frame) {
+	switch {
+	case start < EthernetLen || field+v.checksumLen() > len(frame):
 		return false
+	case v.NeedsCRC():
+		if !putCRC(frame, start) {
+			return false
+		}
+	default:
+		c := Checksum(frame[start:])
+		if c == 0 {
+			c = 0xffff
+		}
+		binary.BigEndian.PutUint16(frame[field:], c)
 	}
-	c := Checksum(frame[start:])
-	if c == 0 {
-		c = 0xffff
-	}
-	binary.BigEndian.PutUint16(frame[field:], c)
 	v.Flags = v.Flags&^VirtioNeedsChecksum | VirtioDataValid
 	v.ChecksumStart, v.ChecksumOffset = 0, 0
 	return true
+}
+
+// castagnoli is the polynomial of SCTP's CRC (RFC 9260 appendix A).
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// putCRC writes the CRC of the SCTP packet that begins at an offset of the frame, least significant byte first. Padding behind the IP
+// packet does not belong to it. It returns false if the packet is shorter than its header.
+func putCRC(frame []byte, start int) bool {
+	end := networkEnd(frame)
+	if start+SCTPLen > end {
+		return false
+	}
+	packet := frame[start:end]
+	field := packet[sctpChecksumOffset:SCTPLen]
+	clear(field)
+	binary.LittleEndian.PutUint32(field, crc32.Checksum(packet, castagnoli))
+	return true
+}
+
+// networkEnd returns the end of the IP packet in a frame, or of another frame.
+func networkEnd(frame []byte) int {
+	switch kind, at := Ethernet(frame).Network(); kind {
+	case TypeIPv4:
+		if p, err := ParseIPv4(frame[at:]); err == nil {
+			return at + len(p)
+		}
+	case TypeIPv6:
+		if p, err := ParseIPv6(frame[at:]); err == nil {
+			return at + len(p)
+		}
+	}
+	return len(frame)
 }
 
 func fold(s uint64) uint16 {

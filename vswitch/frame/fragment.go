@@ -11,7 +11,7 @@ const (
 	optionCopied = 0x80
 )
 
-// Fragmenter cuts an IPv4 packet, which may be a fragment itself, into fragments (RFC 791 3.2). It does not change the frame, and
+// Fragmenter cuts an IP packet into fragments (RFC 791 3.2, RFC 8200 4.5). One of IPv4 may be a fragment itself. It does not change the frame, and
 // allocates nothing.
 type Fragmenter struct {
 	frame   []byte
@@ -19,6 +19,10 @@ type Fragmenter struct {
 	headers int // length of the Ethernet and IP headers, which each fragment repeats
 	size    int // payload of a full fragment
 	next    int // offset of the next fragment in the payload
+
+	// Of IPv6:
+	extra          int // length of the fragment header
+	identification uint32
 }
 
 // NewFragmenter returns a Fragmenter for fragments of at most mtu bytes with their IP header; false if the frame has no IPv4
@@ -38,6 +42,23 @@ func NewFragmenter(b []byte, mtu int) (Fragmenter, bool) {
 	return f, f.size > 0
 }
 
+// NewFragmenter6 returns a Fragmenter for a packet of IPv6 without extension headers: routers do not fragment packets of IPv6, but the
+// dataplane does it with its own ones. The identification must not repeat soon.
+func NewFragmenter6(b []byte, mtu int, identification uint32) (Fragmenter, bool) {
+	var f Fragmenter
+	if len(b) < EthernetLen {
+		return f, false
+	}
+	kind, at := Ethernet(b).Network()
+	p, err := ParseIPv6(b[at:])
+	if kind != TypeIPv6 || err != nil || IsExtension(p[6]) {
+		return f, false
+	}
+	f = Fragmenter{frame: b[:at+len(p)], network: at, headers: at + IPv6Len, extra: FragmentLen, identification: identification}
+	f.size = (mtu - IPv6Len - FragmentLen) / fragmentUnit * fragmentUnit
+	return f, f.size > 0
+}
+
 // Next writes the next fragment into room and returns its length, or 0 at the end.
 func (f *Fragmenter) Next(room []byte) int {
 	at := f.headers + f.next
@@ -46,22 +67,44 @@ func (f *Fragmenter) Next(room []byte) int {
 		return 0
 	}
 	copy(room, f.frame[:f.headers])
-	copy(room[f.headers:], f.frame[at:at+n])
-	fragment := room[:f.headers+n]
+	copy(room[f.headers+f.extra:], f.frame[at:at+n])
+	fragment := room[:f.headers+f.extra+n]
+	more := at+n < len(f.frame)
+	if f.extra > 0 {
+		f.putHeader6(fragment, more)
+	} else {
+		f.putHeader4(fragment, more)
+	}
+	f.next += n
+	return len(fragment)
+}
+
+func (f *Fragmenter) putHeader4(fragment []byte, more bool) {
 	header := fragment[f.network:f.headers]
 	if f.next > 0 {
 		clearFirstOptions(header[IPv4Len:])
 	}
 	place := binary.BigEndian.Uint16(header[6:]) + uint16(f.next/fragmentUnit)
-	if at+n < len(f.frame) {
+	if more {
 		place |= moreFragments
 	}
-	binary.BigEndian.PutUint16(header[2:], uint16(len(header)+n))
+	binary.BigEndian.PutUint16(header[2:], uint16(len(fragment)-f.network))
 	binary.BigEndian.PutUint16(header[6:], place)
 	header[10], header[11] = 0, 0
 	binary.BigEndian.PutUint16(header[10:], Checksum(header))
-	f.next += n
-	return len(fragment)
+}
+
+func (f *Fragmenter) putHeader6(fragment []byte, more bool) {
+	header, h := IPv6(fragment[f.network:]), fragment[f.headers:]
+	h[0], h[1] = header[6], 0
+	place := uint16(f.next)
+	if more {
+		place |= 1
+	}
+	binary.BigEndian.PutUint16(h[2:], place)
+	binary.BigEndian.PutUint32(h[4:], f.identification)
+	header[6] = protocolFragment
+	header.SetWhole()
 }
 
 // clearFirstOptions replaces options without the copied bit by no-operations, which keeps the header's length.

@@ -53,6 +53,17 @@ func (p IPv4) FragmentOffset() uint16 { return binary.BigEndian.Uint16(p[6:]) & 
 // IsFragment reports whether the packet is a fragment.
 func (p IPv4) IsFragment() bool { return binary.BigEndian.Uint16(p[6:])&0x3fff != 0 }
 
+// MoreFragments reports whether the packet is a fragment that is not the last one.
+func (p IPv4) MoreFragments() bool { return binary.BigEndian.Uint16(p[6:])&moreFragments != 0 }
+
+// SetWhole makes the header that of a whole packet, with all bytes of p.
+func (p IPv4) SetWhole() {
+	binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
+	p[6], p[7] = 0, 0
+	p[10], p[11] = 0, 0
+	binary.BigEndian.PutUint16(p[10:], Checksum(p[:p.HeaderLen()]))
+}
+
 // TTL returns the time to live.
 func (p IPv4) TTL() uint8 { return p[8] }
 
@@ -78,9 +89,10 @@ func (p IPv4) DecrementTTL() {
 	binary.BigEndian.PutUint16(p[10:], uint16(c))
 }
 
-// IPFields are the fields of an IP header to write. TOS is the traffic class in IPv6.
+// IPFields are the fields of an IP header to write. TOS is the traffic class in IPv6, which has no identification.
 type IPFields struct {
 	TOS, TTL, Protocol  uint8
+	Identification      uint16
 	Source, Destination netip.Addr
 	PayloadLen          int
 }
@@ -91,6 +103,7 @@ func PutIPv4(b []byte, f IPFields) {
 	clear(b)
 	b[0], b[1] = 0x45, f.TOS
 	binary.BigEndian.PutUint16(b[2:], uint16(IPv4Len+f.PayloadLen))
+	binary.BigEndian.PutUint16(b[4:], f.Identification)
 	b[8], b[9] = f.TTL, f.Protocol
 	s, d := f.Source.As4(), f.Destination.As4()
 	copy(b[12:], s[:])

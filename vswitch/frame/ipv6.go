@@ -94,6 +94,40 @@ func (p IPv6) Upper() (Upper, bool) {
 	return u, false
 }
 
+// FragmentLen is the length of a fragment header.
+const FragmentLen = 8
+
+// FragmentHeader is the fragment header of a packet (RFC 8200 4.5).
+type FragmentHeader struct {
+	At             int // offset in the packet
+	NextField      int // offset of the field that announces it
+	Protocol       uint8
+	Offset         int // of the data behind it in the packet that was fragmented
+	More           bool
+	Identification uint32
+}
+
+// Fragment returns the fragment header; false without one, and for an atomic fragment.
+func (p IPv6) Fragment() (h FragmentHeader, ok bool) {
+	next, field, at := p[6], 6, IPv6Len
+	for range maxExtensions + 1 {
+		if !IsExtension(next) || at+FragmentLen > len(p) {
+			return h, false
+		}
+		if next == protocolFragment {
+			place := binary.BigEndian.Uint16(p[at+2:])
+			h = FragmentHeader{At: at, NextField: field, Protocol: p[at], Offset: int(place &^ 7), More: place&1 != 0,
+				Identification: binary.BigEndian.Uint32(p[at+4:])}
+			return h, place&^6 != 0
+		}
+		next, field, at = p[at], at, at+8+int(p[at+1])*8
+	}
+	return h, false
+}
+
+// SetWhole makes the length that of a packet with all bytes of p.
+func (p IPv6) SetWhole() { binary.BigEndian.PutUint16(p[4:], uint16(len(p)-IPv6Len)) }
+
 // PutIPv6 writes a header into the first IPv6Len bytes of b.
 func PutIPv6(b []byte, f IPFields) {
 	b = b[:IPv6Len]

@@ -14,68 +14,43 @@ const (
 const maxSegments = 1024
 
 // Segmenter cuts a GSO frame into segments with their own lengths, checksums and IP identification (as tcp_gso_segment and
-// __udp_gso_segment of Linux do). It does not change the frame, and allocates nothing.
+// __udp_gso_segment of Linux do), also behind the headers of a tunnel. It does not change the frame, and allocates nothing.
 type Segmenter struct {
-	frame          []byte
-	network        int // offset of the IP header
-	upper          int // offset of the TCP or UDP header
-	headers        int // length of all headers, which each segment repeats
-	size           int // payload of a full segment
-	next           int // offset of the next segment in the payload
-	count          uint16
-	udp            bool
-	identification uint16
-	sequence       uint32
+	frame    []byte
+	ip       ipHeader // before the header whose payload is cut
+	tunnel   ipHeader // before the headers of a tunnel; without one, the same as ip
+	headers  int      // length of all headers, which each segment repeats
+	size     int      // payload of a full segment
+	next     int      // offset of the next segment in the payload
+	count    uint16
+	udp      bool
+	sequence uint32
 }
 
 // NewSegmenter returns a Segmenter; false if v does not describe the frame.
 func NewSegmenter(b []byte, v Virtio) (Segmenter, bool) {
-	s := Segmenter{frame: b, size: int(v.GSOSize), upper: int(v.ChecksumStart)}
+	s := Segmenter{size: int(v.GSOSize)}
 	if !v.IsGSO() || !v.Fits(len(b)) || len(b) < EthernetLen {
 		return s, false
 	}
-	packet, protocol, ok := s.parseNetwork()
+	packet, first, ok := firstIP(b)
 	if !ok {
 		return s, false
 	}
-	if _, ok := v.longestIP(packet, s.upper-s.network, protocol); !ok {
+	s.frame, s.tunnel = b[:first.at+len(packet)], first
+	if s.ip, ok = segmented(s.frame, first, int(v.ChecksumStart)); !ok {
 		return s, false
 	}
-	s.frame = b[:s.network+len(packet)]
-	s.udp = v.GSOType&^GSOECN == GSOUDP
-	s.headers = s.upper + UDPLen
-	if !s.udp {
-		s.headers = s.upper + TCP(b[s.upper:]).HeaderLen()
-		s.sequence = binary.BigEndian.Uint32(b[s.upper+4:])
+	longest, ok := v.longest(s.frame, s.ip)
+	if !ok {
+		return s, false
+	}
+	s.headers = longest - s.size
+	if s.udp = v.GSOType&^GSOECN == GSOUDP; !s.udp {
+		s.sequence = binary.BigEndian.Uint32(b[s.ip.upper+4:])
 	}
 	payload := len(s.frame) - s.headers
 	return s, payload > 0 && payload <= maxSegments*s.size
-}
-
-// parseNetwork parses the IP header and checks that the upper header follows it.
-func (s *Segmenter) parseNetwork() (packet []byte, protocol uint8, ok bool) {
-	kind, at := Ethernet(s.frame).Network()
-	s.network = at
-	if s.upper < at || s.upper > len(s.frame) {
-		return nil, 0, false
-	}
-	switch kind {
-	case TypeIPv4:
-		p, err := ParseIPv4(s.frame[at:])
-		if err != nil || at+p.HeaderLen() != s.upper || p.IsFragment() {
-			return nil, 0, false
-		}
-		s.identification = binary.BigEndian.Uint16(p[4:])
-		return p, p.Protocol(), true
-	case TypeIPv6:
-		p, err := ParseIPv6(s.frame[at:])
-		if err != nil {
-			return nil, 0, false
-		}
-		u, whole := p.Upper()
-		return p, u.Protocol, whole && at+u.Offset == s.upper
-	}
-	return nil, 0, false
 }
 
 // Next writes the next segment into room, which needs Longest bytes, and returns its length, or 0 at the end.
@@ -89,47 +64,51 @@ func (s *Segmenter) Next(room []byte) int {
 	copy(room[s.headers:], s.frame[at:at+n])
 	segment := room[:s.headers+n]
 	last := at+n == len(s.frame)
-	s.putNetwork(segment)
+	putIP(segment, s.ip, s.identification(s.ip))
 	s.putUpper(segment, last)
+	if s.tunnel != s.ip {
+		putIP(segment, s.tunnel, s.identification(s.tunnel))
+		putTunnel(segment, s.tunnel)
+	}
 	s.next += n
 	s.count++
 	return len(segment)
 }
 
+// identification returns the IPv4 identification of the next segment; that of IPv6 is not used.
+func (s *Segmenter) identification(h ipHeader) uint16 {
+	return binary.BigEndian.Uint16(s.frame[h.at+4:]) + s.count
+}
+
 // Longest returns the length of the longest segment.
 func (s *Segmenter) Longest() int { return min(s.headers+s.size, len(s.frame)) }
 
-func (s *Segmenter) putNetwork(segment []byte) {
-	packet := segment[s.network:]
-	if packet[0]>>4 == 6 {
-		binary.BigEndian.PutUint16(packet[4:], uint16(len(packet)-IPv6Len))
-		return
-	}
-	header := packet[:s.upper-s.network]
-	binary.BigEndian.PutUint16(header[2:], uint16(len(packet)))
-	binary.BigEndian.PutUint16(header[4:], s.identification+s.count)
-	header[10], header[11] = 0, 0
-	binary.BigEndian.PutUint16(header[10:], Checksum(header))
-}
-
 func (s *Segmenter) putUpper(segment []byte, last bool) {
-	body := segment[s.upper:]
-	field, protocol := 6, uint8(ProtocolUDP)
+	body := segment[s.ip.upper:]
 	if s.udp {
 		binary.BigEndian.PutUint16(body[4:], uint16(len(body)))
-	} else {
-		field, protocol = 16, ProtocolTCP
-		binary.BigEndian.PutUint32(body[4:], s.sequence+uint32(s.next))
-		if s.next > 0 {
-			body[13] &^= tcpCWR
-		}
-		if !last {
-			body[13] &^= tcpFIN | tcpPSH
-		}
+		putTransportChecksum(segment[s.ip.at:], body, udpChecksumOffset)
+		return
+	}
+	binary.BigEndian.PutUint32(body[4:], s.sequence+uint32(s.next))
+	if s.next > 0 {
+		body[13] &^= tcpCWR
+	}
+	if !last {
+		body[13] &^= tcpFIN | tcpPSH
+	}
+	putTransportChecksum(segment[s.ip.at:], body, tcpChecksumOffset)
+}
+
+// putTransportChecksum writes the checksum of the UDP datagram or TCP segment of an IP packet, at offset field of body.
+func putTransportChecksum(packet, body []byte, field int) {
+	protocol := uint8(ProtocolTCP)
+	if field == udpChecksumOffset {
+		protocol = ProtocolUDP
 	}
 	body[field], body[field+1] = 0, 0
-	sum := ^Sum(body, packetPseudoHeader(segment[s.network:], protocol, len(body)))
-	if s.udp && sum == 0 {
+	sum := ^Sum(body, packetPseudoHeader(packet, protocol, len(body)))
+	if protocol == ProtocolUDP && sum == 0 {
 		sum = 0xffff // zero means no checksum
 	}
 	binary.BigEndian.PutUint16(body[field:], sum)

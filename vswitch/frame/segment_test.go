@@ -209,6 +209,8 @@ func FuzzSegmenter(f *testing.F) {
 	f.Add(make([]byte, 100), uint8(1), uint8(1), uint16(34), uint16(16), uint16(100))
 	f.Add([]byte("\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02\x08\x00\x45\x00\x00\x2e\x00\x00\x40\x00\x40\x11\x00\x00\x0a\x00\x00\x01\x0a\x00\x00\x02\x00\x01\x00\x02\x00\x1a\x00\x00abcdefghijklmnopqr"),
 		uint8(1), uint8(frame.GSOUDP), uint16(34), uint16(6), uint16(5))
+	inner := behind4(frame.ProtocolUDP, append([]byte{0, 1, 0, 2, 0, 28, 0, 0}, make([]byte, 20)...))
+	f.Add(behind4(47, append([]byte{0x80, 0, 8, 0, 0, 0, 0, 0}, inner[frame.EthernetLen:]...)), uint8(1), uint8(frame.GSOUDP), uint16(62), uint16(6), uint16(5))
 	f.Fuzz(func(t *testing.T, raw []byte, flags, kind uint8, start, offset, size uint16) {
 		v := frame.Virtio{Flags: flags, GSOType: kind, GSOSize: size, ChecksumStart: start, ChecksumOffset: offset}
 		s, ok := frame.NewSegmenter(raw, v)

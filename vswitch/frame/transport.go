@@ -4,8 +4,9 @@ import "encoding/binary"
 
 // Lengths of the transport headers without options.
 const (
-	UDPLen = 8
-	TCPLen = 20
+	UDPLen  = 8
+	TCPLen  = 20
+	SCTPLen = 12
 )
 
 // UDP is a view of a datagram (RFC 768), without padding.

@@ -59,9 +59,22 @@ func (v Virtio) IsGSO() bool { return v.GSOType != GSONone }
 // NeedsChecksum reports whether the L4 checksum is partial.
 func (v Virtio) NeedsChecksum() bool { return v.Flags&VirtioNeedsChecksum != 0 }
 
+// NeedsCRC reports whether the partial checksum is the CRC of SCTP. A virtio header cannot say so: the offset of the field, which no
+// other transport has, distinguishes it, also behind the headers of a tunnel. A kernel that forwards such a frame would write an Internet
+// checksum there, so no port takes it.
+func (v *Virtio) NeedsCRC() bool { return v.NeedsChecksum() && v.ChecksumOffset == sctpChecksumOffset }
+
+// checksumLen is the length of the field that Complete writes.
+func (v *Virtio) checksumLen() int {
+	if v.NeedsCRC() {
+		return SCTPLen - sctpChecksumOffset
+	}
+	return 2
+}
+
 // Fits reports whether the offsets are inside a frame of n bytes, and the fields of a GSO frame are complete.
 func (v *Virtio) Fits(n int) bool {
-	if v.NeedsChecksum() && int(v.ChecksumStart)+int(v.ChecksumOffset)+2 > n {
+	if v.NeedsChecksum() && int(v.ChecksumStart)+int(v.ChecksumOffset)+v.checksumLen() > n {
 		return false
 	}
 	if !v.IsGSO() {
@@ -113,16 +126,19 @@ func (v Virtio) checksumSpares(protocol uint8, upper int) bool {
 		return start == upper && field == tcpChecksumOffset
 	case ProtocolICMP, ProtocolICMPv6:
 		return start == upper && field == icmpChecksumOffset
+	case ProtocolSCTP:
+		return start == upper && field == sctpChecksumOffset
 	case ProtocolUDP:
 		return start == upper && field == udpChecksumOffset || start >= upper+UDPLen
 	}
 	return field >= portsLen
 }
 
-// Offsets of checksums in the headers of transports, and the length of the ports, with which UDP, SCTP and others begin.
+// Offsets of checksums in the headers of transports, and the length of the ports, with which UDP-Lite, DCCP and others begin.
 const (
 	icmpChecksumOffset = 2
 	udpChecksumOffset  = 6
+	sctpChecksumOffset = 8
 	tcpChecksumOffset  = 16
 	portsLen           = 4
 )

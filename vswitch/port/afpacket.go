@@ -51,7 +51,9 @@ type AFPacket struct {
 	offload Offload
 	bypass  atomic.Bool // skip the queueing discipline
 	receive afPacketBatch
-	closing sync.WaitGroup
+
+	inexpressible uint64 // frames that the kernel dropped
+	closing       sync.WaitGroup
 }
 
 // OpenAFPacket attaches to a link. Errors are ErrNoLink, ErrLinkDown and system errors.

@@ -63,6 +63,7 @@ func (p *AFPacket) Receive(v []*frame.Buffer) (int, error) {
 		case errno == unix.EINVAL && refusals < maxSkips:
 			// The kernel dropped a GSO frame of a type that virtio cannot express.
 			refusals++
+			p.inexpressible++
 			continue
 		case errno != 0:
 			return done, errno
@@ -75,6 +76,13 @@ func (p *AFPacket) Receive(v []*frame.Buffer) (int, error) {
 		}
 	}
 	return done, nil
+}
+
+// Inexpressible returns the number of frames since the last call that the kernel dropped because a virtio header cannot express their
+// segmentation. Only the receiver calls it.
+func (p *AFPacket) Inexpressible() (n uint64) {
+	n, p.inexpressible = p.inexpressible, 0
+	return n
 }
 
 // decode completes a buffer from message i.

@@ -22,33 +22,43 @@ const (
 	staticClaim
 	workerFull
 	truncated
-	fragmented
+	badFragment
+	overlappingFragments
+	manyFragments
+	fragmentRefused
+	fragmentsMissing
+	reassembliesFull
 	ignored
 	causes
 )
 
 // causeNames are the names of the error counters: VPP's name if VPP counts the cause (see forward).
 var causeNames = [causes]string{
-	badARP:        "arp-input/malformed",
-	otherSender:   "arp-reply/l2_address_mismatch",
-	claimsOurs:    "arp-reply/l3_src_address_is_local",
-	badDiscovery:  "ip6-icmp-input/malformed neighbour message",
-	badICMP:       "slow-path/bad checksum or length",
-	notOurs:       "arp-reply/l3_dst_address_not_local",
-	noSource:      "ip4-arp/no_source_address",
-	notOurs6:      "ip6-icmp-input/neighbor_solicitation_source_unknown",
-	noSource6:     "ip6-discover-neighbor/no_source_address",
-	noErrorSource: "slow-path/no source address for icmp error",
-	rateLimited:   "slow-path/icmp error rate limited",
-	noErrorOwed:   "slow-path/icmp error not owed",
-	queueFull:     "slow-path/neighbour queue full",
-	tableFull:     "slow-path/neighbour resolutions at limit",
-	unanswered:    "slow-path/neighbour unanswered",
-	staticClaim:   "slow-path/claim on a static neighbour",
-	workerFull:    "slow-path/output full",
-	truncated:     "slow-path/packet too long",
-	fragmented:    "slow-path/fragment to a local address",
-	ignored:       "slow-path/no listener",
+	badARP:               "arp-input/malformed",
+	otherSender:          "arp-reply/l2_address_mismatch",
+	claimsOurs:           "arp-reply/l3_src_address_is_local",
+	badDiscovery:         "ip6-icmp-input/malformed neighbour message",
+	badICMP:              "slow-path/bad checksum or length",
+	notOurs:              "arp-reply/l3_dst_address_not_local",
+	noSource:             "ip4-arp/no_source_address",
+	notOurs6:             "ip6-icmp-input/neighbor_solicitation_source_unknown",
+	noSource6:            "ip6-discover-neighbor/no_source_address",
+	noErrorSource:        "slow-path/no source address for icmp error",
+	rateLimited:          "slow-path/icmp error rate limited",
+	noErrorOwed:          "slow-path/icmp error not owed",
+	queueFull:            "slow-path/neighbour queue full",
+	tableFull:            "slow-path/neighbour resolutions at limit",
+	unanswered:           "slow-path/neighbour unanswered",
+	staticClaim:          "slow-path/claim on a static neighbour",
+	workerFull:           "slow-path/output full",
+	truncated:            "slow-path/packet too long",
+	badFragment:          "slow-path/fragment with a wrong length",
+	overlappingFragments: "slow-path/overlapping fragments",
+	manyFragments:        "slow-path/too many fragments of a packet",
+	fragmentRefused:      "slow-path/fragment of a refused packet",
+	fragmentsMissing:     "slow-path/fragments missing",
+	reassembliesFull:     "slow-path/fragmented packets of the interface at limit",
+	ignored:              "slow-path/no listener",
 }
 
 func (p *Path) drop(c cause) { p.drops[c].Add(1) }

@@ -37,7 +37,10 @@ type Path struct {
 	due        time.Time      // when the next resolution is due; zero: no resolution
 	senders    map[uint32]int // resolutions by sender
 	errors     errorLimit
-	drops      [causes]atomic.Uint64
+	fragments  reassembler
+
+	identification uint16 // of the last IPv4 packet that the dataplane made
+	drops          [causes]atomic.Uint64
 }
 
 // burst is the number of messages that are handled of one ring before the next ring.
@@ -50,6 +53,7 @@ func New(r router, bell *Bell, rings []*Ring[Message]) *Path {
 		neighbours: map[neighbourKey]*resolution{},
 		senders:    map[uint32]int{},
 		errors:     errorLimit{},
+		fragments:  reassembler{senders: map[uint32][]*reassembly{}},
 	}
 }
 
@@ -66,7 +70,7 @@ func (p *Path) Run(ctx context.Context) error {
 	return nil
 }
 
-// Step handles one burst of each ring and the resolutions that are due at now. It returns the time when the next resolution
+// Step handles one burst of each ring, and the resolutions and reassemblies that are due at now. It returns the time when the next one
 // is due, or the zero time. Run is a loop around Step.
 func (p *Path) Step(now time.Time) time.Time {
 	for _, r := range p.rings {
@@ -79,7 +83,8 @@ func (p *Path) Step(now time.Time) time.Time {
 			r.Advance()
 		}
 	}
-	return p.tick(now)
+	p.drops[fragmentsMissing].Add(p.fragments.expire(now))
+	return earlier(p.tick(now), p.fragments.due)
 }
 
 func (p *Path) idle() bool {

@@ -61,7 +61,7 @@ func parse6(b []byte, whole bool) (frame.IPv6, bool) {
 	return b, len(b) >= frame.IPv6Len
 }
 
-// received handles packets to the dataplane itself: it answers echo requests and refuses other protocols.
+// received handles packets to the dataplane itself, also in fragments: it answers echo requests and refuses other protocols.
 func (p *Path) received(m *Message, now time.Time) {
 	if !m.Whole {
 		p.drop(truncated)
@@ -72,13 +72,18 @@ func (p *Path) received(m *Message, now time.Time) {
 		p.drop(badICMP)
 		return
 	}
+	if f, ok := fragmentOf(m); ok {
+		p.reassemble(m, f, now)
+		return
+	}
+	p.receivedWhole(m, now)
+}
+
+// receivedWhole handles a packet that is no fragment.
+func (p *Path) receivedWhole(m *Message, now time.Time) {
 	k, ok := parse(m)
 	if !ok {
 		p.drop(badICMP)
-		return
-	}
-	if k.fragmented() {
-		p.drop(fragmented)
 		return
 	}
 	if k.protocol == k.icmp() {
@@ -94,13 +99,6 @@ func (k packet) icmp() uint8 {
 		return frame.ProtocolICMP
 	}
 	return frame.ProtocolICMPv6
-}
-
-func (k packet) fragmented() bool {
-	if k.source.Is4() {
-		return frame.IPv4(k.ip).IsFragment()
-	}
-	return k.later
 }
 
 func (p *Path) echo(m *Message, k packet) {
@@ -147,6 +145,8 @@ func (p *Path) reply(out, m *Message, f frame.IPFields) []byte {
 	b := out.Room()[:frame.EthernetLen+header+f.PayloadLen]
 	frame.PutEthernet(b, e.Source(), e.Destination(), e.Type())
 	if f.Source.Is4() {
+		p.identification++ // a worker may fragment the answer
+		f.Identification = p.identification
 		frame.PutIPv4(b[frame.EthernetLen:], f)
 	} else {
 		frame.PutIPv6(b[frame.EthernetLen:], f)
