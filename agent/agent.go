@@ -267,6 +267,7 @@ func (a *Agent) assemblePackages() (err error) {
 		Forget:      a.forget(),
 		Grants:      a.grants(),
 		Claims:      a.claimed(),
+		Refillable:  a.refillable,
 		Refill:      a.refill,
 		Exhausted:   a.exhausted,
 		Paused:      a.paused,
