@@ -167,6 +167,7 @@ func (f *flight) snapshot(now time.Time) Record {
 // publish adds the closed record to the history and answers the caller.
 func (x *executor) publish(f *flight) {
 	if f.isDeferred() {
+		x.cfg.Log.Info("event waits", "seq", f.rec.Seq, "event", f.name, "for", f.rec.Err)
 		x.history.forget(f.rec.Seq)
 		x.queue.finish()
 		f.done <- answer{nil, f.answerErr()}
