@@ -8,8 +8,12 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -150,4 +154,32 @@ func TestPodOnACustomNetworkMayHaveAnAddressOfTheNode(t *testing.T) {
 	if !l.shows("status", "node-addresses", "yes") {
 		t.Error("a conflict is shown")
 	}
+}
+
+func TestNodeOfAClusterReportsAPodWithItsAddress(t *testing.T) {
+	server := k8stest.New(t)
+	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/26"}})
+	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
+	nodeHas(t, "10.9.0.60")
+	l.await(func() bool { return l.shows("addresses", "10.9.0.60", "occupied") }, "the address of the node in the block")
+	a := l.pod("a")
+	l.put(server, a, nil)
+	address := l.addresses(l.cni("ADD", a, nil))[0].String()
+	var b v1.IPBlock
+	l.eventually("the block's status lists the pod and the node", func() bool {
+		return server.Object("ipblocks.contivpp.io", "", "10.9.0.0-26", &b) && len(b.Status.Allocations) == 2
+	})
+	for _, allocation := range b.Status.Allocations {
+		if allocation.Address == "10.9.0.60" {
+			t.Error("an address that no pod has is published as a pod's")
+		}
+	}
+	nodeHas(t, address)
+	l.eventually("the pod has an Event", func() bool {
+		return slices.ContainsFunc(eventsOf(t, server), func(e corev1.Event) bool {
+			return e.InvolvedObject.Name == "a" && e.Reason == "WeftAddressOfNode" &&
+				strings.Contains(e.Message, "address "+address+" of interface eth0 is also on link up0 of the node")
+		})
+	})
+	l.cni("DEL", a, nil)
 }

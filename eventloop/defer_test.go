@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/weftnet/weft/eventloop"
 )
@@ -41,10 +42,15 @@ func TestADeferredEventMakesNoRecordAndHoldsBackNoReader(t *testing.T) {
 	if undone != 2 {
 		t.Errorf("%d attempts were undone, want 2", undone)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
 	read := 0
-	for range w.Watch(t.Context(), 0) {
+	for range w.Watch(ctx, 0) {
 		if read++; read == before+2 {
 			break
 		}
+	}
+	if read != before+2 {
+		t.Errorf("a reader got %d of %d records", read, before+2)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
@@ -122,15 +123,35 @@ func TestDeleteEndsTheWaitForAddresses(t *testing.T) {
 	w.want(t)
 }
 
+// deletesAt is a loop to which a DEL comes right before an attempt of an ADD.
+type deletesAt struct {
+	doer
+	attempt int
+	delete  func()
+}
+
+func (d *deletesAt) Do(ctx context.Context, ev eventloop.Event) (*eventloop.Record, error) {
+	if _, adds := ev.(*pod.AddPod); adds {
+		if d.attempt--; d.attempt == 0 {
+			d.delete()
+		}
+	}
+	return d.doer.Do(ctx, ev)
+}
+
 // Addresses may come at the moment of the DEL: the ADD must not connect a sandbox that is gone.
 func TestAddIsNotResumedAfterItsDelete(t *testing.T) {
 	w := newWaiter(t)
 	req := addOf("c1", "/run/netns/a")
-	w.config.Refill = func(context.Context, *pod.AddPod, error) error {
-		w.CancelAdds(keyOfContainer("c1")) // the DEL arrives when the wait has ended
-		return nil
-	}
-	wantError(t, soon(t, "the ADD", w.adds(t, req)).GetError(), pod.CodeTryAgain, "a DEL of it came")
+	w.config.Loop = &deletesAt{doer: w.loop, attempt: 2, delete: func() {
+		if _, err := w.Delete(t.Context(), &weftv1.DeleteRequest{Caller: req.Caller, Attachment: req.Attachment, Pod: req.Pod}); err != nil {
+			t.Error(err)
+		}
+	}}
+	reply := w.adds(t, req)
+	soon(t, "the wait", w.begun)
+	w.end <- nil
+	wantError(t, soon(t, "the ADD", reply).GetError(), pod.CodeTryAgain, "cancelled: a DEL of it came")
 	w.want(t)
 }
 

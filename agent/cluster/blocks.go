@@ -194,7 +194,7 @@ func (bs *Blocks) allocations(b blocks.Block) []v1.Allocation {
 	}
 	var list []v1.Allocation
 	for _, l := range addresses.Leases() {
-		if l.State == ipam.Cooling || l.State == ipam.Withheld || !b.Prefix.Contains(l.Address) {
+		if l.State == ipam.Cooling || l.State == ipam.Withheld || l.State == ipam.Occupied || !b.Prefix.Contains(l.Address) {
 			continue // no pod of this node has it
 		}
 		id := pods[attachmentOf(l.Holder)]

@@ -366,7 +366,7 @@ func (k *Keeper) abandon(ctx context.Context, h *held, all bool) error {
 
 // ask is a pod that waits for an address.
 type ask struct {
-	pools []Pool
+	pools []string // keys
 	done  chan<- error
 }
 
@@ -402,10 +402,6 @@ func (k *Keeper) look(ctx context.Context, asked *ask) error {
 	if asked == nil {
 		return k.Step(ctx)
 	}
-	if k.serves(asked.pools) { // by the claim for a pod that asked before
-		asked.done <- nil
-		return nil
-	}
 	k.want(asked.pools, true)
 	err := k.Step(ctx)
 	k.want(asked.pools, false)
@@ -413,20 +409,12 @@ func (k *Keeper) look(ctx context.Context, asked *ask) error {
 	return err
 }
 
-// serves reports whether one of the pools has a free address now.
-func (k *Keeper) serves(pools []Pool) bool {
+func (k *Keeper) want(pools []string, wanted bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.count()
-	return slices.ContainsFunc(pools, func(p Pool) bool { return k.levelOf(p).free() > 0 })
-}
-
-func (k *Keeper) want(pools []Pool, wanted bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, p := range pools {
-		if delete(k.wanted, p.Key()); wanted {
-			k.wanted[p.Key()] = true
+	for _, key := range pools {
+		if delete(k.wanted, key); wanted {
+			k.wanted[key] = true
 		}
 	}
 }
@@ -435,8 +423,12 @@ func (k *Keeper) want(pools []Pool, wanted bool) {
 // the API server.
 func (k *Keeper) Need(ctx context.Context, pools ...Pool) error {
 	done := make(chan error, 1)
+	a := ask{done: done}
+	for _, p := range pools {
+		a.pools = append(a.pools, p.Key())
+	}
 	select {
-	case k.asks <- ask{pools: pools, done: done}:
+	case k.asks <- a:
 	case <-ctx.Done():
 		return fmt.Errorf("wait for a block of addresses: %w", ctx.Err())
 	}
