@@ -178,3 +178,22 @@ func TestErrorOfAPodWithoutABlockNamesNetworkAndNodeWhileTheAPIServerIsAway(t *t
 		t.Errorf("failed events:\n%s", events)
 	}
 }
+
+func TestAnADDWaitsForABlockNoLongerThanConfigured(t *testing.T) {
+	l, requests, a, ended := waitingLab(t)
+	if err := l.KillAgent(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 3*time.Minute, ended)
+	if err := l.StartAgent(t.Context(), "--kubernetes-block-wait=1s"); err != nil {
+		t.Fatal(err)
+	}
+	before, began := requests.count.Load(), time.Now()
+	output := l.fails(a)
+	if took := time.Since(began); took > 14*time.Second || !strings.Contains(output, "node n1 has no block of addresses of network blue") {
+		t.Errorf("after %s: %s", took, output)
+	}
+	if requests.count.Load() == before {
+		t.Error("no block was requested")
+	}
+}

@@ -44,8 +44,9 @@ type Blocks struct {
 // BlocksConfig is what the blocks of a node work with.
 type BlocksConfig struct {
 	Node       string
-	OfPools    bool // pods' main addresses come from the cluster's pools
-	Required   bool // pods cannot be served without a block
+	OfPools    bool          // pods' main addresses come from the cluster's pools
+	Required   bool          // pods cannot be served without a block
+	Wait       time.Duration // of an ADD for a block
 	Cluster    *nodeview.Cluster
 	Networks   *networks.Networks
 	State      *statefile.File
@@ -232,11 +233,8 @@ func (bs *Blocks) Refill(ctx context.Context, ev *pod.AddPod, refused error) err
 	return refused
 }
 
-// How long an ADD waits for a block of addresses. The runtime waits longer for the plugin, and retries.
-const (
-	blockWait = 15 * time.Second
-	awayWait  = 3 * time.Second // while the API server does not answer
-)
+// awayWait is the longest wait of an ADD for a block of addresses while the API server does not answer. The runtime retries.
+const awayWait = 3 * time.Second
 
 // refillPool claims a block of the exhausted pools. It returns nil if there is an address now, else the error of the ADD.
 func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam.ErrExhausted, refused error) error {
@@ -271,9 +269,9 @@ func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam
 // need claims a block of one of the pools, and waits for it within bounds unless an address will be free without it. The pods that wait share
 // one claim.
 func (bs *Blocks) need(ctx context.Context, wanted []blocks.Pool, once bool) error {
-	limit := blockWait
+	limit := bs.Wait
 	if bs.Cluster.Failure() != nil {
-		limit = awayWait
+		limit = min(limit, awayWait)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -206,8 +206,8 @@ func (rq *request) refusal(s spec, err error) error {
 			"or ask for another one, or for none", what, cooling.Address, wait)
 	case errors.As(err, &exhausted) && exhausted.Cooling > 0:
 		wait := exhausted.NextFree.Sub(rq.networks.Config.Now()).Round(100 * time.Millisecond)
-		return pod.Errorf(pod.CodeTryAgain, "%s: no address of pool %s is free, %d cooling down%s, the next is free in %s; try again then",
-			what, exhausted.Pool, exhausted.Cooling, exhausted.Skipped(), wait)
+		return pod.Errorf(pod.CodeTryAgain, "%s: no address of pool %s is free, %d cooling down, the next is free in %s; try again then",
+			what, exhausted.Pool+exhausted.Skipped(), exhausted.Cooling, wait)
 	case errors.As(err, &exhausted) && exhausted.NoBlock:
 		return pod.Errorf(pod.CodeTryAgain, "%s: %w, and none that it may have was given to it yet; try again", what, err)
 	case errors.As(err, &exhausted) && s.custom != nil:
