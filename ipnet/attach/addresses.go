@@ -98,14 +98,16 @@ func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 		if err := serves(rq.ev, "address "+a.String()+" of the IPAM plugin", a); err != nil {
 			return nil, err
 		}
-		if rq.networks.Allocator("").Allocates(a) {
+		holder, by := rq.holderBeside("", a, rq.ev.ID, rq.ev.Key), rq.networks.Occupant(a)
+		switch {
+		case rq.networks.Allocator("").Allocates(a):
 			r.Addresses = append(r.Addresses, a)
-		} else if !isPermitted {
+		case !isPermitted:
 			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave %s, which is in no pool of the node and in none of delegatedCIDRs: "+
 				"the node would route it to the pod; the administrator can permit its range", rq.ev, a)
-		} else if holder := rq.holderBeside("", a, rq.ev.ID, rq.ev.Key); holder != "" {
+		case holder != "":
 			return nil, rq.refusal(s, ipam.ErrInUse{Address: a, Holder: holder})
-		} else if by := rq.networks.Occupant(a); by != "" {
+		case by != "":
 			return nil, rq.refusal(s, ipam.ErrOccupied{Address: a, By: by})
 		}
 		leases = append(leases, ipam.Lease{Address: a})
