@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -26,6 +27,7 @@ import (
 	"github.com/weftnet/weft/agent/garbage"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/measure"
+	"github.com/weftnet/weft/agent/occupied"
 	"github.com/weftnet/weft/agent/operations"
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/southbound"
@@ -86,6 +88,7 @@ type Agent struct {
 	chains     *chain.Tracker
 	drift      *drift.Monitor
 	unread     *drift.Unread
+	occupied   *occupied.Watcher
 	replayer   *recovery.Replayer // used by start, then by the southbound
 
 	logLevel *operations.LogLevel
@@ -140,6 +143,7 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	if err := a.restore(); err != nil {
 		return a, err
 	}
+	a.occupied.Read() // before the first pod gets an address
 	if err := a.join(); err != nil {
 		return a, err
 	}
@@ -263,6 +267,7 @@ func (a *Agent) assemblePackages() (err error) {
 		Forget:      a.forget(),
 		Grants:      a.grants(),
 		Claims:      a.claimed(),
+		Refillable:  a.refillable,
 		Refill:      a.refill,
 		Exhausted:   a.exhausted,
 		Paused:      a.paused,
@@ -276,9 +281,23 @@ func (a *Agent) assemblePackages() (err error) {
 		Started:     a.started,
 		Log:         a.log.With("component", "podmanager"),
 	})
+	a.assembleOccupied()
 	a.assembleRecovery()
 	register(a.loop, a.handlers())
 	return nil
+}
+
+// assembleOccupied prepares the exclusion of the node's addresses from those of pods.
+func (a *Agent) assembleOccupied() {
+	c := occupied.Config{
+		Occupy:      func(by map[netip.Addr]string) { a.network.Networks.Occupy(networks.OfLinks, by) },
+		Attachments: a.pods.Attachments, HostLink: a.config.Links.Host, Health: a.health, Log: a.log.With("component", "ipnet"),
+	}
+	if a.member != nil {
+		c.Tell = a.member.Events.Occupied
+	}
+	a.occupied = occupied.New(c)
+	a.observers = append(a.observers, a.occupied.Observe)
 }
 
 // assembleRecovery prepares the replays of the dataplane and the search for drift, which pauses during replays.
@@ -357,6 +376,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("external configuration", a.external.Run(ctx)) })
 	group.Go(func() error { return ended("time of last service", a.keepMarking(ctx)) })
 	group.Go(func() error { return ended("network", a.watchShared(ctx)) })
+	group.Go(func() error { return ended("addresses of the node", a.occupied.Run(ctx)) })
 	group.Go(func() error { return ended("chains", a.chains.Run(ctx, a.started, a.pods.Attachment)) })
 	group.Go(func() error {
 		return ended("profiles", debug.Serve(ctx, filepath.Join(filepath.Dir(a.config.Socket), debug.Socket), a.log))

@@ -90,10 +90,18 @@ func (a *Agent) hasMore(s ipam.Stats) bool {
 	return s.Free+s.Cooling > 0 || a.member != nil && a.member.Blocks.CanGrow(s)
 }
 
+// occupiedOf says how many addresses of a pool nodes have; "" if they have none.
+func occupiedOf(s ipam.Stats) string {
+	if s.Occupied == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d more are skipped because a node has them)", s.Occupied)
+}
+
 func heldOf(stats []ipam.Stats) string {
 	var texts []string
 	for _, s := range stats {
-		texts = append(texts, fmt.Sprintf("all %d addresses that this node has of pool %s (%s) are held", s.Used+s.Leased, s.Name, s.Prefix))
+		texts = append(texts, fmt.Sprintf("all %d addresses that this node has of pool %s (%s) are held", s.Used+s.Leased, s.Name, s.Prefix)+occupiedOf(s))
 	}
 	return strings.Join(texts, ", ")
 }

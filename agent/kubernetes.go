@@ -103,11 +103,13 @@ func (a *Agent) forget() func(pod.ID) {
 	return a.member.Enforced.Forget
 }
 
-// refill requests more addresses for the node after an ADD was refused, if they come from the cluster.
+// refillable reports whether an ADD was refused because the node lacks addresses that come from the cluster.
+func (a *Agent) refillable(refused error) bool {
+	return a.member != nil && a.member.Blocks.Refillable(refused)
+}
+
+// refill requests more addresses for the node after an ADD was refused, and waits for them.
 func (a *Agent) refill(ctx context.Context, ev *pod.AddPod, refused error) error {
-	if a.member == nil {
-		return refused
-	}
 	return a.member.Blocks.Refill(ctx, ev, refused)
 }
 

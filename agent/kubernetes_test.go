@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"maps"
 	"net/netip"
 	"os"
@@ -104,10 +105,16 @@ func (l *lab) fails(p *node.Pod) string {
 // tries executes the plugin for a pod, and returns its output and whether it failed.
 func (l *lab) tries(verb string, p *node.Pod) (out string, failed bool) {
 	l.Helper()
+	return l.triesWith(verb, p, nil)
+}
+
+// triesWith is tries with more in the network configuration.
+func (l *lab) triesWith(verb string, p *node.Pod, more map[string]any) (out string, failed bool) {
+	l.Helper()
 	cmd := exec.CommandContext(l.Context(), l.Program("weft-cni"))
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns,
 		"CNI_IFNAME=eth0", "CNI_PATH=/", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=lab;K8S_POD_NAME="+p.Name)
-	cmd.Stdin = strings.NewReader(string(l.netconf(nil)))
+	cmd.Stdin = bytes.NewReader(l.netconf(more))
 	printed, err := cmd.Output()
 	return string(printed), err != nil
 }

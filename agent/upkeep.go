@@ -44,10 +44,9 @@ func (a *Agent) drain(ctx context.Context) {
 
 func (a *Agent) drainLocked(ctx context.Context) {
 	done, failed, err := a.queue.Drain(ctx, func(e deletequeue.Entry) error {
-		_, err := a.loop.Do(ctx, &pod.DeletePod{
-			Key:    pod.Key{Network: e.Network, ContainerID: e.ContainerID, IfName: e.IfName},
-			Reason: "queued DEL",
-		})
+		key := pod.Key{Network: e.Network, ContainerID: e.ContainerID, IfName: e.IfName}
+		a.pods.CancelAdds(key)
+		_, err := a.loop.Do(ctx, &pod.DeletePod{Key: key, Reason: "queued DEL"})
 		if errors.Is(err, eventloop.ErrStopped) || errors.Is(err, eventloop.ErrNotReady) || ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", deletequeue.ErrNotNow, err)
 		}

@@ -119,6 +119,9 @@ func nodeName(name string, nodes blocks.Nodes) (string, error) {
 func (r *checkResult) addLeases(node string, reply *operatorv1.AddressesReply, cluster k8sclient.Addresses) {
 	var leases []blocks.Lease
 	for _, l := range reply.GetLeases() {
+		if l.State == "occupied" {
+			continue // by a link of the node, not by a pod
+		}
 		address, err := netip.ParseAddr(l.Address)
 		if err != nil {
 			continue // an invalid address is in no block

@@ -20,9 +20,11 @@ import (
 //	BestEffort() bool            a failure does not undo the rest; else the event is atomic
 //	ResyncKind() Resync          makes the event a resync
 //	ResyncScope() Scope          limits a downstream resync
+//	Defers(error) bool           an atomic event that failed with this error before its commit is deferred: it makes no record, because its
+//	                             caller repeats it, or reports the failure otherwise
 //	Request() map[string]string  what is requested, for the record; bounded, and without secrets
 //
-// All but Load must be fast and pure. Each is called once, in the goroutine of the caller of Do or Post.
+// All but Load must be fast and pure. Each but Defers is called once, in the goroutine of the caller of Do or Post.
 type Event interface {
 	// String names the event in one line for logs and records; it must not hold a secret.
 	String() string

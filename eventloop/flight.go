@@ -166,12 +166,25 @@ func (f *flight) snapshot(now time.Time) Record {
 
 // publish adds the closed record to the history and answers the caller.
 func (x *executor) publish(f *flight) {
+	if f.isDeferred() {
+		x.cfg.Log.Info("event waits", "seq", f.rec.Seq, "event", f.name, "for", f.rec.Err)
+		x.history.forget(f.rec.Seq)
+		x.queue.finish()
+		f.done <- answer{nil, f.answerErr()}
+		return
+	}
 	x.history.add(f.rec, f.saved && f.rec.Err == "" && len(f.rec.Verify) == 0)
 	x.status.handled(x.external.drops)
 	x.cfg.OnRecord(f.ctx, f.rec)
 	x.queue.finish()
 	rec := f.rec.clone()
 	f.done <- answer{&rec, f.answerErr()}
+}
+
+// isDeferred reports whether the event failed in its handlers, left nothing behind, and waits for a condition outside the loop.
+func (f *flight) isDeferred() bool {
+	d, can := f.event.(interface{ Defers(err error) bool })
+	return can && len(f.errs) > 0 && f.atomic() && !f.committed && f.rec.Undone && f.rec.CancelledBy == "" && d.Defers(f.err())
 }
 
 // kind is step 2: it determines whether the event is an update or a resync.

@@ -57,6 +57,15 @@ func (h *history) add(r Record, saved bool) {
 	h.addLocked(e)
 }
 
+// forget ends an event that began and makes no record.
+func (h *history) forget(seq uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.running = slices.DeleteFunc(h.running, func(s uint64) bool { return s == seq })
+	close(h.grown) // a later record may have waited for it
+	h.grown = make(chan struct{})
+}
+
 // addRefused numbers and adds the record of an event that did not begin. Both are one step: a reader that follows the records in their order
 // would otherwise miss it if a later number was published first.
 func (h *history) addRefused(r *Record) {

@@ -111,6 +111,7 @@ func (n *Network) WithholdPods(_ context.Context, ev *pod.WithholdPods, t *event
 // ChangeNetworks replaces the custom networks. External interfaces that do not fit into the changed networks are disconnected,
 // until an event sets them again.
 func (n *Network) ChangeNetworks(_ context.Context, ev *pod.SetNetworks, t *eventloop.Txn) error {
+	defer n.occupyAgain(t)()
 	return n.change(t, func() {
 		n.Networks.SetNetworks(ev, n.Pods, t)
 		n.Externals.Set(&pod.SetExternals{Externals: n.Externals.All()}, t)
@@ -119,12 +120,14 @@ func (n *Network) ChangeNetworks(_ context.Context, ev *pod.SetNetworks, t *even
 
 // ChangeNodes replaces the nodes that are reached.
 func (n *Network) ChangeNodes(_ context.Context, ev *pod.SetNodes, t *eventloop.Txn) error {
+	defer n.occupyAgain(t)()
 	n.Mesh.Set(ev, n.Pods, t)
 	return nil
 }
 
 // ChangeExternals replaces the external interfaces.
 func (n *Network) ChangeExternals(_ context.Context, ev *pod.SetExternals, t *eventloop.Txn) error {
+	defer n.occupyAgain(t)()
 	return n.change(t, func() { n.Externals.Set(ev, t) })
 }
 
@@ -150,6 +153,26 @@ func (n *Network) change(t *eventloop.Txn, f func()) error {
 	f()
 	desired.Replace(t, before, n.everything())
 	return nil
+}
+
+// occupyAgain returns a function that excludes the addresses of other machines from those of pods, after a change of these machines.
+func (n *Network) occupyAgain(t *eventloop.Txn) func() {
+	t.OnRollback(func() error { n.occupy(); return nil }) // undone last, after the change itself
+	return n.occupy
+}
+
+// occupy excludes the addresses of other nodes, and of external interfaces on the network default, from those of pods.
+func (n *Network) occupy() {
+	by := n.Mesh.Addresses()
+	for _, e := range n.Externals.All() {
+		if desired.IsCustom(desired.NetworkOf(e.Network)) {
+			continue
+		}
+		for _, p := range e.Addresses {
+			by[p.Addr()] = "external interface " + e.Name
+		}
+	}
+	n.Networks.Occupy(networks.OfMesh, by)
 }
 
 // Resync desires everything.

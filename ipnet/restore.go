@@ -31,6 +31,7 @@ func (n *Network) Restore(s Saved) {
 	n.Networks.Restore(s.Pools, s.Blocks, s.Networks)
 	n.Mesh.Restore(s.Nodes)
 	n.Externals.Restore(s.Externals)
+	n.occupy()
 	n.Pods.RestoreRules(s.Rules, s.Lists)
 	n.Pods.Restore(s.Attachments, s.Leases)
 	if s.Rebuilt {

@@ -26,6 +26,11 @@ type AddPod struct {
 	// Prepare completes the fields of the request before the event is queued; nil if they are complete.
 	Prepare func(context.Context, *AddPod) error
 
+	// Awaits reports whether the caller can get what the event lacks after this error, and repeats the event then; nil: it cannot.
+	Awaits func(err error) bool
+	// Cancelled returns why the event must not be handled any more; nil, also as a function: it may.
+	Cancelled func() error
+
 	// Attachment is set by the first handler and completed by the others. Repeated means that it existed and is complete.
 	Attachment *Attachment
 	Repeated   bool
@@ -114,6 +119,9 @@ func ShownAnnotations(annotations map[string]string) map[string]string {
 	}
 	return shown
 }
+
+// Defers reports whether a failed attempt is no failure of the ADD yet.
+func (e *AddPod) Defers(err error) bool { return e.Awaits != nil && e.Awaits(err) }
 
 // Subject returns the key of the attachment. A DeletePod of the same subject cancels this event.
 func (e *AddPod) Subject() string { return e.Key.String() }

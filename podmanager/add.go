@@ -23,8 +23,12 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 		m.refused(req, err)
 		return &weftv1.AddReply{Error: replyError(err, nil)}, nil
 	}
-	defer m.underWay(key)()
-	ev, rec, err := m.connect(ctx, req, &pod.AddPod{Key: key, ID: idOf(req.GetPod()), Mode: req.GetMode()})
+	ev := &pod.AddPod{Key: key, ID: idOf(req.GetPod()), Mode: req.GetMode()}
+	c := newCall(ctx, ev)
+	defer c.cancel(nil)
+	m.cancelOlder(ev, errReplaced)
+	defer m.underWay(key, c)()
+	ev, rec, err := m.connect(ctx, req, c, ev)
 	if err != nil {
 		m.config.Log.Warn("pod not connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,
 			"queued", rec != nil && !rec.Started.IsZero(), "err", err)
@@ -42,8 +46,10 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 // refills bounds the number of Refill calls of one ADD, which may need addresses of several networks.
 const refills = 20
 
-// connect handles the event, and retries it after a successful Refill.
-func (m *Manager) connect(ctx context.Context, req *weftv1.AddRequest, ev *pod.AddPod) (*pod.AddPod, *eventloop.Record, error) {
+// connect handles the event, and repeats it after a successful Refill. An attempt that lacks addresses makes no record: the event loop goes on
+// with other events while the ADD waits. The record of a failed ADD is that of its last attempt, or has the reason why the wait failed.
+func (m *Manager) connect(ctx context.Context, req *weftv1.AddRequest, c *call, ev *pod.AddPod) (*pod.AddPod, *eventloop.Record, error) {
+	ev.Cancelled = c.err
 	ev.Prepare = func(ctx context.Context, attempt *pod.AddPod) error {
 		err := m.prepare(ctx, req, attempt)
 		*ev = *attempt
@@ -52,11 +58,16 @@ func (m *Manager) connect(ctx context.Context, req *weftv1.AddRequest, ev *pod.A
 	}
 	for n := 0; ; n++ {
 		attempt := *ev
+		if attempt.Awaits = m.config.Refillable; n == refills {
+			attempt.Awaits = nil
+		}
 		rec, err := m.config.Loop.Do(ctx, &attempt)
-		if err == nil || n == refills {
+		if err == nil || rec != nil || !attempt.Defers(err) {
 			return &attempt, rec, err
 		}
-		if err := m.config.Refill(ctx, ev, err); err != nil {
+		if refused := m.await(ctx, c, ev, err); refused != nil {
+			attempt.Prepare = func(context.Context, *pod.AddPod) error { return refused }
+			rec, err := m.config.Loop.Do(ctx, &attempt)
 			return &attempt, rec, err
 		}
 	}
@@ -207,7 +218,9 @@ func (m *Manager) Address(ctx context.Context, req *weftv1.AddRequest) (*weftv1.
 		return &weftv1.AddReply{Error: replyError(err, nil)}, nil
 	}
 	ev := &pod.AddressPod{Key: key, ID: m.idOf(key, req.GetPod()), Prepare: func(ev *pod.AddressPod) error { return m.prepareAddress(req, ev) }}
-	defer m.underWay(ev.Key)()
+	c := newCall(ctx, &pod.AddPod{Key: ev.Key, ID: ev.ID})
+	defer c.cancel(nil)
+	defer m.underWay(ev.Key, c)()
 	rec, err := m.config.Loop.Do(ctx, ev)
 	if err != nil {
 		m.config.Log.Warn("pod got no addresses", "pod", ev.ID.String(), "container", ev.Key.ContainerID, "err", err)

@@ -252,6 +252,7 @@ func TestAddIsRetriedAfterARefill(t *testing.T) {
 		}
 		return nil
 	}
+	n.config.Refillable = func(refused error) bool { return errors.Is(refused, exhausted) }
 	n.config.Refill = func(_ context.Context, _ *pod.AddPod, refused error) error {
 		if refilled++; !errors.Is(refused, exhausted) {
 			t.Errorf("a refill for %v", refused)

@@ -14,7 +14,7 @@ import (
 type attachments struct {
 	mu   sync.Mutex
 	pods map[pod.Key]*record
-	adds map[pod.Key]int // ADD calls under way
+	adds map[pod.Key][]*call // ADD calls under way
 }
 
 // record is the state of one attachment. An attachment that awaits addresses counts as complete:
@@ -96,15 +96,39 @@ func (s *attachments) find(key pod.Key) *record {
 }
 
 // underWay marks an ADD of key until the returned function is called.
-func (s *attachments) underWay(key pod.Key) (ended func()) {
+func (s *attachments) underWay(key pod.Key, c *call) (ended func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.adds[key]++
+	s.adds[key] = append(s.adds[key], c)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.adds[key]--; s.adds[key] == 0 {
+		s.adds[key] = slices.DeleteFunc(s.adds[key], func(o *call) bool { return o == c })
+		if len(s.adds[key]) == 0 {
 			delete(s.adds, key)
+		}
+	}
+}
+
+// CancelAdds cancels the ADDs of key that began before, because their DEL is about to be queued. While an event of an ADD is queued or running,
+// the event of the DEL cancels it; an ADD that waits for addresses has none.
+func (s *attachments) CancelAdds(key pod.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.adds[key] {
+		c.cancel(errDeleted)
+	}
+}
+
+// cancelOlder cancels the ADDs of older sandboxes of a pod's interface, of which a newer one is added.
+func (s *attachments) cancelOlder(newer *pod.AddPod, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, calls := range s.adds {
+		for _, c := range calls {
+			if newer.Pod() != "" && c.pod == newer.Pod() && key.ContainerID != newer.Key.ContainerID {
+				c.cancel(cause)
+			}
 		}
 	}
 }
@@ -114,7 +138,7 @@ func (s *attachments) isCreatedBefore(key pod.Key, t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.pods[key]
-	return ok && r.complete && s.adds[key] == 0 && !r.attachment.Created.After(t)
+	return ok && r.complete && len(s.adds[key]) == 0 && !r.attachment.Created.After(t)
 }
 
 // clone copies an attachment, so that readers and handlers share nothing.

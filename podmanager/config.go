@@ -55,8 +55,10 @@ type Config struct {
 	IsGone func(pod.Netns) bool
 	// Void deletes a queued DEL of the key before an ADD.
 	Void func(ctx context.Context, key pod.Key) error
-	// Refill requests more addresses for the node after an ADD failed with refused. It returns nil if the ADD can be retried,
-	// else the error of the ADD. Default: no retry.
+	// Refillable reports whether Refill may help an ADD that failed with an error. The loop calls it. Default: never.
+	Refillable func(refused error) bool
+	// Refill requests more addresses for the node after an ADD failed with refused, and waits for them. It returns nil if the ADD can be
+	// retried, else the error of the ADD. Required with Refillable.
 	Refill func(ctx context.Context, ev *pod.AddPod, refused error) error
 	// Ready returns the reason why pods cannot be served yet, or nil (default).
 	Ready func() error
@@ -116,8 +118,8 @@ func (c Config) withDefaults() Config {
 	if c.Observe == nil {
 		c.Observe = func(Outcome) {}
 	}
-	if c.Refill == nil {
-		c.Refill = func(_ context.Context, _ *pod.AddPod, refused error) error { return refused }
+	if c.Refillable == nil {
+		c.Refillable = func(error) bool { return false }
 	}
 	return c
 }

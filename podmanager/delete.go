@@ -35,6 +35,7 @@ func (m *Manager) Delete(ctx context.Context, req *weftv1.DeleteRequest) (*weftv
 // delete runs a deletion. It succeeds while the scheduler retries removals, and if the state file was not written: the loop
 // repeats that, and a restarted agent finds the sandbox gone. It fails if the scheduler gave up a removal.
 func (m *Manager) delete(ctx context.Context, ev *pod.DeletePod) (*eventloop.Record, error) {
+	m.CancelAdds(ev.Key)
 	log := m.config.Log.With("pod", ev.ID.String(), "container", ev.Key.ContainerID, "reason", ev.Reason)
 	rec, err := m.config.Loop.Do(ctx, ev)
 	switch {

@@ -17,6 +17,9 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 	if r := m.find(ev.Key); r != nil {
 		return repeat(ev, r)
 	}
+	if ev.Cancelled != nil && ev.Cancelled() != nil { // its DEL may have been handled before this event was queued
+		return pod.Errorf(pod.CodeTryAgain, "%s: cancelled: %w", ev, ev.Cancelled())
+	}
 	if err := ev.Unlimited(); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ type Manager struct {
 func New(config Config) *Manager {
 	return &Manager{
 		config:      config.withDefaults(),
-		attachments: attachments{pods: make(map[pod.Key]*record), adds: make(map[pod.Key]int)},
+		attachments: attachments{pods: make(map[pod.Key]*record), adds: make(map[pod.Key][]*call)},
 	}
 }
 

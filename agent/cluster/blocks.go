@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weftnet/weft/agent/health"
@@ -42,8 +44,9 @@ type Blocks struct {
 // BlocksConfig is what the blocks of a node work with.
 type BlocksConfig struct {
 	Node       string
-	OfPools    bool // pods' main addresses come from the cluster's pools
-	Required   bool // pods cannot be served without a block
+	OfPools    bool          // pods' main addresses come from the cluster's pools
+	Required   bool          // pods cannot be served without a block
+	Wait       time.Duration // of an ADD for a block
 	Cluster    *nodeview.Cluster
 	Networks   *networks.Networks
 	State      *statefile.File
@@ -192,7 +195,7 @@ func (bs *Blocks) allocations(b blocks.Block) []v1.Allocation {
 	}
 	var list []v1.Allocation
 	for _, l := range addresses.Leases() {
-		if l.State == ipam.Cooling || l.State == ipam.Withheld || !b.Prefix.Contains(l.Address) {
+		if l.State == ipam.Cooling || l.State == ipam.Withheld || l.State == ipam.Occupied || !b.Prefix.Contains(l.Address) {
 			continue // no pod of this node has it
 		}
 		id := pods[attachmentOf(l.Holder)]
@@ -209,6 +212,13 @@ func attachmentOf(holder string) string {
 	return strings.Join(parts[:min(len(parts), 3)], "/")
 }
 
+// Refillable reports whether an ADD was refused because an address is in no block of this node.
+func (bs *Blocks) Refillable(refused error) bool {
+	var exhausted ipam.ErrExhausted
+	var elsewhere ipam.ErrOutside
+	return errors.As(refused, &exhausted) || errors.As(refused, &elsewhere) && elsewhere.Elsewhere
+}
+
 // Refill claims the address that an ADD could not get: another block if none is free, or a static address that is in no block of this node.
 // It returns nil if the ADD can be retried, else the error of the ADD.
 func (bs *Blocks) Refill(ctx context.Context, ev *pod.AddPod, refused error) error {
@@ -223,6 +233,9 @@ func (bs *Blocks) Refill(ctx context.Context, ev *pod.AddPod, refused error) err
 	return refused
 }
 
+// awayWait is the longest wait of an ADD for a block of addresses while the API server does not answer. The runtime retries.
+const awayWait = 3 * time.Second
+
 // refillPool claims a block of the exhausted pools. It returns nil if there is an address now, else the error of the ADD.
 func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam.ErrExhausted, refused error) error {
 	var wanted []blocks.Pool
@@ -236,16 +249,49 @@ func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam
 	if len(wanted) == 0 {
 		return refused
 	}
-	err := bs.keeper.Need(ctx, wanted...)
+	began := time.Now()
+	err := bs.need(ctx, wanted, exhausted.Cooling > 0)
 	if err == nil {
 		return nil
 	}
 	bs.Log.Warn("no block of addresses for a pod that waits", "pools", exhausted.Pool, "err", err)
-	if left := func(p blocks.Pool) bool { return !bs.keeper.Exhausted(p) }; exhausted.Cooling > 0 || slices.ContainsFunc(wanted, left) {
-		return refused
+	switch {
+	case bs.isExhausted(wanted) && exhausted.Cooling == 0:
+		return pod.Errorf(pod.CodePoolExhausted, "%s: pool exhausted: all blocks of %s are claimed, and this node has no free address%s; "+
+			"delete pods, add an IPPool, or give the network larger cidrs", ev, sizesOf(wanted), exhausted.Skipped())
+	case exhausted.NoBlock:
+		return pod.Errorf(pod.CodeTryAgain, "%s: node %s has no block of addresses of %s, and got none in %s: %w; try again, and see weftctl addresses blocks, "+
+			"and the condition api-server of weftctl status", ev, bs.Node, sizesOf(wanted), time.Since(began).Round(100*time.Millisecond), err)
 	}
-	return pod.Errorf(pod.CodePoolExhausted, "%s: pool exhausted: all blocks of %s are claimed, and this node has no free address; "+
-		"delete pods, add an IPPool, or give the network larger cidrs", ev, sizesOf(wanted))
+	return refused
+}
+
+// need claims a block of one of the pools, and waits for it within bounds unless an address will be free without it. The pods that wait share
+// one claim.
+func (bs *Blocks) need(ctx context.Context, wanted []blocks.Pool, once bool) error {
+	limit := bs.Wait
+	if bs.Cluster.Failure() != nil {
+		limit = min(limit, awayWait)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	pauses := backoff.NewExponentialBackOff()
+	pauses.InitialInterval, pauses.MaxInterval = 50*time.Millisecond, time.Second
+	for {
+		err := bs.keeper.Need(ctx, wanted...)
+		if err == nil || once || bs.isExhausted(wanted) {
+			return err
+		}
+		pause(ctx, max(pauses.NextBackOff(), 0))
+		if ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// isExhausted reports whether no block of the pools is left for this node.
+func (bs *Blocks) isExhausted(wanted []blocks.Pool) bool {
+	return !slices.ContainsFunc(wanted, func(p blocks.Pool) bool { return !bs.keeper.Exhausted(p) })
 }
 
 // sizesOf lists pools with the number of their blocks and addresses.

@@ -139,7 +139,7 @@ func (m *Member) Join(p Parts) (err error) {
 	c := m.Config.Kubernetes
 	ofPools := c.Addresses == config.OfPools
 	m.Blocks, err = NewBlocks(BlocksConfig{
-		Node: c.Node, OfPools: ofPools, Required: ofPools && len(m.Config.Addresses.Pools) == 0, Cluster: m.View, Networks: p.Network.Networks,
+		Node: c.Node, Wait: c.BlockWait, OfPools: ofPools, Required: ofPools && len(m.Config.Addresses.Pools) == 0, Cluster: m.View, Networks: p.Network.Networks,
 		State: m.State, Pods: p.Pods, Replayer: p.Replayer, Quarantine: p.Quarantine, Wiring: p.Network.Pods, Health: m.Health, Log: m.Log,
 	}, m.client.BlockStore())
 	if err != nil {

@@ -29,6 +29,9 @@ const reasonQuarantined = "WeftQuarantined"
 // reasonUnread is the reason of events on pods with more objects than the agent reads.
 const reasonUnread = "WeftNotChecked"
 
+// reasonOccupied is the reason of events on pods with an address that the node has too.
+const reasonOccupied = "WeftAddressOfNode"
+
 // reasonEdited is the reason of events on pods whose annotations were edited too late.
 const reasonEdited = "WeftAnnotationsEdited"
 
@@ -176,6 +179,16 @@ func (e *PodEvents) Unread(at *pod.Attachment, reason string) {
 	}
 	e.Writer.Tell(events.Note{Pod: at.Pod, Type: events.Warning, Reason: reasonUnread, At: time.Now(), Text: func() string {
 		return "objects in the pod are neither checked nor repaired: " + reason + "; remove what its programs added"
+	}})
+}
+
+// Occupied writes an Event on a pod with an address that a link of the node has too.
+func (e *PodEvents) Occupied(at *pod.Attachment, text string) {
+	if at.Pod.IsZero() {
+		return
+	}
+	e.Writer.Tell(events.Note{Pod: at.Pod, Type: events.Warning, Reason: reasonOccupied, At: time.Now(), Text: func() string {
+		return text + ": packets of the node to the pod do not reach it; remove the address from the link, or delete the pod"
 	}})
 }
 

@@ -467,7 +467,8 @@ type Kubernetes struct {
 	Addresses  string // source of the addresses of pods' main interfaces: podCIDR or pools
 	Tunnel     string // encapsulation of packets to other nodes: vxlan4, vxlan6 or none
 
-	RequireUplink bool // serve no pods until the uplink exists; pod interfaces inherit its MTU
+	RequireUplink bool          // serve no pods until the uplink exists; pod interfaces inherit its MTU
+	BlockWait     time.Duration // how long an ADD waits for a block of addresses
 
 	Multus         bool // Multus handles selections of networks and the annotation network-status
 	NetworkStatus  bool // write the annotation network-status of pods
@@ -502,6 +503,7 @@ func (k *Kubernetes) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&k.Addresses, "kubernetes-addresses", OfPodCIDR, "source of the addresses of pods' main interfaces: podCIDR (the node's ranges) or pools (blocks of IPPools)")
 	fs.StringVar(&k.Tunnel, "kubernetes-tunnel", networks.TunnelVXLAN4, "encapsulation of packets to other nodes: vxlan4, vxlan6, or none (nodes share a subnet; custom networks are local to the node)")
 	fs.BoolVar(&k.RequireUplink, "kubernetes-require-uplink", false, "serve no pods until the uplink exists; pod interfaces inherit its MTU; off: continue without it after 15s")
+	fs.DurationVar(&k.BlockWait, "kubernetes-block-wait", 15*time.Second, "how long an ADD waits for a block of addresses before it fails, 1s to 1m; at most 3s while the API server does not answer")
 	fs.BoolVar(&k.Multus, "kubernetes-multus", false, "Multus handles pods' selections of networks and the annotation network-status")
 	fs.StringVar(&k.RuntimeSocket, "kubernetes-runtime-socket", Auto, "CRI socket of the container runtime, for queries whether sandboxes still exist: a path, auto (the sockets of containerd and CRI-O) or none")
 	fs.BoolVar(&k.ReportPolicies, "kubernetes-report-network-policies", true, "report NetworkPolicies as not enforced if Weft is the main CNI; disable it if another component enforces them")
@@ -528,7 +530,7 @@ func (k *Kubernetes) validate() error {
 		oneOf("kubernetes.mode", k.Mode, NoCluster, InCluster), validateRuntime(k.RuntimeSocket),
 		absolute("kubernetes.kubeconfig", cmp.Or(k.Kubeconfig, "/")), // it may be empty
 		oneOf("kubernetes.addresses", k.Addresses, OfPodCIDR, OfPools),
-		k.validatePolicies(),
+		k.validatePolicies(), between("kubernetes.blockWait", k.BlockWait, time.Second, time.Minute),
 		oneOf("kubernetes.tunnel", k.Tunnel, networks.TunnelVXLAN4, networks.TunnelVXLAN6, networks.TunnelNone),
 	)
 }

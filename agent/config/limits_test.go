@@ -16,6 +16,7 @@ func TestLimitsOfValues(t *testing.T) {
 		{four, "coolDown", "-1ns", "0s", "1h0m0s", "1h0m1s"},
 		{four, "gcGrace", "-1ns", "0s", "1h0m0s", "1h0m1s"},
 		{four, "audit", "999ms", "1s", "24h0m0s", "24h0m1s"},
+		{four, "kubernetes.blockWait", "999ms", "1s", "1m0s", "1m1s"},
 		{four, "mtu", "575", "576", "9000", "9001"},
 		{six, "mtu", "1279", "1280", "9000", "9001"},
 		{four, "podQueues", "0", "1", "4", "5"},

@@ -29,15 +29,16 @@ const (
 
 // Advisory conditions: the agent is ready without them.
 const (
-	Uplink        = "uplink"        // the link to other nodes works
-	Quarantine    = "quarantine"    // no attachment is quarantined
-	Sandboxes     = "sandboxes"     // no attachment without a network namespace
-	Namespaces    = "namespaces"    // no network namespace of a pod has more objects than the agent reads
-	State         = "state"         // the state file can be written; ADD and STATUS fail if not, DEL does not
-	Announcements = "announcements" // all parts of other nodes' announcements are granted
-	Policies      = "policies"      // no NetworkPolicy is ignored
-	Stats         = "stats"         // the dataplane's counters can be read
-	APIServer     = "api-server"    // the API server answers the node's watches
+	Uplink        = "uplink"         // the link to other nodes works
+	Quarantine    = "quarantine"     // no attachment is quarantined
+	Sandboxes     = "sandboxes"      // no attachment without a network namespace
+	Namespaces    = "namespaces"     // no network namespace of a pod has more objects than the agent reads
+	State         = "state"          // the state file can be written; ADD and STATUS fail if not, DEL does not
+	Announcements = "announcements"  // all parts of other nodes' announcements are granted
+	NodeAddresses = "node-addresses" // no pod has an address of the node's links
+	Policies      = "policies"       // no NetworkPolicy is ignored
+	Stats         = "stats"          // the dataplane's counters can be read
+	APIServer     = "api-server"     // the API server answers the node's watches
 )
 
 // FirstResync is the message of Started until the first resync has ended.

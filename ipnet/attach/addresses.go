@@ -98,13 +98,17 @@ func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 		if err := serves(rq.ev, "address "+a.String()+" of the IPAM plugin", a); err != nil {
 			return nil, err
 		}
-		if rq.networks.Allocator("").Allocates(a) {
+		holder, by := rq.holderBeside("", a, rq.ev.ID, rq.ev.Key), rq.networks.Occupant(a)
+		switch {
+		case rq.networks.Allocator("").Allocates(a):
 			r.Addresses = append(r.Addresses, a)
-		} else if !isPermitted {
+		case !isPermitted:
 			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave %s, which is in no pool of the node and in none of delegatedCIDRs: "+
 				"the node would route it to the pod; the administrator can permit its range", rq.ev, a)
-		} else if holder := rq.holderBeside("", a, rq.ev.ID, rq.ev.Key); holder != "" {
+		case holder != "":
 			return nil, rq.refusal(s, ipam.ErrInUse{Address: a, Holder: holder})
+		case by != "":
+			return nil, rq.refusal(s, ipam.ErrOccupied{Address: a, By: by})
 		}
 		leases = append(leases, ipam.Lease{Address: a})
 	}
@@ -194,7 +198,10 @@ func (rq *request) refusal(s spec, err error) error {
 	var inUse ipam.ErrInUse
 	var outside ipam.ErrOutside
 	var cooling ipam.ErrCooling
+	var occupied ipam.ErrOccupied
 	switch {
+	case errors.As(err, &occupied):
+		return pod.Errorf(pod.CodeAddressInUse, "%s: %w; ask for another one, or for none, or remove it there", what, err)
 	case errors.As(err, &cooling):
 		wait := cooling.FreeAt.Sub(rq.networks.Config.Now()).Round(100 * time.Millisecond)
 		return pod.Errorf(pod.CodeTryAgain, "%s: address %s was released by a pod of another namespace and cools down for %s; try again then, "+
@@ -202,7 +209,7 @@ func (rq *request) refusal(s spec, err error) error {
 	case errors.As(err, &exhausted) && exhausted.Cooling > 0:
 		wait := exhausted.NextFree.Sub(rq.networks.Config.Now()).Round(100 * time.Millisecond)
 		return pod.Errorf(pod.CodeTryAgain, "%s: no address of pool %s is free, %d cooling down, the next is free in %s; try again then",
-			what, exhausted.Pool, exhausted.Cooling, wait)
+			what, exhausted.Pool+exhausted.Skipped(), exhausted.Cooling, wait)
 	case errors.As(err, &exhausted) && exhausted.NoBlock:
 		return pod.Errorf(pod.CodeTryAgain, "%s: %w, and none that it may have was given to it yet; try again", what, err)
 	case errors.As(err, &exhausted) && s.custom != nil:

@@ -8,7 +8,7 @@
 //	  |<---- Undo ------+                                    |
 //	  +<------------------- end of the cool-down -------------+
 //
-// The node's own address has the state Internal.
+// The node's own address has the state Internal. An address that a machine has (Occupy) is not granted, in whatever state it is.
 package ipam
 
 import (
@@ -37,9 +37,9 @@ type Allocator struct {
 	coolDown time.Duration
 	now      func() time.Time
 
-	mu      sync.Mutex
-	pools   []*poolState // in the order in which they are tried
-	handles handles
+	mu    sync.Mutex
+	pools []*poolState // in the order in which they are tried
+	*shared
 }
 
 // New returns an allocator whose addresses are free, except the node's own address of each pool. A pool that nodes share has no addresses
@@ -48,7 +48,7 @@ func New(c Config) (*Allocator, error) {
 	if err := validPools(c.Pools); err != nil {
 		return nil, err
 	}
-	a := &Allocator{coolDown: c.CoolDown, now: c.Now, handles: make(handles)}
+	a := &Allocator{coolDown: c.CoolDown, now: c.Now, shared: &shared{handles: make(handles)}}
 	if a.coolDown == 0 {
 		a.coolDown = DefaultCoolDown
 	}
@@ -57,7 +57,7 @@ func New(c Config) (*Allocator, error) {
 		a.now = time.Now
 	}
 	for _, p := range c.Pools {
-		a.pools = append(a.pools, newPoolState(p, a.handles, a.now()))
+		a.pools = append(a.pools, newPoolState(p, a.shared, a.now()))
 	}
 	return a, nil
 }
@@ -74,7 +74,7 @@ type Request struct {
 // Lease grants all requested addresses, IPv4 first, or none. A holder gets the addresses that it already has. A lease is pending until
 // Commit or Undo of its holder.
 //
-// The error is an [ErrExhausted], [ErrInUse], [ErrCooling] or [ErrOutside], or the request is invalid. A cooling address is granted only as a
+// The error is an [ErrExhausted], [ErrInUse], [ErrOccupied], [ErrCooling] or [ErrOutside], or the request is invalid. A cooling address is granted only as a
 // static address, and only to a pod of the namespace of its last holder: others still send to that one.
 func (a *Allocator) Lease(r Request) ([]Lease, error) {
 	a.mu.Lock()
@@ -120,6 +120,9 @@ func (a *Allocator) grantLocked(pools []*poolState, r Request, wanted netip.Addr
 		b := s.blockOf(wanted)
 		if held, ok := heldIn(append(slices.Clip(blocks), s.blocks...), r.Holder); ok {
 			return held.Lease, func() {}, held.unless(wanted)
+		}
+		if by := a.occupied.by[wanted]; by != "" {
+			return Lease{}, nil, ErrOccupied{Address: wanted, By: by}
 		}
 		if b == nil {
 			return Lease{}, nil, ErrOutside{Address: wanted, Pool: s.Name, Elsewhere: s.isForPods(wanted)}
@@ -239,7 +242,11 @@ func exhausted(pools []*poolState) ErrExhausted {
 		names = append(names, s.Name)
 		for _, b := range s.blocks {
 			e.NoBlock = e.NoBlock && b.closed
-			if b.closed || len(b.released) == 0 {
+			if b.closed {
+				continue
+			}
+			e.Occupied += uint64(len(b.skipped()))
+			if len(b.released) == 0 {
 				continue
 			}
 			e.Cooling += uint64(len(b.released))
@@ -266,7 +273,7 @@ func (a *Allocator) Restore(leases []Lease) error {
 			errs = append(errs, a.restoreUsedLocked(l))
 		case Cooling:
 			cooling = append(cooling, l)
-		case Internal, Withheld: // set by ClaimInternal and Withhold
+		case Internal, Withheld, Occupied: // set by ClaimInternal, Withhold and Occupy
 		default:
 			errs = append(errs, fmt.Errorf("restore %s: unknown state %q", l.Address, l.State))
 		}
@@ -323,7 +330,7 @@ func (s *poolState) stray(l Lease) error {
 	if held, ok := heldIn(s.blocks, l.Holder); ok {
 		return fmt.Errorf("restore lease of %q on %s: it holds %s", l.Holder, l.Address, held.Address)
 	}
-	b := newBlockState(s.Pool, netip.PrefixFrom(l.Address, l.Address.BitLen()), s.handles)
+	b := newBlockState(s.Pool, netip.PrefixFrom(l.Address, l.Address.BitLen()), s.shared)
 	b.closed = true
 	b.grant(l)
 	b.commit(l.Holder)

@@ -25,7 +25,7 @@ func (a *Allocator) AddBlock(block netip.Prefix, withheld ...netip.Addr) error {
 	}
 	b := s.blockAt(block)
 	if b == nil {
-		b = newBlockState(s.Pool, block, s.handles)
+		b = newBlockState(s.Pool, block, s.shared)
 		s.blocks = append(s.blocks, b)
 		s.adopt(b)
 	}
@@ -63,7 +63,7 @@ func (s *poolState) adopt(b *blockState) {
 		}
 		for address, e := range stray.entries {
 			if !e.held() {
-				stray.released.take(e)
+				stray.dequeue(e)
 				b.entries[address] = e
 				b.cool(e, e.Lease)
 				continue
@@ -178,7 +178,7 @@ func (a *Allocator) ReturnInternal(address netip.Addr) {
 	a.unreserveLocked(address, Internal)
 }
 
-// Withhold excludes an address of a block from allocation: the wanted one, unless a pod has it, or it cools down and a pod of another namespace
+// Withhold excludes an address of a block from allocation: the wanted one, unless a pod or a machine has it, or it cools down and a pod of another namespace
 // than this one had it; or any free one if wanted is invalid. It returns an invalid address if there is none.
 func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr, namespace string) netip.Addr {
 	a.mu.Lock()
@@ -190,7 +190,7 @@ func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr, namespace st
 	if !wanted.IsValid() {
 		wanted, _ = b.pick(a.now())
 	}
-	if !wanted.IsValid() || b.restsFor(wanted, namespace, a.now()) != nil || a.withholdLocked(b, wanted) != nil {
+	if !wanted.IsValid() || b.isOccupied(wanted) || b.restsFor(wanted, namespace, a.now()) != nil || a.withholdLocked(b, wanted) != nil {
 		return netip.Addr{}
 	}
 	return wanted

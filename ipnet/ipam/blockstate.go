@@ -21,14 +21,20 @@ type blockState struct {
 
 	entries  map[netip.Addr]*entry // addresses that are or were held
 	holders  map[string]netip.Addr // addresses by holder
-	handles  handles               // of all blocks
-	released queue                 // cooling and idle entries, idle longest first
-	next     netip.Addr            // lower addresses for pods are in entries or in returned
+	released queue                 // cooling and idle entries that are not occupied, idle longest first
+	next     netip.Addr            // lower addresses for pods are in entries or in returned, or are occupied
 	returned []netip.Addr          // below next, never used because their leases were undone; ascending
 	releases uint64                // count, orders releases at the same time
 	leased   uint64
 	used     uint64
 	reserved uint64 // between lowest and highest: internal and withheld
+	*shared
+}
+
+// shared is common to all blocks of an allocator.
+type shared struct {
+	handles  handles
+	occupied occupied
 }
 
 // entry is the state of one address.
@@ -39,10 +45,10 @@ type entry struct {
 	index int    // in released
 }
 
-func newBlockState(p Pool, block netip.Prefix, h handles) *blockState {
+func newBlockState(p Pool, block netip.Prefix, of *shared) *blockState {
 	b := &blockState{
 		Pool: p, block: block, lowest: block.Addr(), highest: lastOf(block),
-		entries: make(map[netip.Addr]*entry), holders: make(map[string]netip.Addr), handles: h,
+		entries: make(map[netip.Addr]*entry), holders: make(map[string]netip.Addr), shared: of,
 	}
 	if b.lowest.Less(p.first()) {
 		b.lowest = p.first()
@@ -65,7 +71,7 @@ func (b *blockState) reserve(l Lease) {
 
 func (b *blockState) isForPods(a netip.Addr) bool { return !a.Less(b.lowest) && !b.highest.Less(a) }
 
-// pick returns an address that was never used, or the one that is idle longest; never a cooling one.
+// pick returns an address that was never used, or the one that is idle longest; never a cooling or an occupied one.
 func (b *blockState) pick(now time.Time) (netip.Addr, bool) {
 	if b.closed {
 		return netip.Addr{}, false
@@ -89,7 +95,7 @@ func (b *blockState) fresh() (netip.Addr, bool) {
 		return b.returned[0], true
 	}
 	for b.next.Compare(b.highest) <= 0 {
-		if _, known := b.entries[b.next]; !known {
+		if _, known := b.entries[b.next]; !known && !b.isOccupied(b.next) {
 			return b.next, true
 		}
 		b.next = b.next.Next()
@@ -146,7 +152,7 @@ func (b *blockState) grant(l Lease) Lease {
 // unplace removes an entry from its holder, or from the queue of released entries.
 func (b *blockState) unplace(e *entry) {
 	if e.State != Used {
-		b.released.take(e)
+		b.dequeue(e)
 		return
 	}
 	b.unbind(e.Holder)
@@ -156,7 +162,7 @@ func (b *blockState) unplace(e *entry) {
 // place is the inverse of unplace.
 func (b *blockState) place(e *entry) {
 	if e.State != Used {
-		b.released.put(e)
+		b.enqueue(e)
 		return
 	}
 	b.bind(e.Holder, e.Address)
@@ -192,7 +198,7 @@ func (b *blockState) undo(holder string) {
 
 // giveBack records an address without an entry as never used.
 func (b *blockState) giveBack(address netip.Addr) {
-	if address.Less(b.next) {
+	if address.Less(b.next) && !b.isOccupied(address) {
 		at, _ := slices.BinarySearchFunc(b.returned, address, netip.Addr.Compare)
 		b.returned = slices.Insert(b.returned, at, address)
 	}
@@ -201,7 +207,7 @@ func (b *blockState) giveBack(address netip.Addr) {
 // forget removes the entry of a free address.
 func (b *blockState) forget(address netip.Addr) {
 	if e := b.entries[address]; e != nil {
-		b.released.take(e)
+		b.dequeue(e)
 		delete(b.entries, address)
 		b.giveBack(address)
 	}
@@ -245,7 +251,7 @@ func (b *blockState) release(holder string, now, freeAt time.Time) {
 func (b *blockState) cool(e *entry, l Lease) {
 	b.releases++
 	e.Lease, e.prior, e.order = l, nil, b.releases
-	b.released.put(e)
+	b.enqueue(e)
 }
 
 // unless returns an error if the holder has another address than the wanted one.
@@ -263,11 +269,11 @@ func (b *blockState) heldBy(holder string) *entry {
 	return nil
 }
 
-// leases lists the leases of addresses that are not free, by address.
+// leases lists the leases of addresses that are not free, by address. An address that no pod has is a machine's if one has it.
 func (b *blockState) leases(now time.Time) []Lease {
-	var leases []Lease
+	leases := b.occupiedLeases()
 	for _, e := range b.entries {
-		if e.held() || e.FreeAt.After(now) {
+		if e.held() || e.FreeAt.After(now) && !b.isOccupied(e.Address) {
 			leases = append(leases, e.Lease)
 		}
 	}

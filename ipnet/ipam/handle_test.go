@@ -29,6 +29,9 @@ func (a *Allocator) Faults() []string {
 	return faults
 }
 
+// Next returns the address at which the search for one that was never used begins, in the first block.
+func (a *Allocator) Next() netip.Addr { return a.pools[0].blocks[0].next }
+
 func times(blocks []*blockState, b *blockState) (n int) {
 	for _, o := range blocks {
 		if o == b {

@@ -17,6 +17,7 @@ const (
 	Cooling  State = "cooling"  // released; free after FreeAt
 	Internal State = "internal" // the node's own
 	Withheld State = "withheld" // in a block of this node, allocated by other nodes
+	Occupied State = "occupied" // a machine has it; only in lists, never stored
 )
 
 // String returns the state as it is stored and shown.
@@ -61,6 +62,7 @@ func (l Lease) held() bool { return l.State != Cooling }
 type ErrExhausted struct {
 	Pool     string    // the pools that were tried
 	Cooling  uint64    // number of cooling addresses; 0: all addresses are held
+	Occupied uint64    // number of addresses that no pod has and a machine has
 	NextFree time.Time // when the first cooling address is free
 	NoBlock  bool      // the pools are shared by nodes, and this node has no open block of them
 }
@@ -71,10 +73,18 @@ func (e ErrExhausted) Error() string {
 		return fmt.Sprintf("pool %s: this node has no block of it", e.Pool)
 	}
 	if e.Cooling == 0 {
-		return fmt.Sprintf("pool exhausted: all addresses of pool %s are held", e.Pool)
+		return fmt.Sprintf("pool exhausted: all addresses of pool %s are held%s", e.Pool, e.Skipped())
 	}
-	return fmt.Sprintf("pool %s: no address is free, %d cool down, the next is free at %s",
-		e.Pool, e.Cooling, e.NextFree.Format(time.RFC3339))
+	return fmt.Sprintf("pool %s: no address is free, %d cool down%s, the next is free at %s",
+		e.Pool, e.Cooling, e.Skipped(), e.NextFree.Format(time.RFC3339))
+}
+
+// Skipped says how many addresses no pod can have because a machine has them, in parentheses after a blank; "" if there are none.
+func (e ErrExhausted) Skipped() string {
+	if e.Occupied == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d are skipped because a node has them)", e.Occupied)
 }
 
 // Pools returns the names of the pools that were tried.
@@ -88,6 +98,15 @@ type ErrInUse struct {
 
 // Error names the holder.
 func (e ErrInUse) Error() string { return fmt.Sprintf("address %s is held by %s", e.Address, e.Holder) }
+
+// ErrOccupied means that a machine has the address.
+type ErrOccupied struct {
+	Address netip.Addr
+	By      string // the machine, in the words of Occupy
+}
+
+// Error names the machine.
+func (e ErrOccupied) Error() string { return fmt.Sprintf("address %s is that of %s", e.Address, e.By) }
 
 // ErrCooling means that a pod of another namespace had the address until now.
 type ErrCooling struct {

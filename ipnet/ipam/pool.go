@@ -102,14 +102,14 @@ func validPools(pools []Pool) error {
 // poolState is a pool and its blocks. A pool of one node is a single block.
 type poolState struct {
 	Pool
-	blocks  []*blockState // in the order in which they were added
-	handles handles       // of all pools
+	blocks []*blockState // in the order in which they were added
+	*shared
 }
 
-func newPoolState(p Pool, h handles, now time.Time) *poolState {
-	s := &poolState{Pool: p, handles: h}
+func newPoolState(p Pool, of *shared, now time.Time) *poolState {
+	s := &poolState{Pool: p, shared: of}
 	if !p.Blocks {
-		b := newBlockState(p, p.Prefix, h)
+		b := newBlockState(p, p.Prefix, of)
 		b.reserve(Lease{Pool: p.Name, Address: p.Node(), Holder: InternalHolder, State: Internal, Since: now})
 		s.blocks = append(s.blocks, b)
 	}
@@ -191,7 +191,7 @@ func (a *Allocator) SetPools(pools []Pool) map[string]error {
 				refused[p.Name] = err
 				continue
 			}
-			s = newPoolState(p, a.handles, a.now())
+			s = newPoolState(p, a.shared, a.now())
 		}
 		s.update(p)
 		after = append(after, s)

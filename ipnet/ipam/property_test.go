@@ -22,6 +22,7 @@ type model struct {
 	committed map[string]bool
 	released  []idle // in the order of release
 	beforeOf  map[string]*idle
+	occupied  map[netip.Addr]string // by machines
 }
 
 type idle struct {
@@ -41,7 +42,7 @@ func (m *model) of(holder string) (netip.Addr, bool) {
 func (m *model) neverUsed() []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(m.pods), func(a netip.Addr) bool {
 		_, held := m.held[a]
-		return held || slices.ContainsFunc(m.released, func(i idle) bool { return i.address == a })
+		return held || m.occupied[a] != "" || slices.ContainsFunc(m.released, func(i idle) bool { return i.address == a })
 	})
 }
 
@@ -50,12 +51,14 @@ func (m *model) expected(now time.Time) (netip.Addr, error) {
 	if fresh := m.neverUsed(); len(fresh) > 0 {
 		return fresh[0], nil
 	}
-	if len(m.released) == 0 {
-		return netip.Addr{}, ipam.ErrExhausted{Pool: m.pool.Name}
+	released := slices.DeleteFunc(slices.Clone(m.released), func(i idle) bool { return m.occupied[i.address] != "" })
+	skipped := m.stats(now).Occupied
+	if len(released) == 0 {
+		return netip.Addr{}, ipam.ErrExhausted{Pool: m.pool.Name, Occupied: skipped}
 	}
-	first := m.released[0]
+	first := released[0]
 	if first.freeAt.After(now) {
-		return netip.Addr{}, ipam.ErrExhausted{Pool: m.pool.Name, Cooling: uint64(len(m.released)), NextFree: first.freeAt}
+		return netip.Addr{}, ipam.ErrExhausted{Pool: m.pool.Name, Cooling: uint64(len(released)), NextFree: first.freeAt, Occupied: skipped}
 	}
 	return first.address, nil
 }
@@ -105,16 +108,22 @@ func (m *model) stats(now time.Time) ipam.Stats {
 		}
 	}
 	for _, r := range m.released {
-		if r.freeAt.After(now) {
+		if r.freeAt.After(now) && m.occupied[r.address] == "" {
 			s.Cooling++
 		}
 	}
-	s.Free = uint64(len(m.pods)) - s.Used - s.Leased - s.Cooling
+	for a := range m.occupied {
+		if m.held[a] == "" {
+			s.Occupied++
+		}
+	}
+	s.Free = uint64(len(m.pods)) - s.Used - s.Leased - s.Cooling - s.Occupied
 	return s
 }
 
 // TestAllocatorProperties applies the same operations to an allocator and its model. No address has two holders, the counters are correct,
-// the longest idle address is granted first, and a cooling address is granted only as a static address.
+// the longest idle address is granted first, a cooling address is granted only as a static address, and an address that a machine has is
+// granted to no pod.
 func TestAllocatorProperties(t *testing.T) {
 	pods := make([]netip.Addr, 0, 6)
 	for a := six.Node().Next(); six.Prefix.Contains(a); a = a.Next() {
@@ -150,6 +159,14 @@ func TestAllocatorProperties(t *testing.T) {
 			},
 			"take over": func(t *rapid.T) {
 				m.takeOver(t, a, holder.Draw(t, "from"), holder.Draw(t, "to"))
+			},
+			"machines": func(t *rapid.T) {
+				by := make(map[netip.Addr]string)
+				for _, at := range rapid.SliceOfN(rapid.SampledFrom(pods), 0, 4).Draw(t, "occupied") {
+					by[at] = "link eth1 of this node"
+				}
+				a.Occupy(by)
+				m.occupied = by
 			},
 			"wait": func(t *rapid.T) { c.pass(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second) },
 			"": func(t *rapid.T) {
@@ -198,6 +215,12 @@ func (m *model) leaseThis(t *rapid.T, a *ipam.Allocator, r ipam.Request) {
 	case holds:
 		taken = false
 	}
+	if by := m.occupied[address]; by != "" && !holds {
+		if !errors.Is(err, ipam.ErrOccupied{Address: address, By: by}) {
+			t.Fatalf("error %v for %s, which %s has", err, address, by)
+		}
+		return
+	}
 	if taken {
 		if !errors.Is(err, ipam.ErrInUse{Address: address, Holder: other}) {
 			t.Fatalf("error %v for %s, which %s holds", err, address, other)
@@ -220,7 +243,14 @@ func (m *model) takeOver(t *rapid.T, a *ipam.Allocator, from, to string) {
 	}
 	r := request(to, address.String())
 	r.From = []string{from}
-	if _, err := a.Lease(r); err != nil {
+	_, err := a.Lease(r)
+	if by := m.occupied[address]; by != "" {
+		if !errors.Is(err, ipam.ErrOccupied{Address: address, By: by}) {
+			t.Fatalf("error %v for %s of %s, which %s has", err, address, from, by)
+		}
+		return
+	}
+	if err != nil {
 		t.Fatalf("%s takes %s from %s: %v", to, address, from, err)
 	}
 	if rapid.Bool().Draw(t, "undo") {

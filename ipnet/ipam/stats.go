@@ -11,9 +11,10 @@ import (
 )
 
 // Stats has the counts of one pool or block; their sum is the number of its addresses for pods. Free saturates at the largest uint64.
+// An occupied address that a pod has too counts as the pod's.
 type Stats struct {
 	Pool
-	Free, Leased, Used, Cooling uint64
+	Free, Leased, Used, Cooling, Occupied uint64
 }
 
 // Stats returns the counts of all pools, in the order of the configuration.
@@ -32,7 +33,7 @@ func (s *poolState) stats(now time.Time) Stats {
 	sum := Stats{Pool: s.Pool}
 	for _, b := range s.blocks {
 		of := b.stats(now)
-		sum.Leased, sum.Used, sum.Cooling = sum.Leased+of.Leased, sum.Used+of.Used, sum.Cooling+of.Cooling
+		sum.Leased, sum.Used, sum.Cooling, sum.Occupied = sum.Leased+of.Leased, sum.Used+of.Used, sum.Cooling+of.Cooling, sum.Occupied+of.Occupied
 		if sum.Free+of.Free < sum.Free {
 			sum.Free = math.MaxUint64
 			continue
@@ -45,6 +46,9 @@ func (s *poolState) stats(now time.Time) Stats {
 // stats returns the counts of a block; a closed block has no free addresses.
 func (b *blockState) stats(now time.Time) Stats {
 	s := Stats{Pool: b.Pool, Leased: b.leased, Used: b.used}
+	if !b.closed {
+		s.Occupied = uint64(len(b.skipped()))
+	}
 	for _, e := range b.released {
 		if e.FreeAt.After(now) {
 			s.Cooling++
@@ -54,7 +58,7 @@ func (b *blockState) stats(now time.Time) Stats {
 	switch {
 	case b.closed:
 	case counted:
-		s.Free = size - b.reserved - s.Leased - s.Used - s.Cooling
+		s.Free = size - b.reserved - s.Leased - s.Used - s.Cooling - s.Occupied
 	default:
 		s.Free = math.MaxUint64
 	}

@@ -69,6 +69,17 @@ func (m *Mesh) Set(ev *pod.SetNodes, holders Holders, t *eventloop.Txn) {
 	desired.Replace(t, was, m.valuesOf(changed))
 }
 
+// Addresses returns the addresses of the other nodes that are reached, with the node.
+func (m *Mesh) Addresses() map[netip.Addr]string {
+	by := make(map[netip.Addr]string)
+	for name, node := range m.nodes.peers {
+		for _, a := range node.Addresses {
+			by[a] = "node " + name
+		}
+	}
+	return by
+}
+
 // saveNodes saves the nodes that changed.
 func saveNodes(t *eventloop.Txn, before, after *nodes) {
 	if !reflect.DeepEqual(before.self, after.self) {

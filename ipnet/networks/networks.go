@@ -32,6 +32,7 @@ type Networks struct {
 	addresses *ipam.Allocator       // of the network default
 	blocks    map[string]SavedBlock // by name; the event loop's own
 	withheld  []ipam.Lease          // addresses of interfaces without a known attachment
+	occupants occupants
 
 	// Each value behind a pointer never changes: a new one replaces it.
 	customs atomic.Pointer[map[string]*Custom]         // by name

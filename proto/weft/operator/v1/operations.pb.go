@@ -2764,8 +2764,8 @@ type Lease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // leased, used, cooling or internal
-	Holder        string                 `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`   // leased, used, cooling, internal, withheld or occupied
+	Holder        string                 `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"` // of an occupied address: the machine that has it, in words
 	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
 	FreeAt        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=free_at,json=freeAt,proto3" json:"free_at,omitempty"` // for a cooling address
 	Pod           *v1.Pod                `protobuf:"bytes,7,opt,name=pod,proto3" json:"pod,omitempty"`                     // the pod with the address; not set if unknown

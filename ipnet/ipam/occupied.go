@@ -1,0 +1,118 @@
+package ipam
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// occupied are the addresses that machines have, such as this node on one of its links. They are granted to no pod. A pod that had the address
+// first keeps it. An entry of such an address that no holder has is in no queue of released entries.
+type occupied struct {
+	by     map[netip.Addr]string // who has the address, in words
+	sorted []netip.Addr
+}
+
+// within lists the occupied addresses from lowest to highest.
+func (o *occupied) within(lowest, highest netip.Addr) []netip.Addr {
+	from, _ := slices.BinarySearchFunc(o.sorted, lowest, netip.Addr.Compare)
+	to, found := slices.BinarySearchFunc(o.sorted, highest, netip.Addr.Compare)
+	if found {
+		to++
+	}
+	return o.sorted[from:max(from, to)]
+}
+
+// Occupy replaces the addresses that machines have: none is granted until a later call lacks it. Values say who has the address, such as "link
+// eth1 of this node". Leases stay, also their cool-downs. The costs are those of the difference to the last call; a lease does not depend on
+// the number of addresses. The map must not change afterwards.
+func (a *Allocator) Occupy(by map[netip.Addr]string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := a.occupied.by
+	for address := range by {
+		if _, was := before[address]; !was {
+			a.eachBlockOfLocked(address, func(b *blockState) { b.occupy(address) })
+		}
+	}
+	a.occupied.by = by
+	a.occupied.sorted = slices.SortedFunc(maps.Keys(by), netip.Addr.Compare)
+	for address := range before {
+		if _, stays := by[address]; !stays {
+			a.eachBlockOfLocked(address, func(b *blockState) { b.vacate(address) })
+		}
+	}
+}
+
+// Occupant says which machine has an address, in the words of Occupy; "" if none has it.
+func (a *Allocator) Occupant(address netip.Addr) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.occupied.by[address]
+}
+
+func (a *Allocator) eachBlockOfLocked(address netip.Addr, f func(*blockState)) {
+	s := a.poolOfLocked(address)
+	if s == nil {
+		return
+	}
+	for _, b := range s.blocks {
+		if b.block.Contains(address) {
+			f(b)
+		}
+	}
+}
+
+// occupy excludes an address from the choice of pick, before it is occupied.
+func (b *blockState) occupy(address netip.Addr) {
+	b.returned = slices.DeleteFunc(b.returned, func(r netip.Addr) bool { return r == address })
+	if e := b.entries[address]; e != nil && !e.held() {
+		b.released.take(e)
+	}
+}
+
+// vacate is the inverse of occupy, when the address is not occupied any more.
+func (b *blockState) vacate(address netip.Addr) {
+	switch e := b.entries[address]; {
+	case e == nil && b.isForPods(address):
+		b.giveBack(address)
+	case e != nil && !e.held():
+		b.released.put(e)
+	}
+}
+
+func (b *blockState) isOccupied(address netip.Addr) bool { return b.occupied.by[address] != "" }
+
+// enqueue adds an entry that no holder has to the queue of released entries.
+func (b *blockState) enqueue(e *entry) {
+	if !b.isOccupied(e.Address) {
+		b.released.put(e)
+	}
+}
+
+// dequeue is the inverse of enqueue.
+func (b *blockState) dequeue(e *entry) {
+	if !b.isOccupied(e.Address) {
+		b.released.take(e)
+	}
+}
+
+// skipped lists the occupied addresses for pods that no holder has.
+func (b *blockState) skipped() []netip.Addr {
+	var skipped []netip.Addr
+	for _, address := range b.occupied.within(b.lowest, b.highest) {
+		if e := b.entries[address]; e == nil || !e.held() {
+			skipped = append(skipped, address)
+		}
+	}
+	return skipped
+}
+
+// occupiedLeases describes the skipped addresses as leases of the machines that have them.
+func (b *blockState) occupiedLeases() []Lease {
+	var leases []Lease
+	for _, address := range b.skipped() {
+		leases = append(leases, Lease{Pool: b.Name, Address: address, Holder: b.occupied.by[address], State: Occupied})
+	}
+	return leases
+}

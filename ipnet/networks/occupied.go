@@ -1,0 +1,43 @@
+package networks
+
+import (
+	"maps"
+	"net/netip"
+	"sync"
+)
+
+// Sources of addresses that machines have.
+const (
+	OfLinks = "links" // of this node
+	OfMesh  = "mesh"  // of other nodes, and of external interfaces of the network default
+)
+
+// occupants are the addresses that machines have, by source.
+type occupants struct {
+	mu sync.Mutex
+	of map[string]map[netip.Addr]string
+}
+
+// Occupy replaces the addresses of a source that no pod on the network default gets: machines have them, and the node routes packets of pods
+// there. Values say who has the address. Other networks have no route to the node, so a pod there may have such an address. Any goroutine may
+// call it. The map must not change afterwards.
+func (n *Networks) Occupy(source string, by map[netip.Addr]string) {
+	n.occupants.mu.Lock()
+	defer n.occupants.mu.Unlock()
+	if was, known := n.occupants.of[source]; maps.Equal(was, by) && known {
+		return
+	}
+	if n.occupants.of == nil {
+		n.occupants.of = make(map[string]map[netip.Addr]string)
+	}
+	n.occupants.of[source] = by
+	all := maps.Clone(n.occupants.of[OfMesh])
+	if all == nil {
+		all = make(map[netip.Addr]string)
+	}
+	maps.Copy(all, n.occupants.of[OfLinks])
+	n.addresses.Occupy(all)
+}
+
+// Occupant says which machine has an address of the network default; "" if none is known.
+func (n *Networks) Occupant(a netip.Addr) string { return n.addresses.Occupant(a) }
