@@ -69,7 +69,7 @@ func bindVirtualMachine(t *testing.T, netns string) string {
 		for _, a := range config.addresses {
 			must.Succeed(t, netlink.AddrDel(link, &netlink.Addr{IPNet: a.IPNet}))
 		}
-		time.Sleep(500 * time.Millisecond) // longer than the agent collects notifications
+		<-time.After(500 * time.Millisecond) // longer than the agent collects notifications
 		must.Succeed(t, netlink.LinkSetName(link, "eth0-nic"))
 		must.Succeed(t, netlink.LinkSetHardwareAddr(link, []byte{2, 7, 7, 7, 7, 7}))
 		bridge := newBridge(t, []byte{2, 7, 7, 7, 7, 8})

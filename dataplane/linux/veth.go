@@ -262,10 +262,12 @@ func clearPodEnd(h *handle, host netlink.Link, v wire.Veth, oldAlias string) (co
 // placeOfPeer returns the place of the pod's end of a veth. A host's end has a peer: the pod took over what is not where the ADD put it.
 func (h *handle) placeOfPeer(host netlink.Link, name string) (place, error) {
 	l, err := h.link(name)
-	if err != nil && !errors.Is(err, errNoLink) {
+	switch {
+	case errors.Is(err, errNoLink):
+		return takenOver, nil
+	case err != nil:
 		return lost, err
-	}
-	if err != nil || !isPair(host, l) || l.Attrs().MasterIndex != 0 {
+	case !isPair(host, l), l.Attrs().MasterIndex != 0:
 		return takenOver, nil
 	}
 	return inPlace, nil
