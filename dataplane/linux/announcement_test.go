@@ -13,7 +13,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -80,11 +79,6 @@ func announcedIn(frame []byte, mac wire.MAC) string {
 // announcedVeth returns a pod's veth with addresses on a layer 2 network.
 func (l *lab) announcedVeth() (objects []object, member object) {
 	l.Helper()
-	_, err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.BridgeMember, struct{}]{ // dataplane/vpp makes it
-		Name: wire.KindBridgeMember, Equal: func(want, have wire.BridgeMember) bool { return want == have },
-		Recreate: func(wire.BridgeMember, wire.BridgeMember) bool { return true },
-	})
-	must(l.T, err)
 	on := wire.VethKey("pod-a")
 	member = object{wire.BridgeMemberKey("pod-a"), wire.BridgeMember{Interface: "pod-a", BridgeDomain: "weft:blue"}}
 	objects = []object{l.namespace(), l.veth(), member}

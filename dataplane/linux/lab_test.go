@@ -44,9 +44,15 @@ func newLab(t *testing.T) *lab {
 	if err := Register(l.s, Options{ChainChanges: &l.changes, Overfull: &l.full}); err != nil {
 		t.Fatal(err)
 	}
-	// dataplane/vpp makes taps; these tests need only the desired object.
+	// dataplane/vpp makes taps and members of bridge domains; these tests need only the desired objects.
 	if _, err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.Interface, struct{}]{
 		Name: wire.KindInterface, Equal: func(want, have wire.Interface) bool { return want == have },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.BridgeMember, struct{}]{
+		Name: wire.KindBridgeMember, Equal: func(want, have wire.BridgeMember) bool { return want == have },
+		Recreate: func(wire.BridgeMember, wire.BridgeMember) bool { return true },
 	}); err != nil {
 		t.Fatal(err)
 	}
