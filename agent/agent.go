@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -89,6 +90,7 @@ type Agent struct {
 	drift      *drift.Monitor
 	unread     *drift.Unread
 	occupied   *occupied.Watcher
+	unsent     sync.Map           // texts of errors of announcements that were logged
 	replayer   *recovery.Replayer // used by start, then by the southbound
 
 	logLevel *operations.LogLevel
@@ -225,7 +227,7 @@ func (a *Agent) assembleScheduler() error {
 	if err := vpp.Register(a.scheduler, a.dataplane.Client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
 	}
-	options := linux.Options{VethName: desired.VethObject, ChainChanges: a.chains.Later, Overfull: overfull}
+	options := linux.Options{VethName: desired.VethObject, ChainChanges: a.chains.Later, Overfull: overfull, Unannounced: a.unannounced}
 	if err := linux.Register(a.scheduler, options); err != nil {
 		return fmt.Errorf("kinds of the kernel: %w", err)
 	}
@@ -234,6 +236,14 @@ func (a *Agent) assembleScheduler() error {
 		return fmt.Errorf("splices of memifs: %w", err)
 	}
 	return nil
+}
+
+// unannounced logs why an address was not announced, once for each reason: a pod may cause any number.
+func (a *Agent) unannounced(v wire.Announcement, err error) {
+	if _, isKnown := a.unsent.LoadOrStore(err.Error(), true); !isKnown {
+		a.log.Warn("an address is not announced to its network: neighbours may use the MAC of an earlier pod for a minute; logged once for this reason",
+			"address", v.Address.String(), "netns", v.Namespace, "link", v.Link, "err", err)
+	}
 }
 
 func (a *Agent) assemblePackages() (err error) {

@@ -344,6 +344,7 @@ func (d *Monitor) handle(ctx context.Context, found []kvscheduler.OpRecord) erro
 	case ctx.Err() != nil:
 	case err != nil:
 		d.Log.Warn("drift is not repaired", "drift", drift, "err", err)
+		d.forgetRepaired(keys)
 	case !d.Repairs:
 		d.Log.Warn("drift is reported, not repaired", "drift", drift, "objects", len(keys))
 	default:
@@ -353,6 +354,17 @@ func (d *Monitor) handle(ctx context.Context, found []kvscheduler.OpRecord) erro
 		}
 	}
 	return err
+}
+
+// forgetRepaired drops the known drift of objects that a repair repaired although it failed for others: they may drift again.
+func (d *Monitor) forgetRepaired(keys []string) {
+	view := d.Scheduler.View()
+	for _, key := range keys {
+		ref, err := kvscheduler.ParseRef(key)
+		if status, _ := view.Status(ref); err == nil && status.Phase == kvscheduler.InSync {
+			delete(d.known, key)
+		}
+	}
 }
 
 // describeDrift names the object that drifted, the first in the order of the repair, and counts the others.

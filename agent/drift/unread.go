@@ -89,5 +89,5 @@ func textOf(names []string) string {
 	if more := len(names) - mostUnread; more > 0 {
 		names = append(names[:mostUnread:mostUnread], fmt.Sprintf("and %d more", more))
 	}
-	return "neither checked nor repaired, because they have too many objects: " + strings.Join(names, ", ") + "; weftctl pod NAMESPACE/NAME says which"
+	return "neither checked nor repaired, because the agent cannot read all their objects: " + strings.Join(names, ", ") + "; weftctl pod NAMESPACE/NAME says which"
 }

@@ -14,17 +14,19 @@ import (
 
 // announcementDescriptor describes announcements of addresses, which the kernel does not remember. One counts as sent while the link is where
 // the ADD put it.
-func announcementDescriptor() kvscheduler.Descriptor[wire.Announcement, netnsID] {
+func announcementDescriptor(o Options) kvscheduler.Descriptor[wire.Announcement, netnsID] {
 	at := func(v wire.Announcement) (on, namespace string) { return v.On, v.Namespace }
 	d := onLink(kvscheduler.Follow, at, namespaced[wire.Announcement]{
 		kind:   wire.KindAnnouncement,
-		put:    announce,
+		put:    announcer{o.Unannounced}.announce,
 		remove: func(*handle, wire.Announcement) error { return nil }, // it was sent
 		find: func(h *handle, v wire.Announcement) (wire.Announcement, bool, error) {
 			_, err := h.link(v.Link)
 			return v, err == nil, err
 		},
 		link: func(v wire.Announcement) string { return v.Link },
+
+		overfull: o.Overfull,
 	})
 	d.Validate = validateAnnouncement
 	d.Recreate = always
@@ -50,9 +52,14 @@ func validateAnnouncement(name string, v wire.Announcement) error {
 	return validateOn(v.On, v.Link, name, wire.AnnouncementKey(v.On, v.Address))
 }
 
-// announce sends an announcement. A link that takes no packets, because the pod set it down or its queue is full, is no error: the pod sends
-// packets of its own once it has a connection.
-func announce(h *handle, v wire.Announcement) error {
+// announcer sends announcements.
+type announcer struct {
+	unannounced func(wire.Announcement, error) // see Options.Unannounced
+}
+
+// announce sends an announcement. If it cannot be sent, because the link is down, a filter of the pod drops it or the agent lacks CAP_NET_RAW,
+// the pod works without it: its neighbours learn its MAC later.
+func (a announcer) announce(h *handle, v wire.Announcement) error {
 	l, err := h.link(v.Link)
 	if err != nil {
 		return refused(err)
@@ -61,14 +68,8 @@ func announce(h *handle, v wire.Announcement) error {
 	if v.Address.Is6() {
 		send = sendAdvertisement
 	}
-	err = send(l, v)
-	for _, takesNone := range []error{unix.ENETDOWN, unix.ENETUNREACH, unix.EADDRNOTAVAIL, unix.ENOBUFS, unix.ENXIO} {
-		if errors.Is(err, takesNone) {
-			return nil
-		}
-	}
-	if err != nil {
-		return refused(fmt.Errorf("announce address %s from %s: %w", v.Address, v.Link, err))
+	if err := send(l, v); err != nil && a.unannounced != nil {
+		a.unannounced(v, err)
 	}
 	return nil
 }
@@ -100,10 +101,23 @@ func sendARP(l netlink.Link, v wire.Announcement) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer closeLater(fd)
 	return unix.Sendto(fd, packet, unix.MSG_DONTWAIT, &unix.SockaddrLinklayer{
 		Protocol: networkOrder(unix.ETH_P_ARP), Ifindex: l.Attrs().Index, Halen: uint8(len(mac)), Addr: broadcast,
 	})
+}
+
+// closings has a token for each packet socket that is being closed.
+var closings = make(chan struct{}, 32)
+
+// closeLater closes a packet socket on another thread, since the kernel waits some 15 ms for readers of its lists (synchronize_net). At most
+// as many threads as there are tokens do that.
+func closeLater(fd int) {
+	closings <- struct{}{}
+	go func() {
+		_ = unix.Close(fd)
+		<-closings
+	}()
 }
 
 // networkOrder returns n with its bytes in network order, as the kernel wants it in an address.

@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,7 +126,7 @@ type namespaced[V comparable] struct {
 	// identity returns the link in a pod that a value stands for; nil: the kind is none of links.
 	identity func(V) podLink
 
-	overfull *Overfull // records namespaces with too many objects; nil: nothing does
+	overfull *Overfull // records namespaces that cannot be read; nil: nothing does
 }
 
 func (b namespaced[V]) Create(ctx context.Context, batch []kvscheduler.Item[V, netnsID]) {
@@ -313,8 +314,8 @@ func (b namespaced[V]) readIn(ctx context.Context, view kvscheduler.View, path s
 	switch {
 	case errors.Is(err, ErrGone):
 		return nil, nil
-	case errors.Is(err, errOverfull):
-		b.overfull.note(netns, b.kind, overfull)
+	case err != nil && path != "" && ctx.Err() == nil:
+		b.overfull.note(netns, b.kind, cmp.Or(overfull, err))
 		return b.assumed(list, netns), nil
 	case err == nil:
 		b.overfull.note(netns, b.kind, nil)
@@ -364,8 +365,9 @@ func lastOf[V any](list []candidate[V]) V {
 	return last.v
 }
 
-// assumed returns the known objects of a namespace that has too many objects to be read: that is so of this pod alone, and all others are
-// compared. To find nothing would repair without an end what cannot be checked.
+// assumed returns the known objects of a pod's namespace that cannot be read, because it has too many objects or a link that the library
+// cannot decode: that is so of this pod alone, and all others are compared. To find nothing would repair without an end what cannot be
+// checked.
 func (b namespaced[V]) assumed(list []candidate[V], netns netnsID) (all []kvscheduler.Actual[V, netnsID]) {
 	seen := map[string]bool{}
 	for _, c := range list {

@@ -80,21 +80,21 @@ func conflicts() []conflict {
 				must(t, err)
 				must(t, netlink.LinkSetAlias(link, "another owner"))
 			},
-			func(l *lab) error { return refusal(l, backendOf(tapPeerDescriptor(nil)), "tap-a", l.peer()) },
+			func(l *lab) error { return refusal(l, backendOf(tapPeerDescriptor(Options{})), "tap-a", l.peer()) },
 			`eth0 belongs to "another owner"`},
 		{"a link that is not a tap",
 			func(t *testing.T) { addDummy(t, "dummy0") },
 			func(l *lab) error {
 				v := l.peer()
 				v.Name = "dummy0"
-				return refusal(l, backendOf(tapPeerDescriptor(nil)), "tap-a", v)
+				return refusal(l, backendOf(tapPeerDescriptor(Options{})), "tap-a", v)
 			},
 			"dummy0 is a dummy, not a tap"},
 		{"a value that the kernel rejects",
 			func(*testing.T) {},
 			func(l *lab) error {
 				v := wire.Sysctl{On: on, Namespace: l.path, Name: "net/ipv6/conf/eth0/accept_ra", Value: "many"}
-				return refusal(l, backendOf(sysctlDescriptor()), "x", v)
+				return refusal(l, backendOf(sysctlDescriptor(nil)), "x", v)
 			},
 			"set net/ipv6/conf/eth0/accept_ra"},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,8 @@ type lab struct {
 	s       *kvscheduler.Scheduler
 	changes ChainChanges
 	full    Overfull
+
+	unannounced atomic.Int64 // announcements that were not sent
 }
 
 func newLab(t *testing.T) *lab {
@@ -41,7 +44,9 @@ func newLab(t *testing.T) *lab {
 	l := &lab{T: t, path: netnstest.New(t)}
 	l.inside(func() { addTap(t, "eth0") })
 	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
-	if err := Register(l.s, Options{ChainChanges: &l.changes, Overfull: &l.full}); err != nil {
+	if err := Register(l.s, Options{
+		ChainChanges: &l.changes, Overfull: &l.full, Unannounced: func(wire.Announcement, error) { l.unannounced.Add(1) },
+	}); err != nil {
 		t.Fatal(err)
 	}
 	// dataplane/vpp makes taps and members of bridge domains; these tests need only the desired objects.

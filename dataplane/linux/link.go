@@ -228,8 +228,8 @@ const (
 // tapPeers has the functions of tap peers that consider the changes of later plugins.
 type tapPeers struct{ changes *ChainChanges }
 
-func tapPeerDescriptor(changes *ChainChanges) kvscheduler.Descriptor[wire.TapPeer, netnsID] {
-	p := tapPeers{changes}
+func tapPeerDescriptor(o Options) kvscheduler.Descriptor[wire.TapPeer, netnsID] {
+	p := tapPeers{o.ChainChanges}
 	return kvscheduler.Descriptor[wire.TapPeer, netnsID]{
 		Name: wire.KindTapPeer, Lane: Lane,
 		Equal:    equalTapPeers,
@@ -247,6 +247,7 @@ func tapPeerDescriptor(changes *ChainChanges) kvscheduler.Descriptor[wire.TapPee
 			remove:    removeAlias,
 			find:      p.find,
 			identity:  tapLink,
+			overfull:  o.Overfull,
 		},
 	}
 }

@@ -252,6 +252,9 @@ type handle struct {
 
 	ofPod    bool  // dumps are bounded
 	overfull error // of an earlier dump
+	searched int   // links that were visited in a search
+
+	known map[foundLink]bool // links that the search found; nil: there was none
 }
 
 // errNoLink means that a link does not exist.

@@ -10,8 +10,8 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 )
 
-// Overfull records the network namespaces of pods that have more objects than the agent reads. Their objects count as unchanged. The zero
-// value has none. Its methods are safe for concurrent use.
+// Overfull records the network namespaces of pods that the agent cannot read, mostly because they have too many objects. Their objects count
+// as unchanged. The zero value has none. Its methods are safe for concurrent use.
 type Overfull struct {
 	mu sync.Mutex
 	of map[netnsID]map[kvscheduler.Kind]error // why the last read of a kind ended early

@@ -2,6 +2,7 @@ package linux
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -32,8 +33,11 @@ type podLink struct {
 	kind  string // the kernel's
 }
 
-// maxNested bounds the namespaces that are searched for a link of a pod.
-const maxNested = 64
+// Bounds of the search for links of a pod: the nested namespaces, and the links in one visit to the pod.
+const (
+	maxNested   = 64
+	maxSearched = 16384
+)
 
 // placeOf finds a link of a pod. It searches the namespace of the handle first, then the namespaces that this one has an nsid of: the kernel
 // assigns one when a link moves there (rtnetlink(7), IFLA_NEW_NETNSID).
@@ -51,57 +55,78 @@ func (h *handle) placeOf(p podLink) (place, error) {
 	if p.alias == "" {
 		return lost, nil // nothing identifies it elsewhere
 	}
-	isThere, err := h.hasLink(p, nil)
-	if err != nil || isThere {
-		return takenOver, err
-	}
-	nested, err := h.nsids()
-	for _, nsid := range nested {
-		if err != nil || isThere {
-			break
+	if h.known == nil {
+		if h.known, err = h.search(); err != nil {
+			return lost, err
 		}
-		isThere, err = h.hasLink(p, nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(nsid)))
 	}
-	if err == nil && !isThere {
-		return lost, nil
+	if h.known[foundLink{p.alias, p.kind}] {
+		return takenOver, nil
 	}
-	return takenOver, err
+	return lost, nil
 }
 
-// hasLink reports whether a namespace has a link of this kind and alias. target is the attribute that selects the namespace; nil: the
-// handle's. A namespace that was deleted meanwhile has none.
-func (h *handle) hasLink(p podLink, target *nl.RtAttr) (has bool, err error) {
+// foundLink identifies a link wherever it is.
+type foundLink struct{ alias, kind string }
+
+// search finds the links with an alias in the namespace of the handle and in those that it has an nsid of.
+func (h *handle) search() (map[foundLink]bool, error) {
+	found := make(map[foundLink]bool)
+	nested, err := h.nsids()
+	if err == nil {
+		err = h.searchIn(nil, found)
+	}
+	for _, nsid := range nested {
+		if err == nil {
+			err = h.searchIn(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(nsid)), found)
+		}
+	}
+	return found, err
+}
+
+// searchIn adds the links of a namespace. target is the attribute that selects it; nil: the handle's. A namespace that was deleted meanwhile
+// has none.
+func (h *handle) searchIn(target *nl.RtAttr, found map[foundLink]bool) error {
 	request := []nl.NetlinkRequestData{nl.NewIfInfomsg(unix.AF_UNSPEC)}
 	if target != nil {
 		request = append(request, target)
 	}
-	err = h.bounded(func() error {
-		return dumpEach(unix.RTM_GETLINK, request, func(object []byte) error {
-			l, err := netlink.LinkDeserialize(nil, object)
-			has = has || err == nil && l.Type() == p.kind && l.Attrs().Alias == p.alias
-			return err
+	_, err := retryDump(func() (none struct{}, err error) {
+		return none, h.bounded(func() error {
+			return dumpEach(unix.RTM_GETLINK, request, func(object []byte) error {
+				if h.searched++; h.searched > maxSearched {
+					return fmt.Errorf("%w: more than %d links in its network namespaces", errOverfull, maxSearched)
+				}
+				l, err := netlink.LinkDeserialize(nil, object)
+				if err == nil && l.Attrs().Alias != "" {
+					found[foundLink{l.Attrs().Alias, l.Type()}] = true
+				}
+				return err
+			})
 		})
 	})
 	if target != nil && errors.Is(err, unix.EINVAL) {
-		err = nil
+		return nil
 	}
-	return has, err
+	return err
 }
 
 // nsids lists the namespaces that the namespace of the handle knows, up to maxNested.
-func (h *handle) nsids() (list []uint32, err error) {
-	err = h.bounded(func() error {
-		return dumpEach(unix.RTM_GETNSID, []nl.NetlinkRequestData{nl.NewRtGenMsg()}, func(object []byte) error {
-			attributes, err := nl.ParseRouteAttr(object[nl.NewRtGenMsg().Len():])
-			for _, a := range attributes {
-				if a.Attr.Type == netlink.NETNSA_NSID && len(list) < maxNested {
-					list = append(list, nl.NativeEndian().Uint32(a.Value))
+func (h *handle) nsids() ([]uint32, error) {
+	return retryDump(func() (list []uint32, err error) {
+		err = h.bounded(func() error {
+			return dumpEach(unix.RTM_GETNSID, []nl.NetlinkRequestData{nl.NewRtGenMsg()}, func(object []byte) error {
+				attributes, err := nl.ParseRouteAttr(object[nl.NewRtGenMsg().Len():])
+				for _, a := range attributes {
+					if a.Attr.Type == netlink.NETNSA_NSID && len(list) < maxNested {
+						list = append(list, nl.NativeEndian().Uint32(a.Value))
+					}
 				}
-			}
-			return err
+				return err
+			})
 		})
+		return list, err
 	})
-	return list, err
 }
 
 // holds reports whether a link of a pod is where the ADD put it, for changes of its addresses, routes and settings.

@@ -19,24 +19,27 @@ type Options struct {
 	// ChainChanges has the changes that later plugins of CNI chains made; nil: none.
 	ChainChanges *ChainChanges
 
-	// Overfull records the network namespaces with too many objects; nil: nothing does.
+	// Overfull records the network namespaces that cannot be read; nil: nothing does.
 	Overfull *Overfull
+
+	// Unannounced is told why an address was not announced, which is no error; nil: nothing is.
+	Unannounced func(v wire.Announcement, err error)
 }
 
 // Register adds the kinds of this package to a scheduler.
 func Register(s *kvscheduler.Scheduler, o Options) error {
 	return errors.Join(
 		register(s, namespaceDescriptor()),
-		register(s, tapPeerDescriptor(o.ChainChanges)),
+		register(s, tapPeerDescriptor(o)),
 		register(s, vethDescriptor(o)),
 		register(s, linkDescriptor()),
 		register(s, vlanDescriptor()),
 		register(s, addressDescriptor(o.Overfull)),
 		register(s, routeDescriptor(o)),
 		register(s, neighbourDescriptor(o.Overfull)),
-		register(s, hardeningDescriptor()),
-		register(s, sysctlDescriptor()),
-		register(s, announcementDescriptor()),
+		register(s, hardeningDescriptor(o.Overfull)),
+		register(s, sysctlDescriptor(o.Overfull)),
+		register(s, announcementDescriptor(o)),
 		register(s, masqueradeDescriptor()),
 		register(s, tunnelNATDescriptor()),
 		register(s, uplinkDescriptor()),

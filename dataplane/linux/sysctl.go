@@ -15,13 +15,15 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-func sysctlDescriptor() kvscheduler.Descriptor[wire.Sysctl, netnsID] {
+func sysctlDescriptor(overfull *Overfull) kvscheduler.Descriptor[wire.Sysctl, netnsID] {
 	d := onLink(kvscheduler.Follow, func(v wire.Sysctl) (on, namespace string) { return v.On, v.Namespace }, namespaced[wire.Sysctl]{
 		kind:   wire.KindSysctl,
 		put:    writeSysctl,
 		remove: func(*handle, wire.Sysctl) error { return nil }, // the setting ends with its link
 		find:   readSysctl,
 		link:   func(v wire.Sysctl) string { return linkOfSetting(v.Name) },
+
+		overfull: overfull,
 	})
 	d.Validate = validateSysctl
 	d.Recreate = func(have, want wire.Sysctl) bool { return have.Namespace != want.Namespace }
@@ -135,13 +137,15 @@ func readSysctl(_ *handle, v wire.Sysctl) (wire.Sysctl, bool, error) {
 	return v, true, nil
 }
 
-func hardeningDescriptor() kvscheduler.Descriptor[wire.Hardening, netnsID] {
+func hardeningDescriptor(overfull *Overfull) kvscheduler.Descriptor[wire.Hardening, netnsID] {
 	d := onLink(kvscheduler.Follow, func(v wire.Hardening) (on, namespace string) { return v.On, v.Namespace }, namespaced[wire.Hardening]{
 		kind:   wire.KindHardening,
 		put:    putHardening,
 		remove: func(*handle, wire.Hardening) error { return nil }, // the settings end with the link
 		find:   findHardening,
 		link:   func(v wire.Hardening) string { return v.Link },
+
+		overfull: overfull,
 	})
 	d.Validate, d.Recreate = validateHardening, always
 	return d

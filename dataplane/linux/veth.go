@@ -23,12 +23,13 @@ type vethItem = kvscheduler.Item[wire.Veth, netnsID]
 type veths struct {
 	simple[wire.Veth, netnsID]
 
-	name    func(host, alias string) (object, ifName string, ok bool) // see Options.VethName
-	changes *ChainChanges
+	name     func(host, alias string) (object, ifName string, ok bool) // see Options.VethName
+	changes  *ChainChanges
+	overfull *Overfull // records namespaces that cannot be read; nil: nothing does
 }
 
 func vethDescriptor(o Options) kvscheduler.Descriptor[wire.Veth, netnsID] {
-	b := veths{name: o.VethName, changes: o.ChainChanges}
+	b := veths{name: o.VethName, changes: o.ChainChanges, overfull: o.Overfull}
 	b.simple = simple[wire.Veth, netnsID]{kind: wire.KindVeth, create: b.create, read: b.find}
 	return kvscheduler.Descriptor[wire.Veth, netnsID]{
 		Name: wire.KindVeth, Lane: Lane,
@@ -170,7 +171,14 @@ func (b veths) find(view kvscheduler.View, name string) (found wire.Veth, netns 
 				return err
 			}
 			netns, _ = knownNamespace(view, v.Namespace)
-			found, err = vethPair{Veth: v, changes: b.changes.of(name), last: values[len(values)-1]}.read(l, netns)
+			pair := vethPair{Veth: v, changes: b.changes.of(name), last: values[len(values)-1]}
+			found, err = pair.read(l, netns)
+			if v.Namespace != "" && netns != (netnsID{}) {
+				b.overfull.note(netns, wire.KindVeth, err)
+				if err != nil { // of this pod alone
+					found, err = pair.assumed(found), nil
+				}
+			}
 			ok = err == nil
 			return err
 		}
@@ -420,7 +428,7 @@ func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 	err := inNamespace(v.Namespace, netns, func(h *handle) error {
 		if h.ofPod {
 			if at, err := h.placeOfPeer(host, want.Name); err != nil || at == takenOver {
-				v.Name, v.MAC, v.MaxSegment = want.Name, p.last.MAC, p.last.MaxSegment
+				v = p.assumed(v)
 				return err
 			}
 		}
@@ -453,6 +461,12 @@ func (p vethPair) read(host netlink.Link, netns netnsID) (wire.Veth, error) {
 		err = nil
 	}
 	return v, err
+}
+
+// assumed returns v, which has what was read of the host's end, with an unchanged end in the pod.
+func (p vethPair) assumed(v wire.Veth) wire.Veth {
+	v.Name, v.MAC, v.MaxSegment = p.Name, p.last.MAC, p.last.MaxSegment
+	return v
 }
 
 // macOf returns the zero MAC for a link without a MAC of six bytes.
