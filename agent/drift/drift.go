@@ -93,8 +93,27 @@ func (d *Monitor) Run(ctx context.Context) error {
 		group.Go(func() error { return n.Run(ctx, d.kernelChanged) })
 		group.Go(func() error { return d.followNamespaces(ctx, n) })
 	}
+	group.Go(func() error { return d.followRules(ctx) })
 	group.Go(func() error { return d.checks(ctx) })
 	return group.Wait()
+}
+
+// followRules follows the nftables tables of Weft. It subscribes again after an error.
+func (d *Monitor) followRules(ctx context.Context) error {
+	for warned := false; ; warned = true {
+		err := linux.FollowRules(ctx, func() { d.kernelChanged(linux.Notification{Rules: true}) })
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !warned {
+			d.Log.Warn("deleted rules of nftables are found by the audit only", "period", d.Period, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(d.Period):
+		}
+	}
 }
 
 // followNamespaces subscribes to the kernel's notifications in the namespaces of pods.
@@ -170,11 +189,29 @@ func (d *Monitor) takeDisturbed() map[kvscheduler.Ref]bool {
 		}
 	}
 	for c := range changes {
-		if c.Lost {
+		switch {
+		case c.Lost:
 			disturbed[everything] = true
+		case c.Rules:
+			disturb(disturbed, view, wire.KindMasquerade, wire.KindTunnelNAT)
+		case c.Forwarding:
+			disturb(disturbed, view, wire.KindSysctl)
 		}
 	}
 	return disturbed
+}
+
+// disturb adds the objects of kinds in the node's own namespace.
+func disturb(disturbed map[kvscheduler.Ref]bool, view kvscheduler.View, kinds ...kvscheduler.Kind) {
+	for _, kind := range kinds {
+		for name := range view.All(kind) {
+			ref := kvscheduler.Ref{Kind: kind, Name: name}
+			v, _ := view.Desired(ref)
+			if setting, is := v.(wire.Sysctl); !is || setting.Namespace == "" {
+				disturbed[ref] = true
+			}
+		}
+	}
 }
 
 // isChanged reports whether the link of a value changed.

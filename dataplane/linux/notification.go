@@ -16,11 +16,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Notification is the kernel's notification that a link, an address or a route was deleted, or that a link was set down.
+// Notification is the kernel's notification that a link, an address or a route was deleted, that a link was set down, or that the node does
+// not forward any more.
 type Notification struct {
-	Namespace string // path; "" is the agent's own
-	Link      string // "": any link of the namespace
-	Lost      bool   // the kernel dropped notifications: anything may have changed
+	Namespace  string // path; "" is the agent's own
+	Link       string // "": any link of the namespace
+	Forwarding bool   // forwarding is off in the agent's namespace
+	Rules      bool   // rules of a table of Weft were deleted in the agent's namespace
+	Lost       bool   // the kernel dropped notifications: anything may have changed
 }
 
 // Subscription receives the kernel's notifications of the agent's network namespace and of followed ones. It has one socket in the agent's
@@ -33,7 +36,8 @@ type Subscription struct {
 }
 
 const (
-	notifyingGroups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE
+	notifyingGroups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
+		1<<(unix.RTNLGRP_IPV4_NETCONF-1) | 1<<(unix.RTNLGRP_IPV6_NETCONF-1)
 	// notificationBuffer holds some 10,000 notifications.
 	notificationBuffer = 8 << 20
 	largestRead        = 64 << 10
@@ -159,6 +163,10 @@ func (n *Subscription) deliver(data, control []byte, notify func(Notification)) 
 		return
 	}
 	for _, m := range messages {
+		if own && isForwardingOff(m) {
+			notify(Notification{Forwarding: true})
+			continue
+		}
 		index, name, isLoss := readNotification(m)
 		switch {
 		case !isLoss:
@@ -213,6 +221,35 @@ func readNotification(m syscall.NetlinkMessage) (index int, name string, isLoss 
 		}
 	}
 	return 0, "", false
+}
+
+// Attributes of messages about the settings of a link (linux/netconf.h).
+const (
+	netconfIndex      = 1
+	netconfForwarding = 2
+	netconfAll        = -1 // the index that stands for all links
+)
+
+// isForwardingOff reports whether a message says that no link forwards any more.
+func isForwardingOff(m syscall.NetlinkMessage) bool {
+	const header = 4 // netconfmsg, aligned
+	if m.Header.Type != unix.RTM_NEWNETCONF || len(m.Data) < header {
+		return false
+	}
+	index, forwarding := 0, 1
+	for _, a := range attributes(m.Data[header:]) {
+		if len(a.Value) < 4 {
+			continue
+		}
+		value := int(int32(binary.NativeEndian.Uint32(a.Value)))
+		switch a.Attr.Type {
+		case netconfIndex:
+			index = value
+		case netconfForwarding:
+			forwarding = value
+		}
+	}
+	return index == netconfAll && forwarding == 0
 }
 
 // readLink reads a message of a link that was deleted or set down. The message of a new link, which is down, does not count.

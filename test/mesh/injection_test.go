@@ -36,11 +36,11 @@ func TestPodCannotInjectIntoTheTunnelsOfAnotherNode(t *testing.T) {
 			await(t, victim, "to be replayed")
 			target := netip.AddrPortFrom(to.own(six), tunnelPort)
 
+			must.Succeed(t, from.StopAgent()) // which would repair the table at once
 			from.flushGuard(t)
 			write(t, sender, target, packet)
 			await(t, victim, "to be replayed")
 
-			must.Succeed(t, from.StopAgent())
 			from.restart(t) // which repairs the table
 			write(t, sender, target, packet)
 			raw := make([]byte, 1<<16)
