@@ -279,7 +279,7 @@ func (bs *Blocks) need(ctx context.Context, wanted []blocks.Pool, once bool) err
 	pauses.InitialInterval, pauses.MaxInterval = 50*time.Millisecond, time.Second
 	for {
 		err := bs.keeper.Need(ctx, wanted...)
-		if err == nil || once || bs.isExhausted(wanted) {
+		if err == nil || once || bs.isExhausted(wanted) || bs.isFull(wanted) {
 			return err
 		}
 		pause(ctx, max(pauses.NextBackOff(), 0))
@@ -287,6 +287,11 @@ func (bs *Blocks) need(ctx context.Context, wanted []blocks.Pool, once bool) err
 			return err
 		}
 	}
+}
+
+// isFull reports whether this node may have no further block of the pools: to wait for one is in vain.
+func (bs *Blocks) isFull(wanted []blocks.Pool) bool {
+	return !slices.ContainsFunc(wanted, func(p blocks.Pool) bool { return !bs.keeper.IsFull(p) })
 }
 
 // isExhausted reports whether no block of the pools is left for this node.

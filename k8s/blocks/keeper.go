@@ -448,6 +448,18 @@ func (k *Keeper) Exhausted(p Pool) bool {
 	return exhausted && k.levelOf(p).free() == 0
 }
 
+// IsFull reports whether this node has as many blocks of a pool as it may have, and no free address.
+func (k *Keeper) IsFull(p Pool) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.isFullLocked(p)
+}
+
+func (k *Keeper) isFullLocked(p Pool) bool {
+	l := k.levelOf(p)
+	return len(l.blocks) >= k.marks().MaxBlocks && l.free() == 0
+}
+
 // answer returns nil if one of the pools has a free address, whatever failed for other pools.
 func (k *Keeper) answer(err error, pools []Pool) error {
 	k.mu.Lock()
@@ -457,8 +469,11 @@ func (k *Keeper) answer(err error, pools []Pool) error {
 			return nil
 		}
 	}
-	if err == nil {
-		err = errors.New("no address is free, and the API server has not answered yet")
+	switch {
+	case err != nil:
+		return err
+	case !slices.ContainsFunc(pools, func(p Pool) bool { return !k.isFullLocked(p) }):
+		return fmt.Errorf("no address is free, and this node has the most blocks that it may have, %d", k.marks().MaxBlocks)
 	}
-	return err
+	return errors.New("no address is free, and the API server has not answered yet")
 }
