@@ -110,7 +110,7 @@ func sendARP(l netlink.Link, v wire.Announcement) error {
 // closings has a token for each packet socket that is being closed.
 var closings = make(chan struct{}, 32)
 
-// closeLater closes a packet socket on another thread, since the kernel waits some 15 ms for readers of its lists (synchronize_net). At most
+// closeLater closes a packet socket on another thread, since the kernel waits some 15 ms for readers of its lists (an RCU grace period). At most
 // as many threads as there are tokens do that.
 func closeLater(fd int) {
 	closings <- struct{}{}
