@@ -99,6 +99,8 @@ func (d *Monitor) linkInPod(op kvscheduler.OpRecord) (link kvscheduler.Ref, isPo
 		on, namespace = v.On, v.Namespace
 	case wire.Sysctl:
 		on, namespace = v.On, v.Namespace
+	case wire.Announcement:
+		on, namespace = v.On, v.Namespace
 	}
 	link, err = kvscheduler.ParseRef(on)
 	return link, err == nil && namespace != ""
