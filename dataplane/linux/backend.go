@@ -124,7 +124,7 @@ type namespaced[V comparable] struct {
 	link func(V) string
 	on   func(V) string // key of the link's object; nil: the object is on no link
 	// identity returns the link in a pod that a value stands for; nil: the kind is none of links.
-	identity func(V) podLink
+	identity func(V) PodLink
 
 	overfull *Overfull // records namespaces that cannot be read; nil: nothing does
 }

@@ -87,7 +87,7 @@ func (c LinkChanges) table(v wire.LinuxRoute) (table int, removed bool) {
 	return table, table == 0
 }
 
-// PodLink is a link that Weft put into a pod.
+// PodLink is a link that Weft put into a pod. Name and alias are those of the ADD.
 type PodLink struct {
 	Name  string
 	Alias string
@@ -100,7 +100,7 @@ type PodLink struct {
 // error wraps ErrGone if the namespace is deleted.
 func ReadLinkChanges(n wire.Namespace, link PodLink, routes []wire.LinuxRoute) (c LinkChanges, err error) {
 	err = inNamespace(n.Path, netnsID{n.Inode, n.Device}, func(h *handle) error {
-		if at, err := h.placeOf(link.identity()); err != nil || at == takenOver {
+		if at, err := h.placeOf(link); err != nil || at == takenOver {
 			return err
 		}
 		l, err := h.link(link.Name)

@@ -26,13 +26,6 @@ const (
 	takenOver              // elsewhere, with another name, or a port of another link
 )
 
-// podLink identifies a link in a pod.
-type podLink struct {
-	name  string // of the ADD
-	alias string
-	kind  string // the kernel's
-}
-
 // Bounds of the search for links of a pod: the nested namespaces, and the links in one visit to the pod.
 const (
 	maxNested   = 64
@@ -41,18 +34,18 @@ const (
 
 // placeOf finds a link of a pod. It searches the namespace of the handle first, then the namespaces that this one has an nsid of: the kernel
 // assigns one when a link moves there (rtnetlink(7), IFLA_NEW_NETNSID).
-func (h *handle) placeOf(p podLink) (place, error) {
-	l, err := h.link(p.name)
+func (h *handle) placeOf(p PodLink) (place, error) {
+	l, err := h.link(p.Name)
 	if err != nil && !errors.Is(err, errNoLink) {
 		return lost, err
 	}
-	if err == nil && l.Attrs().Alias == p.alias && l.Type() == p.kind {
+	if err == nil && l.Attrs().Alias == p.Alias && l.Type() == p.kind() {
 		if l.Attrs().MasterIndex != 0 {
 			return takenOver, nil
 		}
 		return inPlace, nil
 	}
-	if p.alias == "" {
+	if p.Alias == "" {
 		return lost, nil // nothing identifies it elsewhere
 	}
 	if h.known == nil {
@@ -60,7 +53,7 @@ func (h *handle) placeOf(p podLink) (place, error) {
 			return lost, err
 		}
 	}
-	if h.known[foundLink{p.alias, p.kind}] {
+	if h.known[foundLink{p.Alias, p.kind()}] {
 		return takenOver, nil
 	}
 	return lost, nil
@@ -155,7 +148,7 @@ func unlessTakenOver[V any](link func(V) string, f func(*handle, V) error) func(
 }
 
 // podLinksOf returns the identities that the links of an object may have in a pod: of the applied value, then of the desired one.
-func podLinksOf(view kvscheduler.View, on string) (links []podLink) {
+func podLinksOf(view kvscheduler.View, on string) (links []PodLink) {
 	ref := parseRef(on)
 	for _, v := range knownValues[wire.TapPeer](view, wire.KindTapPeer, ref.Name) {
 		if ref.Kind == wire.KindTapPeer {
@@ -164,20 +157,20 @@ func podLinksOf(view kvscheduler.View, on string) (links []podLink) {
 	}
 	for _, v := range knownValues[wire.Veth](view, wire.KindVeth, ref.Name) {
 		if ref.Kind == wire.KindVeth {
-			links = append(links, PodLink{Name: v.Name, Alias: v.Alias, Veth: true}.identity())
+			links = append(links, PodLink{Name: v.Name, Alias: v.Alias, Veth: true})
 		}
 	}
 	return links
 }
 
-func tapLink(v wire.TapPeer) podLink { return PodLink{Name: v.Name, Alias: v.Alias}.identity() }
+func tapLink(v wire.TapPeer) PodLink { return PodLink{Name: v.Name, Alias: v.Alias} }
 
-func (p PodLink) identity() podLink {
-	kind := (&netlink.Tuntap{}).Type()
+// kind returns the kernel's name of the kind of the link.
+func (p PodLink) kind() string {
 	if p.Veth {
-		kind = (&netlink.Veth{}).Type()
+		return (&netlink.Veth{}).Type()
 	}
-	return podLink{p.Name, p.Alias, kind}
+	return (&netlink.Tuntap{}).Type()
 }
 
 // isTakenOver reports whether the pod took over the link of an object.
